@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiler: Source -> KernelImage. One implementation per toolchain: nvrtc_compiler (CUDA), clang_compiler (CPU).
+#pragma once
+
+#include <string>
+
+#include "generator/core/arch.hpp"
+#include "generator/image_info.hpp"
+#include "generator/renderer.hpp"
+
+namespace attune {
+
+enum class ImageFormat : int { kCubin = 0, kHostObject = 1 };  // frozen: stored
+
+struct KernelImage {
+  ImageFormat format = ImageFormat::kCubin;
+  std::string bytes;
+  std::string entry = kEntryName;
+  ImageInfo info;
+  std::string log;        // what the compiler said
+  double compile_ms = 0;
+};
+
+// Options that are the caller's choice. All take part in the toolchain digest.
+struct CompileOptions {
+  bool bounded_waits = false;  // debug: every barrier wait counts and traps (ATTUNE_BOUNDED_WAITS=1 in the source)
+};
+
+class Compiler {
+ public:
+  virtual ~Compiler() = default;
+  // "nvrtc 13.0", "clang 19.1.7": with options, what the toolchain digest covers.
+  virtual std::string version() const = 0;
+  virtual std::string options(const Arch& arch) const = 0;
+  // Thread-safe. Throws kCompile with the compiler's first errors, the file name and the arch.
+  virtual KernelImage compile(const Source& source, const Arch& arch) const = 0;
+};
+
+}  // namespace attune

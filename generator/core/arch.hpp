@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What code is made for: a CUDA compute capability or a CPU, with the limits a search space must respect.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attune {
+
+enum class Target { kCuda, kCpu };
+
+struct Arch {
+  Target target = Target::kCuda;
+  int compute_capability = 0;  // 90 for sm_90; 0 on a CPU
+  std::string suffix;          // "a" for sm_90a
+  std::string cpu;             // LLVM cpu name, e.g. "znver4"; empty on CUDA
+  std::vector<std::string> features;  // LLVM features ("+avx512f"), sorted; empty on CUDA
+
+  int max_threads_per_block = 1024;
+  int max_registers_per_thread = 255;
+  int registers_per_sm = 65536;
+  int shared_bytes_per_block = 0;  // with opt-in
+  int shared_bytes_per_sm = 0;
+  int vector_bytes = 0;            // widest SIMD register; CPU only
+
+  std::string name() const;  // "sm_90a" or "cpu:znver4"
+  bool has_feature(std::string_view feature) const;
+};
+
+// "sm_90", "sm_90a" or "cpu:<llvm cpu name>" (limits from public tables). Throws kInvalidArgument for what is not known.
+Arch parse_arch(std::string_view text);
+// The CUDA archs of the compile matrix: sm_75, 80, 86, 89, 90, 90a, 100, 120, 121.
+const std::vector<std::string>& known_cuda_archs();
+
+}  // namespace attune

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Digests: XXH3-128 for identities, SHA-256 for the integrity of stored images.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace attune {
+
+std::string xxh3_128_hex(std::string_view bytes);  // 32 hex digits
+std::string sha256_hex(std::string_view bytes);    // 64 hex digits
+
+}  // namespace attune

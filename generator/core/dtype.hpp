@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types of attention operands: names, sizes and parsing.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "templates/shared/attention_enums.h"
+
+namespace attune {
+
+int dtype_bytes(Dtype dtype);
+std::string_view dtype_name(Dtype dtype);  // "bf16"
+// Accepts fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2. Throws kInvalidArgument naming the accepted words.
+Dtype parse_dtype(std::string_view text);
+
+std::string_view mask_name(Mask mask);  // "causal_bottom_right"
+Mask parse_mask(std::string_view text);  // none, causal_top_left, causal_bottom_right
+
+}  // namespace attune

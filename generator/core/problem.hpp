@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problem: one attention call in the user's terms. It is validated here once, then split into KernelSpec (compiled in) and
+// Shape (run time). Text form, used by the CLI and in messages:
+//   dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "generator/core/dtype.hpp"
+
+namespace attune {
+
+enum class Op : int { kPrefill = 0 };
+
+struct Problem {
+  Op op = Op::kPrefill;
+  Dtype dtype_q = Dtype::kBf16;
+  Dtype dtype_kv = Dtype::kBf16;
+  Dtype dtype_o = Dtype::kBf16;
+  int head_dim_qk = 128;
+  int head_dim_v = 128;
+  int num_heads_q = 1;
+  int num_heads_kv = 1;
+  int64_t batch = 1;
+  int64_t seqlen_q = 0;
+  int64_t seqlen_kv = 0;
+  Mask mask = Mask::kNone;
+  int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
+  int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
+  std::optional<float> softmax_scale;  // default 1/sqrt(head_dim_qk)
+
+  float scale() const;
+};
+
+bool operator==(const Problem& a, const Problem& b);
+
+// Throws kInvalidArgument or kUnsupported with a sentence naming the argument, its value and what is accepted.
+void validate(const Problem& problem);
+
+// Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch, seqlen, seqlen_q, seqlen_kv,
+// mask, window (left:right, "-" = open), scale. Unknown or malformed keys throw kInvalidArgument. The result is validated.
+Problem parse_problem(std::string_view text);
+std::string to_text(const Problem& problem);
+
+// Floating-point operations of the visible elements only: 2 * (head_dim_qk + head_dim_v) per visible (row, column) and head.
+double visible_flops(const Problem& problem);
+// Bytes of q, k, v and o, each once.
+double operand_bytes(const Problem& problem);
+
+}  // namespace attune

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU target as the rest of the project sees it: compile a Source with clang, load the object, run it. It lives in the
+// plugin libattune_cpu.so, the only part that needs LLVM, opened at run time; without it everything else still works.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "generator/compiler.hpp"
+#include "templates/shared/attention_args.h"
+
+namespace attune {
+
+// A loaded host kernel. Thread-safe and immutable; code is unmapped on destruction.
+class HostKernel {
+ public:
+  using Function = void (*)(const AttentionArgs* args, int thread, int num_threads);
+  virtual ~HostKernel() = default;
+  virtual Function function() const = 0;
+};
+
+class CpuToolchain {
+ public:
+  virtual ~CpuToolchain() = default;
+  virtual Arch host_arch() const = 0;                 // this machine: LLVM cpu name, its real features, vector width
+  virtual const Compiler& compiler() const = 0;       // loads clang on its first compile, not before
+  // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with `entry`.
+  virtual std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const = 0;
+};
+
+// What the plugin exports under the name "attune_cpu_toolchain"; the object lives as long as the process.
+using CpuToolchainFunction = const CpuToolchain* (*)();
+
+// Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:
+// `why`, if given, then says what was tried and how to get it.
+const CpuToolchain* open_cpu_toolchain(std::string* why = nullptr);
+
+}  // namespace attune

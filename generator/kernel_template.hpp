@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// KernelTemplate: one algorithm for one architecture family ("prefill_sm80"). It says what it serves, its search space, how
+// a config is rendered and how the result is launched. Everything a family knows stands behind this interface, in
+// generator/families/<name>.cpp; nothing else in the project branches on family or arch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "generator/core/arch.hpp"
+#include "generator/core/kernel_spec.hpp"
+#include "generator/search_space.hpp"
+
+namespace attune {
+
+// What a launch needs to know of the device besides its Arch.
+struct DeviceFacts {
+  int sm_count = 1;        // multiprocessors; on a CPU: threads that will run
+  int64_t l2_bytes = 0;    // on a CPU: last-level cache
+};
+
+// What the compiler is expected to report; the compile matrix holds it against the truth.
+struct Resources {
+  int threads = 0;
+  int shared_bytes = 0;           // dynamic
+  int max_registers = 255;        // launch bound the kernel is compiled for; a spill fails the trial
+  int min_blocks_per_sm = 1;
+};
+
+enum class Operand : int { kQ, kK, kV, kO };
+
+// A TMA descriptor to encode at launch: a box of one operand seen as {head_dim, seqlen, head, batch}, innermost first.
+struct TensorMapPlan {
+  Operand operand = Operand::kQ;
+  int box_head_dim = 64;    // elements; box_head_dim * element bytes <= 128
+  int box_rows = 64;
+  int swizzle_bytes = 128;  // 0, 32, 64 or 128
+};
+
+// Grid and memory of one launch. Kernel parameters are, in order: AttentionArgs, then the tensor maps.
+struct LaunchPlan {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned threads = 1;
+  unsigned shared_bytes = 0;
+  unsigned cluster = 1;
+  int num_tiles = 0;             // into AttentionArgs::num_tiles
+  int64_t workspace_bytes = 0;   // 256-byte aligned, given by the caller of run
+  int64_t zeroed_bytes = 0;      // leading part of the workspace that must be zero before the first launch; kernels leave it zero
+  std::vector<TensorMapPlan> tensor_maps;
+};
+
+// A constexpr of the rendered preamble: `constexpr <type> <name> = <value>;`
+struct Constant {
+  std::string type;   // "int", "bool", "Mask", "Dtype"
+  std::string name;   // "kBlockM"
+  std::string value;  // "128"
+};
+
+// A generated include: the template says #include "<path>", the renderer puts `text` there.
+struct GeneratedPart {
+  std::string path;  // "generated/wgmma.cuh"
+  std::string text;
+};
+
+class KernelTemplate {
+ public:
+  virtual ~KernelTemplate() = default;
+
+  virtual std::string_view name() const = 0;         // "prefill_sm80"
+  virtual std::string_view source_path() const = 0;  // "cuda/prefill_sm80.cu", relative to templates/
+  // The include that the rendered preamble takes the place of, e.g. "cuda/prefill_sm80_knobs.cuh".
+  virtual std::string_view knobs_path() const = 0;
+
+  // nullopt when it serves this; else the reason, as a sentence ("head_dim_qk 264 is above 256").
+  virtual std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const = 0;
+  // Refusals that only a call's strides or pointers can show (e.g. TMA alignment) stand in runtime/launch.
+
+  virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
+  virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape) const = 0;
+  virtual Resources resources(const KernelSpec& spec, const Arch& arch, const Config& config) const = 0;
+  // Beyond the common constants (spec and one kCamel int per knob) that the renderer writes by itself.
+  virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&, const Config&) const { return {}; }
+  virtual std::vector<GeneratedPart> generated_parts(const KernelSpec&, const Arch&, const Config&) const { return {}; }
+  virtual LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape, const DeviceFacts& device) const = 0;
+
+  // Rough time, arbitrary unit, for ranking candidates before any is compiled; lower is better. It orders, it never decides.
+  virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config, const Shape& shape,
+                                const DeviceFacts& device) const = 0;
+};
+
+}  // namespace attune

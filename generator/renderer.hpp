@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Renderer: (template, KernelSpec, Arch, Config) -> Source, one self-contained text.
+//
+// It starts at the template's source file and puts every #include "..." (paths relative to templates/) in its place, once.
+// The include of the template's knobs file is replaced by the preamble:
+//   constexpr int kArch = 90;                  // compute capability; 0 on a CPU
+//   constexpr Dtype kDtypeQ, kDtypeKv, kDtypeO;
+//   constexpr int kHeadDimQk, kHeadDimV, kGqaRatio;
+//   constexpr Mask kMask; constexpr int kWindowLeft, kWindowRight;  // -1 = open
+//   constexpr int kBlockM = 128; ...           // one per knob, snake_case -> kUpperCamel
+// and the family's extra constants. All of it stands in namespace attune.
+#pragma once
+
+#include <string>
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+// Name of the one kernel in every Source.
+inline constexpr const char* kEntryName = "attune_kernel";
+
+struct Source {
+  std::string text;
+  std::string file_name;  // "prefill_sm80.cu", for compiler messages
+};
+
+// Throws kInvalidArgument when the template refuses the spec or the config is illegal.
+Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch, const Config& config);
+
+// Digest of all template text that a rendered source of this template can contain, and of the renderer's version.
+std::string template_digest(const KernelTemplate& kernel_template);
+
+}  // namespace attune

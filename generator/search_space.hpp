@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SearchSpace: the knobs of a template, their legal values for one (KernelSpec, Arch), and the rules that tie them.
+// Each family states its space in generator/families/<name>.cpp; the tuner walks it, `check` and the C API validate against it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generator/core/config.hpp"
+
+namespace attune {
+
+struct Knob {
+  std::string name;             // "block_m"; rendered as kBlockM
+  std::vector<int64_t> values;  // legal values, in the order they are tried
+  std::string meaning;          // one line for `attune explain` and errors
+};
+
+// Returns nullopt when the config obeys the rule, else a sentence that says what is broken.
+struct Constraint {
+  std::string name;
+  std::function<std::optional<std::string>(const Config&)> broken;
+};
+
+class SearchSpace {
+ public:
+  SearchSpace() = default;
+  SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints);
+
+  const std::vector<Knob>& knobs() const { return knobs_; }
+  // nullopt when legal. Names the knob, its value and what is accepted, or the constraint's sentence.
+  std::optional<std::string> broken(const Config& config) const;
+  // All legal configs in knob order (first knob slowest). Constraints prune partial products only at the end: keep spaces small.
+  std::vector<Config> enumerate() const;
+  // Legal configs that differ from `config` in one knob, by one step up or down its list.
+  std::vector<Config> neighbours(const Config& config) const;
+
+ private:
+  std::vector<Knob> knobs_;
+  std::vector<Constraint> constraints_;
+};
+
+}  // namespace attune

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of templates/, embedded into the library at build time.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace attune {
+
+struct BundledFile {
+  std::string_view path;  // "cuda/ptx/mma.cuh"
+  std::string_view text;
+};
+
+const std::vector<BundledFile>& bundled_files();
+std::optional<std::string_view> bundled_text(std::string_view path);
+
+}  // namespace attune
