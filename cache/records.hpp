@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the store as plain values. cache/FORMAT.md has the columns.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cache/identity.hpp"
+#include "generator/compiler.hpp"
+#include "generator/core/config.hpp"
+#include "generator/core/kernel_spec.hpp"
+
+namespace attune {
+
+enum class TrialStatus : int {  // frozen: stored
+  kOk = 0,
+  kCompileFailed = 1,
+  kOutOfResources = 2,
+  kLaunchFailed = 3,
+  kWrongResult = 4,
+  kTimedOut = 5,
+};
+const char* trial_status_name(TrialStatus status);
+
+enum class Effort : int { kQuick = 1, kNormal = 2, kExhaustive = 3 };  // frozen: stored
+const char* effort_name(Effort effort);
+
+// Where a trial, winner or image belongs.
+struct TuningKey {
+  KernelSpec spec;
+  Shape shape;
+  DeviceIdentity device;
+  MeasurePolicy policy;
+};
+
+struct Timing {
+  double median_us = 0;
+  double lo_us = 0;   // 95 % interval of the median
+  double hi_us = 0;
+  double min_us = 0;
+  int samples = 0;
+  int sm_clock_mhz = 0;  // 0 = not read
+};
+
+struct TrialRecord {
+  ToolchainIdentity toolchain;
+  std::string arch;      // what the code was made for: "sm_90a"
+  Config config;
+  bool is_default = false;
+  TrialStatus status = TrialStatus::kOk;
+  std::string reason;    // why it failed; empty when ok
+  Timing timing;         // when ok
+  double error_max = 0;  // against the oracle, relative to the allowed error: at most 1
+  double error_mean = 0;
+  ImageInfo info;
+  Effort effort = Effort::kNormal;
+  std::string created;   // ISO 8601 UTC; filled by the store when empty
+};
+
+// The choice for one TuningKey, derived from stored trials by `choose_winner` (winner_rule.hpp).
+struct WinnerRecord {
+  KernelSpec spec;
+  Shape shape;
+  ToolchainIdentity toolchain;
+  std::string arch;
+  Config config;
+  Timing timing;
+  Timing default_timing;    // of the default config in the same tune
+  Config default_config;
+  bool default_is_winner = false;
+  Effort effort = Effort::kNormal;
+  int candidates = 0;       // ok trials considered
+  std::string why;          // "fastest by 6.1 %", "tie with default, default kept", ...
+  std::string driver;       // when it was measured
+  std::string created;
+  bool pinned = false;
+};
+
+struct ImageKey {
+  KernelSpec spec;
+  std::string arch;
+  ToolchainIdentity toolchain;  // compiler may be empty: any compiler's image of this template text will do
+  Config config;
+};
+
+}  // namespace attune

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Store: one SQLite file with every trial, winner and image. Each call is one transaction, committed when it returns.
+// Readers call load_winners once and keep the rows in memory: no SQL on the launch path. Layers stand in store_stack.hpp.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/records.hpp"
+
+namespace attune {
+
+enum class StoreMode { kReadOnly, kReadWrite };
+
+struct StoreStats {
+  int64_t trials = 0, failed_trials = 0, winners = 0, images = 0, image_bytes = 0, file_bytes = 0, devices = 0, problems = 0;
+  int schema_version = 0;
+};
+
+class Store {
+ public:
+  // kReadWrite creates the file (0600) and its directory (0700) and migrates an older schema. Throws kStore with the path and
+  // what is wrong: not a database, damaged, newer schema (readable, not writable), writable by others, unwritable directory.
+  static Store open(const std::filesystem::path& path, StoreMode mode);
+  // kReadOnly open that answers nullopt for a missing file.
+  static std::optional<Store> open_existing(const std::filesystem::path& path);
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  ~Store();
+
+  const std::filesystem::path& path() const;
+
+  // Trials. put_trial replaces a former trial of the same (key, toolchain, arch, config) if its effort is not higher.
+  void put_trial(const TuningKey& key, const TrialRecord& trial);
+  // All trials of the key's spec, shape, device and policy, of every toolchain; oldest first.
+  std::vector<TrialRecord> trials(const TuningKey& key) const;
+
+  void put_winner(const TuningKey& key, const WinnerRecord& winner);
+  // Winners measured on this device (digest match), any policy; the engine filters by template digest.
+  std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
+  std::vector<WinnerRecord> all_winners() const;
+  void set_pinned(const TuningKey& key, const WinnerRecord& winner);
+
+  // Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next put_image.
+  void put_image(const ImageKey& key, const KernelImage& image);
+  std::optional<KernelImage> image(const ImageKey& key) const;
+
+  StoreStats stats() const;
+  // Problems found by SQLite's integrity check and by re-hashing every image; empty = sound.
+  std::vector<std::string> verify() const;
+  // Deletes images no winner or default uses, trials of templates that no longer exist (keep = current template digests), then vacuums.
+  StoreStats collect_garbage(const std::vector<std::string>& keep_template_digests);
+
+ private:
+  struct Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace attune

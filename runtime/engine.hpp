@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: Problem -> Plan. It owns the winners of this device (read once from the stores), the images loaded so far and the
+// ladder: pinned -> exact -> same bucket -> nearest tuned shape -> default config -> reference kernel.
+// attune.h is a thin skin over it; the tuner uses it to bench, check and explain.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/records.hpp"
+#include "runtime/device.hpp"
+
+namespace attune {
+
+enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };  // values as in attune.h
+enum class Rung : int { kPinned, kExact, kBucket, kNearest, kDefaultConfig, kReference };
+const char* rung_name(Rung rung);
+
+// Strides (elements) and addresses of one call; see AttentionArgs for shapes.
+struct Operands {
+  OperandView q, k, v, o;
+  float* lse = nullptr;
+  int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
+  int64_t lse_head_stride = 0;
+};
+// Views with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
+Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o, float* lse);
+
+// Immutable and thread-safe. What will be launched for a Problem and how it was chosen.
+struct Plan {
+  Problem problem;
+  const KernelTemplate* kernel_template = nullptr;
+  Arch arch;
+  Config config;
+  LaunchPlan launch;
+  std::shared_ptr<const LoadedKernel> kernel;
+  Rung rung = Rung::kDefaultConfig;
+  std::string why;                         // one sentence
+  std::optional<WinnerRecord> winner;      // the row that decided, if any
+  double distance = 0;                     // kNearest: log2 distance to the tuned shape
+  bool image_from_store = false;
+  double expected_us = 0;                  // 0 = unknown
+
+  int64_t workspace_bytes() const { return launch.workspace_bytes; }
+  std::string explain() const;             // several lines of text
+};
+
+// A low layer's view of live tuning (policy tune_on_miss); the tuner implements it.
+class ConfigSource {
+ public:
+  virtual ~ConfigSource() = default;
+  virtual std::optional<WinnerRecord> tune(const Problem& problem) = 0;
+};
+
+struct EngineOptions {
+  std::filesystem::path user_store;   // empty = default location (default_store_path())
+  std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
+  bool use_store = true;
+  bool may_compile = true;            // false = policy no_jit
+  bool keep_images = true;            // write images of plans made here into the user store
+  Policy policy = Policy::kDefault;
+  std::filesystem::path capture_file; // problems seen, as JSON lines; empty = off
+  ConfigSource* config_source = nullptr;  // not owned
+};
+
+class Engine {
+ public:
+  Engine(std::shared_ptr<const Device> device, EngineOptions options);
+  ~Engine();
+
+  const Device& device() const;
+  // Cached by problem; compiles and loads at most once per kernel, also when 16 threads ask at once.
+  // Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with every template's reason, ...
+  std::shared_ptr<const Plan> plan(const Problem& problem);
+  // A plan for a config chosen by the caller, outside the ladder; not cached.
+  std::shared_ptr<const Plan> plan_with(const Problem& problem, const KernelTemplate& kernel_template, const Config& config);
+  // Ladder only: which config and why, compiles nothing. Plan::kernel is null.
+  Plan choose(const Problem& problem) const;
+  // Per template: nullopt = serves, else the reason.
+  std::vector<std::pair<std::string, std::optional<std::string>>> check(const Problem& problem) const;
+  void reload();  // reads the stores again
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Validates operands against the plan's problem (null, alignment, strides, workspace size), then launches. No locks, no allocation.
+void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes, StreamHandle stream);
+
+// $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db.
+std::filesystem::path default_store_path();
+
+}  // namespace attune
