@@ -7,9 +7,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/records.hpp"
@@ -17,7 +18,12 @@
 
 namespace attune {
 
-enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };  // values as in attune.h
+// The lowest rung a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
+//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its bucket.
+//   kTuneOnMiss: tunes where kStrict would throw, then as kDefault.
+enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
+const char* policy_name(Policy policy);
+Policy parse_policy(std::string_view text);  // default, nearest, strict, tune_on_miss
 enum class Rung : int { kPinned, kExact, kBucket, kNearest, kDefaultConfig, kReference };
 const char* rung_name(Rung rung);
 
@@ -38,12 +44,14 @@ struct Plan {
   Arch arch;
   Config config;
   LaunchPlan launch;
+  std::shared_ptr<const Device> device;
   std::shared_ptr<const LoadedKernel> kernel;
   Rung rung = Rung::kDefaultConfig;
   std::string why;                         // one sentence
+  std::vector<std::string> passed_over;    // what stood above it and why it was not taken, one sentence each
   std::optional<WinnerRecord> winner;      // the row that decided, if any
   double distance = 0;                     // kNearest: log2 distance to the tuned shape
-  bool image_from_store = false;
+  std::string image_from;                  // "store", "bundle" or "compiler nvrtc 13.0"
   double expected_us = 0;                  // 0 = unknown
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
@@ -60,6 +68,7 @@ class ConfigSource {
 struct EngineOptions {
   std::filesystem::path user_store;   // empty = default location (default_store_path())
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
+  std::vector<std::filesystem::path> bundles;      // folders written by write_bundle; asked before the stores
   bool use_store = true;
   bool may_compile = true;            // false = policy no_jit
   bool keep_images = true;            // write images of plans made here into the user store
@@ -75,12 +84,13 @@ class Engine {
 
   const Device& device() const;
   // Cached by problem; compiles and loads at most once per kernel, also when 16 threads ask at once.
-  // Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with every template's reason, ...
-  std::shared_ptr<const Plan> plan(const Problem& problem);
+  // `layout`: the operands of the coming calls, when they are not contiguous; templates whose loads cannot take those strides
+  // are passed over. Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with every template's reason, ...
+  std::shared_ptr<const Plan> plan(const Problem& problem, const Operands* layout = nullptr);
   // A plan for a config chosen by the caller, outside the ladder; not cached.
   std::shared_ptr<const Plan> plan_with(const Problem& problem, const KernelTemplate& kernel_template, const Config& config);
   // Ladder only: which config and why, compiles nothing. Plan::kernel is null.
-  Plan choose(const Problem& problem) const;
+  Plan choose(const Problem& problem, const Operands* layout = nullptr) const;
   // Per template: nullopt = serves, else the reason.
   std::vector<std::pair<std::string, std::optional<std::string>>> check(const Problem& problem) const;
   void reload();  // reads the stores again
@@ -92,6 +102,9 @@ class Engine {
 
 // Validates operands against the plan's problem (null, alignment, strides, workspace size), then launches. No locks, no allocation.
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes, StreamHandle stream);
+
+// Zeroes the part of a workspace that kernels expect to be zero: once after it was allocated, not before every run.
+void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes, StreamHandle stream);
 
 // $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db.
 std::filesystem::path default_store_path();
