@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which work tiles (a block of query rows of one head of one batch entry) are taken. Tile numbers run from 0;
+// hardware or a persistent loop starts low numbers first. Used by every CUDA prefill kernel.
+#pragma once
+
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+// Values of the knob tile_order.
+enum TileOrder : int {
+  kRowsFirst = 0,       // all row blocks of one head, then the next head: neighbours share K and V
+  kLongestFirst = 1,    // last row blocks of all heads first: under a causal mask the long tiles start first
+  kSectionsLongestFirst = 2,  // longest first within groups of heads whose K and V fit in L2 together
+};
+
+struct Tile {
+  int row_block;
+  int head;   // of q
+  int batch;
+};
+
+// K and V bytes that one section may hold; about half of the L2 of the large parts.
+constexpr long long kSectionBytes = 32ll << 20;
+
+template <int kOrder, int kRows>
+class TileScheduler {
+ public:
+  __device__ explicit TileScheduler(const AttentionArgs& args)
+      : row_blocks_((args.seqlen_q + kRows - 1) / kRows), heads_(args.num_heads_q), all_heads_(args.batch * args.num_heads_q) {
+    if constexpr (kOrder == kSectionsLongestFirst) {
+      const long long head_bytes = 2ll * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
+      const long long fitting = kSectionBytes / head_bytes;
+      section_heads_ = static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));
+    }
+  }
+
+  __device__ Tile operator()(int tile) const {
+    int section = 0;
+    int section_heads = all_heads_;
+    if constexpr (kOrder == kRowsFirst) {
+      const int head = tile / row_blocks_;
+      return {tile - head * row_blocks_, head % heads_, head / heads_};
+    }
+    if constexpr (kOrder == kSectionsLongestFirst) {
+      section = tile / (row_blocks_ * section_heads_);
+      tile -= section * row_blocks_ * section_heads_;
+      section_heads = min(section_heads_, all_heads_ - section * section_heads_);
+    }
+    const int from_last = tile / section_heads;
+    const int head = section * section_heads_ + tile - from_last * section_heads;
+    return {row_blocks_ - 1 - from_last, head % heads_, head / heads_};
+  }
+
+ private:
+  int row_blocks_;
+  int heads_;
+  int all_heads_;
+  int section_heads_ = 0;
+};
+
+}  // namespace attune
