@@ -21,11 +21,6 @@ struct KernelImage {
   double compile_ms = 0;
 };
 
-// Options that are the caller's choice. All take part in the toolchain digest.
-struct CompileOptions {
-  bool bounded_waits = false;  // debug: every barrier wait counts and traps (ATTUNE_BOUNDED_WAITS=1 in the source)
-};
-
 class Compiler {
  public:
   virtual ~Compiler() = default;

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of dtype and mask names; see dtype.hpp.
+#include "generator/core/dtype.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+struct DtypeRow {
+  Dtype dtype;
+  std::string_view name;
+  int bytes;
+};
+
+constexpr std::array<DtypeRow, 5> kDtypes{{{Dtype::kFp32, "fp32", 4},
+                                           {Dtype::kBf16, "bf16", 2},
+                                           {Dtype::kFp16, "fp16", 2},
+                                           {Dtype::kE4m3, "e4m3", 1},
+                                           {Dtype::kE5m2, "e5m2", 1}}};
+
+struct Alias {
+  std::string_view text;
+  Dtype dtype;
+};
+constexpr std::array<Alias, 6> kAliases{{{"float32", Dtype::kFp32},
+                                         {"float", Dtype::kFp32},
+                                         {"bfloat16", Dtype::kBf16},
+                                         {"float16", Dtype::kFp16},
+                                         {"half", Dtype::kFp16},
+                                         {"fp8", Dtype::kE4m3}}};
+
+const DtypeRow& row_of(Dtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)); }
+
+}  // namespace
+
+int dtype_bytes(Dtype dtype) { return row_of(dtype).bytes; }
+std::string_view dtype_name(Dtype dtype) { return row_of(dtype).name; }
+
+Dtype parse_dtype(std::string_view text) {
+  for (const DtypeRow& row : kDtypes)
+    if (row.name == text) return row.dtype;
+  for (const Alias& alias : kAliases)
+    if (alias.text == text) return alias.dtype;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("dtype is \"{}\"; accepted are fp32, bf16, fp16, e4m3, e5m2", text));
+}
+
+std::string_view mask_name(Mask mask) {
+  switch (mask) {
+    case Mask::kNone: return "none";
+    case Mask::kCausalTopLeft: return "causal_top_left";
+    case Mask::kCausalBottomRight: return "causal_bottom_right";
+  }
+  return "?";
+}
+
+Mask parse_mask(std::string_view text) {
+  for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
+    if (mask_name(mask) == text) return mask;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("mask is \"{}\"; accepted are none, causal_top_left, causal_bottom_right "
+                          "(a causal mask names its alignment)", text));
+}
+
+}  // namespace attune

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text form of a Problem: parse_problem and to_text; see problem.hpp.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <functional>
+#include <map>
+
+#include "generator/core/error.hpp"
+#include "generator/core/problem.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view accepted) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
+}
+
+int64_t parse_integer(std::string_view key, std::string_view value) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) refuse(key, value, "an integer");
+  return number;
+}
+
+int parse_int(std::string_view key, std::string_view value) {
+  const int64_t number = parse_integer(key, value);
+  if (number < INT32_MIN || number > INT32_MAX) refuse(key, value, "a 32-bit integer");
+  return static_cast<int>(number);
+}
+
+float parse_scale(std::string_view value) {
+  float number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) refuse("scale", value, "a number");
+  return number;
+}
+
+int64_t parse_window_side(std::string_view value) {
+  if (value == "-") return -1;
+  return parse_integer("window", value);
+}
+
+void set_window(Problem* problem, std::string_view value) {
+  const size_t colon = value.find(':');
+  if (colon == std::string_view::npos) refuse("window", value, "left:right, with - for an open side");
+  problem->window_left = parse_window_side(value.substr(0, colon));
+  problem->window_right = parse_window_side(value.substr(colon + 1));
+}
+
+void set_heads(Problem* problem, std::string_view value) {
+  const size_t slash = value.find('/');
+  problem->num_heads_q = parse_int("heads", value.substr(0, slash));
+  problem->num_heads_kv = slash == std::string_view::npos ? problem->num_heads_q : parse_int("heads", value.substr(slash + 1));
+}
+
+using Setter = std::function<void(Problem*, std::string_view)>;
+
+const std::map<std::string, Setter, std::less<>>& setters() {
+  static const std::map<std::string, Setter, std::less<>> table{
+      {"dtype", [](Problem* p, std::string_view v) { p->dtype_q = p->dtype_kv = p->dtype_o = parse_dtype(v); }},
+      {"dtype_kv", [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
+      {"dtype_o", [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
+      {"head_dim", [](Problem* p, std::string_view v) { p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v); }},
+      {"head_dim_qk", [](Problem* p, std::string_view v) { p->head_dim_qk = parse_int("head_dim_qk", v); }},
+      {"head_dim_v", [](Problem* p, std::string_view v) { p->head_dim_v = parse_int("head_dim_v", v); }},
+      {"heads", set_heads},
+      {"batch", [](Problem* p, std::string_view v) { p->batch = parse_integer("batch", v); }},
+      {"seqlen", [](Problem* p, std::string_view v) { p->seqlen_q = p->seqlen_kv = parse_integer("seqlen", v); }},
+      {"seqlen_q", [](Problem* p, std::string_view v) { p->seqlen_q = parse_integer("seqlen_q", v); }},
+      {"seqlen_kv", [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
+      {"mask", [](Problem* p, std::string_view v) { p->mask = parse_mask(v); }},
+      {"window", set_window},
+      {"scale", [](Problem* p, std::string_view v) { p->softmax_scale = parse_scale(v); }},
+  };
+  return table;
+}
+
+void apply_pair(Problem* problem, std::string_view pair) {
+  const size_t equals = pair.find('=');
+  if (equals == std::string_view::npos)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
+  const auto setter = setters().find(pair.substr(0, equals));
+  if (setter == setters().end()) {
+    std::string known;
+    for (const auto& [key, unused] : setters()) known += (known.empty() ? "" : ", ") + key;
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", pair.substr(0, equals), known));
+  }
+  setter->second(problem, pair.substr(equals + 1));
+}
+
+std::string window_side(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
+
+}  // namespace
+
+Problem parse_problem(std::string_view text) {
+  Problem problem;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    apply_pair(&problem, text.substr(0, comma));
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  validate(problem);
+  return problem;
+}
+
+std::string to_text(const Problem& p) {
+  std::string text = fmt::format("dtype={}", dtype_name(p.dtype_q));
+  if (p.dtype_kv != p.dtype_q) text += fmt::format(",dtype_kv={}", dtype_name(p.dtype_kv));
+  if (p.dtype_o != p.dtype_q) text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
+  text += p.head_dim_qk == p.head_dim_v ? fmt::format(",head_dim={}", p.head_dim_qk)
+                                        : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v);
+  text += fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
+  text += p.seqlen_q == p.seqlen_kv ? fmt::format(",seqlen={}", p.seqlen_q)
+                                    : fmt::format(",seqlen_q={},seqlen_kv={}", p.seqlen_q, p.seqlen_kv);
+  text += fmt::format(",mask={}", mask_name(p.mask));
+  if (p.window_left >= 0 || p.window_right >= 0)
+    text += fmt::format(",window={}:{}", window_side(p.window_left), window_side(p.window_right));
+  if (p.softmax_scale) text += fmt::format(",scale={}", *p.softmax_scale);
+  return text;
+}
+
+}  // namespace attune

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiler for CUDA sources through NVRTC, opened at run time wherever it is. Needs no GPU and no CUDA header.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "generator/compiler.hpp"
+
+namespace attune {
+
+struct NvrtcLocation {
+  std::string path;     // "" when none was found
+  std::string version;  // "13.0"
+  std::vector<std::string> tried;
+};
+
+// Opens NVRTC once for the process: $ATTUNE_NVRTC, the loader's path, CUDA toolkits, nvidia-cuda-nvrtc wheels.
+// nullptr when there is none; `location`, if given, says what was found or tried.
+const Compiler* open_nvrtc_compiler(NvrtcLocation* location = nullptr);
+
+// One sentence for messages when there is no NVRTC: what it costs and how to get it.
+std::string nvrtc_advice();
+
+}  // namespace attune
