@@ -21,17 +21,17 @@ struct Tile {
   int batch;
 };
 
-// K and V bytes that one section may hold; about half of the L2 of the large parts.
-constexpr long long kSectionBytes = 32ll << 20;
+// K and V bytes that one section may hold unless told otherwise; about half of the L2 of the large parts.
+constexpr int kSectionMegabytes = 32;
 
-template <int kOrder, int kRows>
+template <int kOrder, int kRows, int kSectionMb = kSectionMegabytes>
 class TileScheduler {
  public:
   __device__ explicit TileScheduler(const AttentionArgs& args)
       : row_blocks_((args.seqlen_q + kRows - 1) / kRows), heads_(args.num_heads_q), all_heads_(args.batch * args.num_heads_q) {
     if constexpr (kOrder == kSectionsLongestFirst) {
       const long long head_bytes = 2ll * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
-      const long long fitting = kSectionBytes / head_bytes;
+      const long long fitting = (static_cast<long long>(kSectionMb) << 20) / head_bytes;
       section_heads_ = static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));
     }
   }
