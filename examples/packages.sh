@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# Which distribution packages building and testing need, and a function that installs those that are missing. Sourced by
+# examples/quickstart.sh and tests/run.sh. Names are those of Debian 12 and later and of Ubuntu 24.04 and later.
+
+# What the library and the program are built with.
+attune_build_packages="build-essential cmake ninja-build git pkg-config libsqlite3-dev libfmt-dev libcli11-dev \
+nlohmann-json3-dev libxxhash-dev libsodium-dev"
+# The CPU target: clang and LLVM in process. Without them everything but the CPU target works.
+attune_cpu_packages="llvm-19-dev libclang-19-dev"
+# What only the tests use.
+attune_test_packages="libgtest-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
+
+attune_is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
+
+# attune_install PACKAGE...: installs what is missing with apt-get, or says which packages to install and returns 1.
+attune_install() {
+  if ! command -v apt-get >/dev/null; then
+    echo "This is not a Debian or Ubuntu machine. Install what these packages hold, then run this again: $*" >&2
+    return 1
+  fi
+  local missing=() package as_root=()
+  for package in "$@"; do attune_is_installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+      echo "Neither root nor sudo: run this as an administrator, then this script again:" >&2
+      echo "  apt-get install -y ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "Installing: ${missing[*]}"
+  "${as_root[@]}" apt-get -qq update
+  local unknown=()
+  for package in "${missing[@]}"; do
+    apt-cache show "$package" >/dev/null 2>&1 || unknown+=("$package")
+  done
+  if [ ${#unknown[@]} -gt 0 ]; then
+    echo "This distribution has no package named: ${unknown[*]} (known to work: Debian 12, 13; Ubuntu 24.04 with universe)." >&2
+    return 1
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends \
+    "${missing[@]}" >/dev/null
+}

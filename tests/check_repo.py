@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the wrappers,
+a foreign header outside its home, a path of somebody's machine, an unexpected entry at the root. Run by CTest.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ["generator", "templates", "cache", "runtime", "tuner", "tests", "examples", ".ci"]
+SOURCE = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".bats", ".cmake"}
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+
+ROOT_ENTRIES = {"generator", "templates", "tuner", "runtime", "cache", "tests", "examples", "CMakeLists.txt", "README.md",
+                "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".ci", ".clang-format", ".clang-tidy",
+                ".gitignore", ".gitattributes", ".git"}
+
+# header pattern -> path patterns that may include it. Nothing but a .cpp may, so no other folder ever sees one.
+FOREIGN_HOMES = {
+    r"sqlite3\.h": [r"cache/sqlite\.cpp", r"tests/cache/.*\.cpp"],
+    r"(cuda|nvrtc|cuda_runtime|cuda_fp16|cuda_bf16)\.h": [r"tests/runtime/.*header.*\.cpp"],
+    r"(llvm|clang|lld)/.*": [r"generator/clang_compiler\.cpp", r"generator/cpu_.*\.cpp", r"runtime/cpu/.*\.cpp"],
+    r"nlohmann/.*": [r".*\.(cpp)", r"tuner/.*\.hpp"],
+    r"CLI/.*": [r"tuner/cli/.*"],
+    r"sodium\.h": [r"generator/core/digest\.cpp"],
+    r"xxhash\.h": [r"generator/core/digest\.cpp"],
+}
+# Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists.
+ASM_HOMES = [r"templates/cuda/ptx/.*", r"generator/.*wgmma.*"]
+ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(root|work|home/[a-z])/[\w.]")
+
+
+def matches(path, patterns):
+    return any(re.fullmatch(pattern, path) for pattern in patterns)
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.S)
+
+
+def check_source(path, text):
+    head = text.splitlines()[:4]
+    if not any(SPDX in line for line in head):
+        yield 1, f"no line '{SPDX}' at the top"
+    elif sum(line.lstrip().startswith(("//", "#", '"""', "/*")) or bool(line.strip()) for line in head) < 2:
+        yield 1, "no header that says what this file is"
+    for number, line in enumerate(text.splitlines(), 1):
+        if MACHINE_PATH.search(line):
+            yield number, "a path of one machine"
+        include = re.match(r'\s*#\s*include\s*[<"]([^>"]+)', line)
+        for pattern, homes in FOREIGN_HOMES.items():
+            if include and re.fullmatch(pattern, include.group(1)) and not matches(path, homes):
+                yield number, f"{include.group(1)} is included outside its home"
+    if pathlib.Path(path).suffix in {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"} and not matches(path, ASM_HOMES):
+        for number, line in enumerate(without_comments(text).splitlines(), 1):
+            if ASM.search(line):
+                yield number, "inline assembly outside templates/cuda/ptx/"
+
+
+def tracked_root():
+    """Names at the root, less what .gitignore covers (build trees and caches)."""
+    ignored = re.compile(r"build.*|\.cache|\.venv|\.dev_.*|compile_commands\.json|CMakeUserPresets\.json|\.pytest_cache")
+    return {entry.name for entry in ROOT.iterdir() if not ignored.fullmatch(entry.name)}
+
+
+def main():
+    found = [f"{name}: not a name the root may hold" for name in sorted(tracked_root() - ROOT_ENTRIES)]
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
+            is_source = file.suffix in SOURCE or file.name in {"CMakeLists.txt", "run"}
+            if file.is_file() and is_source and not {"golden", "__pycache__"} & set(file.parts):
+                path = file.relative_to(ROOT).as_posix()
+                found += [f"{path}:{number}: {what}" for number, what in check_source(path, file.read_text(errors="replace"))]
+    print("\n".join(found) if found else "repo: licence lines, homes of headers and assembly are in order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails on files and functions that have grown past what a reader takes in at once.
+
+Limits are at the top; what is over them stands in ALLOWED with its own limit and a reason, and that list only shrinks. An
+entry that is no longer needed fails too. Rendered and golden text does not count. Run by CTest.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ["generator", "templates", "cache", "runtime", "tuner", "tests", "examples"]
+CODE = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
+SCRIPTS = {".py", ".sh", ".bats", ".cmake"}
+FILE_LINES = 400
+PUBLIC_HEADER_LINES = 200
+EXAMPLE_LINES = 80
+FUNCTION_LINES = 60
+KERNEL_LINES = 120  # a function marked __global__
+
+# "path" or "path:function" -> (limit, reason)
+ALLOWED = {}
+
+
+def file_limit(path):
+    if path.startswith("runtime/include/"):
+        return PUBLIC_HEADER_LINES
+    if path.startswith("examples/") and path.count("/") == 1 and path.endswith((".c", ".cpp")):
+        return EXAMPLE_LINES
+    return FILE_LINES
+
+
+def blank_literals(text):
+    """Comments and literals become spaces, so that braces inside them do not count."""
+    pattern = re.compile(
+        r'R"([^(\s]*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z_])\'(?:\\.|[^\'\\\n])+\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def kind_of(head):
+    """What a '{' opens, judged by the text since the last ';', '{' or '}'."""
+    head = re.sub(r"^\s*#.*$", "", head, flags=re.M).strip()
+    if re.search(r"\b(namespace\b|extern\s+)", head) and "(" not in head:
+        return "scope"
+    if re.match(r"(template\s*<.*>\s*)?(typedef\s+)?(class|struct|union|enum)\b", head, re.S) and not re.search(
+            r"\)\s*(const|noexcept|override|\s)*$", head):
+        return "scope"
+    if "(" in head and not re.search(r"=\s*$", head):
+        return "function"
+    return "other"
+
+
+def functions(text):
+    """(name, first line, length, is_kernel) of every outermost function body."""
+    text = blank_literals(text)
+    stack, start, line = [], 0, 1
+    for position, char in enumerate(text):
+        if char == "\n":
+            line += 1
+        elif char == "{":
+            head = text[start:position]
+            inside = any(kind == "function" for kind, *_ in stack)
+            kind = "other" if inside else kind_of(head)
+            first = line - head.lstrip().count("\n")
+            stack.append((kind, head, first))
+            start = position + 1
+        elif char == "}":
+            if stack:
+                kind, head, first = stack.pop()
+                if kind == "function":
+                    name = re.search(r"([~\w:]+)\s*\(", re.sub(r"__launch_bounds__\s*\([^)]*\)+", "", head))
+                    yield (name.group(1) if name else "?"), first, line - first + 1, "__global__" in head
+            start = position + 1
+        elif char == ";" and not (stack and stack[-1][0] == "function"):
+            start = position + 1
+
+
+def oversized(path, text):
+    lines = text.count("\n")
+    if lines > file_limit(path):
+        yield path, 0, lines, file_limit(path)
+    if pathlib.Path(path).suffix not in CODE:
+        return
+    for name, first, length, is_kernel in functions(text):
+        limit = KERNEL_LINES if is_kernel else FUNCTION_LINES
+        if length > limit:
+            yield f"{path}:{name}", first, length, limit
+
+
+def main():
+    used, failures = set(), []
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix not in CODE | SCRIPTS or "golden" in file.parts:
+                continue
+            path = file.relative_to(ROOT).as_posix()
+            for key, first, size, limit in oversized(path, file.read_text(errors="replace")):
+                used.add(key)
+                if size > ALLOWED.get(key, (limit, ""))[0]:
+                    failures.append(f"{key} (line {first or 1}): {size} lines, at most {limit}")
+    failures += [f"{key}: in the allow-list of check_sizes.py, but within the limits now" for key in ALLOWED.keys() - used]
+    print("\n".join(failures) if failures else "sizes: all files and functions within their limits")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

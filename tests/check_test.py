@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the check_*.py scripts: each must find the offence it is there for, and must not cry wolf. Run by CTest."""
+import unittest
+
+import check_layers
+import check_repo
+import check_sizes
+
+
+class Layers(unittest.TestCase):
+    def test_arrows(self):
+        allowed = check_layers.allowed
+        self.assertTrue(allowed("runtime", "runtime/engine.cpp", '"', "cache/store.hpp"))
+        self.assertFalse(allowed("cache", "cache/store.cpp", '"', "runtime/engine.hpp"))
+        self.assertFalse(allowed("generator/core", "generator/core/config.cpp", '"', "generator/renderer.hpp"))
+        self.assertFalse(allowed("runtime", "runtime/engine.cpp", '"', "tuner/tune.hpp"))
+        self.assertFalse(allowed("examples", "examples/prefill.c", '"', "runtime/engine.hpp"))
+        self.assertFalse(allowed("generator", "generator/renderer.cpp", '"', "templates/cuda/ptx/mma.cuh"))
+
+    def test_templates_take_no_system_header(self):
+        self.assertFalse(check_layers.allowed("templates", "templates/cuda/a.cu", "<", "cuda_fp16.h"))
+        self.assertTrue(check_layers.allowed("templates", "templates/cuda/a.cu", '"', "cuda/ptx/mma.cuh"))
+
+
+class Sizes(unittest.TestCase):
+    @staticmethod
+    def body(lines):
+        return "namespace a {\nstruct S {\n  int f(int x) const {\n" + "    x += 1;\n" * lines + "    return x;\n  }\n};\n}\n"
+
+    def test_long_function_is_found(self):
+        self.assertEqual([key for key, *_ in check_sizes.oversized("generator/a.cpp", self.body(70))], ["generator/a.cpp:f"])
+        self.assertEqual(list(check_sizes.oversized("generator/a.cpp", self.body(50))), [])
+
+    def test_braces_in_literals_and_lambdas_do_not_count(self):
+        text = 'void f() {\n  g("{", \'{\', [&] { h(); });  // {\n}\nvoid k(\n    int x) {\n  return;\n}\n'
+        self.assertEqual([(name, size) for name, _, size, _ in check_sizes.functions(text)], [("f", 3), ("k", 4)])
+
+    def test_kernels_have_their_own_limit(self):
+        text = 'extern "C" __global__ void __launch_bounds__(128) attune_kernel(int x) {\n' + "x;\n" * 100 + "}\n"
+        self.assertEqual(list(check_sizes.oversized("templates/cuda/a.cu", text)), [])
+
+    def test_long_file_is_found(self):
+        self.assertEqual(len(list(check_sizes.oversized("tuner/a.cpp", "int x;\n" * 401))), 1)
+        self.assertEqual(len(list(check_sizes.oversized("examples/a.c", "int x;\n" * 81))), 1)
+
+
+class Repo(unittest.TestCase):
+    GOOD = "// SPDX-License-Identifier: Apache-2.0\n// What this is.\n"
+
+    def found(self, path, text):
+        return [what for _, what in check_repo.check_source(path, text)]
+
+    def test_licence_line(self):
+        self.assertTrue(self.found("tuner/a.cpp", "int x;\n"))
+        self.assertEqual(self.found("tuner/a.cpp", self.GOOD), [])
+
+    def test_assembly_has_one_home(self):
+        line = 'asm volatile("bar.sync 0;");\n'
+        self.assertTrue(self.found("templates/cuda/attention/mask.cuh", self.GOOD + line))
+        self.assertEqual(self.found("templates/cuda/ptx/barrier.cuh", self.GOOD + line), [])
+        self.assertEqual(self.found("templates/cuda/attention/mask.cuh", self.GOOD + "// " + line), [])
+
+    def test_foreign_headers(self):
+        self.assertTrue(self.found("cache/store.hpp", self.GOOD + "#include <sqlite3.h>\n"))
+        self.assertTrue(self.found("runtime/engine.cpp", self.GOOD + "#include <llvm/IR/Module.h>\n"))
+        self.assertEqual(self.found("cache/sqlite.cpp", self.GOOD + "#include <sqlite3.h>\n"), [])
+
+    def test_paths_of_a_machine(self):
+        self.assertTrue(self.found("tests/a.py", self.GOOD + 'x = "' + "/ro" + 'ot/store.db"\n'))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The one command for all tests: installs what is missing, builds Release, runs everything through CTest. GPU tests skip
+# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source examples/packages.sh
+
+build=${ATTUNE_BUILD_DIR:-build/tests}
+jobs=$(nproc)
+
+# Word lists on purpose: one package a word.
+# shellcheck disable=SC2086
+attune_install $attune_build_packages $attune_test_packages
+# shellcheck disable=SC2086
+attune_install $attune_cpu_packages ||
+  echo "SKIP: the CPU target and its tests are not built: clang and LLVM 19 are not to be had here."
+
+# NVRTC, for the compile-only tests: the toolkit's if there is one, else the Python wheel, else those tests skip.
+nvrtc_wheel() {
+  local venv=$build/nvrtc
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv" || return 1
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check nvidia-cuda-nvrtc || return 1
+  find "$PWD/$venv" -name 'libnvrtc.so*' -not -name '*alt*' | head -1
+}
+mkdir -p "$build"
+if [ -z "${ATTUNE_NVRTC:-}" ] && ! ldconfig -p | grep -q libnvrtc.so && [ ! -e /usr/local/cuda/lib64/libnvrtc.so ]; then
+  if library=$(nvrtc_wheel 2>"$build/nvrtc.log") && [ -n "$library" ]; then
+    export ATTUNE_NVRTC=$library
+    echo "NVRTC: $library"
+  else
+    echo "SKIP: tests that compile CUDA: no NVRTC here and its Python wheel could not be installed (see $build/nvrtc.log)."
+  fi
+fi
+if ! { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; then
+  echo "SKIP: tests labelled gpu: no NVIDIA driver answers on this machine."
+fi
+
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_C_COMPILER_LAUNCHER=ccache)
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_BUILD_TESTS=ON "${launcher[@]}"
+cmake --build "$build" --parallel "$jobs"
+
+# The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^whole$}" "$@"

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands of the program `attune` share: how one registers itself and the exit codes that scripts may rely on.
+// Each command stands in a file of its own name; main.cpp lists them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "generator/core/error.hpp"
+
+namespace attune::cli {
+
+// Frozen: scripts test for them.
+enum ExitCode : int {
+  kOk = 0,
+  kUsage = 1,          // bad argument, option, file content
+  kNotSupported = 2,   // a valid request that no kernel serves
+  kWrongResult = 3,    // numerics outside the allowed error
+  kMissing = 4,        // device, driver or compiler missing or failing
+  kStorage = 5,        // store or file unreadable, unwritable, damaged
+  kPartial = 6,        // the budget ended, or Ctrl-C: what was measured is kept
+  kRegression = 7,     // bench --fail-if-slower
+  kInternalError = 8,  // ours: please report it
+};
+
+ExitCode exit_code_of(ErrorCode code);
+
+// A subcommand with --json and an example at the end of its help. `json` outlives the parse.
+CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what, const std::string& example,
+                      bool* json);
+
+// One per command. Its callback stores the command's exit code in *exit_code and throws attune::Error.
+void add_doctor(CLI::App& program, int* exit_code);
+void add_devices(CLI::App& program, int* exit_code);
+void add_tune(CLI::App& program, int* exit_code);
+void add_bench(CLI::App& program, int* exit_code);
+void add_check(CLI::App& program, int* exit_code);
+void add_emit(CLI::App& program, int* exit_code);
+void add_compile(CLI::App& program, int* exit_code);
+void add_explain(CLI::App& program, int* exit_code);
+void add_export(CLI::App& program, int* exit_code);
+void add_db(CLI::App& program, int* exit_code);
+void add_version(CLI::App& program, int* exit_code);
+
+}  // namespace attune::cli

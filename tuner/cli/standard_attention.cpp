@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Unfused attention for comparison: three passes over one head's score matrix, heads shared out among threads.
+#include "tuner/cli/standard_attention.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace attune::cli {
+namespace {
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ATTUNE_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define ATTUNE_FOR_EACH_CPU
+#endif
+
+constexpr int kRows = 6;      // of the register tile
+constexpr int kColumns = 32;  // of the register tile: two vectors of 16, or four of 8
+constexpr int64_t kDepth = 256;  // of the inner dimension per pass, so that a panel of B stays in the L2 cache
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+float half_to_float(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t magnitude = half & 0x7fffu;
+  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // Scaling by 2^112 moves the exponent's bias and renormalises subnormals.
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
+}
+
+uint16_t float_to_half(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const float magnitude = std::fabs(value);
+  if (!(magnitude < 65520.0f)) return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00u : 0x7c00u));
+  // Adding a number whose last place is half's last place lets the FPU round to nearest even.
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);
+  const float step = std::ldexp(1.0f, std::max(exponent, -13) - 11);
+  const float rounded = std::nearbyint(magnitude / step) * step;
+  const uint32_t shifted = std::bit_cast<uint32_t>(rounded * 0x1p-112f) >> 13;
+  return static_cast<uint16_t>(sign | shifted);
+}
+
+void load_row(Dtype dtype, const void* data, int64_t offset, int count, float* to) {
+  if (dtype == Dtype::kFp32) {
+    std::memcpy(to, static_cast<const float*>(data) + offset, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const uint16_t* from = static_cast<const uint16_t*>(data) + offset;
+  if (dtype == Dtype::kBf16) {
+    for (int i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = half_to_float(from[i]);
+  }
+}
+
+void store_row(Dtype dtype, const float* from, int count, void* data, int64_t offset) {
+  if (dtype == Dtype::kFp32) {
+    std::memcpy(static_cast<float*>(data) + offset, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  uint16_t* to = static_cast<uint16_t*>(data) + offset;
+  for (int i = 0; i < count; ++i) {
+    if (dtype == Dtype::kBf16) {
+      const uint32_t bits = std::bit_cast<uint32_t>(from[i]);
+      to[i] = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    } else {
+      to[i] = float_to_half(from[i]);
+    }
+  }
+}
+
+// c[rows][columns] (+)= a[rows][depth] * b[depth][columns]; columns and both strides are multiples of kColumns.
+ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c,
+                                  int64_t c_stride, int64_t rows, int64_t columns, int64_t depth) {
+  for (int64_t d0 = 0; d0 < depth; d0 += kDepth) {
+    const int64_t d1 = std::min(depth, d0 + kDepth);
+    for (int64_t j = 0; j < columns; j += kColumns) {
+      for (int64_t i = 0; i < rows; i += kRows) {
+        float sum[kRows][kColumns] = {};
+        for (int64_t d = d0; d < d1; ++d)
+          for (int r = 0; r < kRows; ++r)
+            for (int x = 0; x < kColumns; ++x) sum[r][x] += a[(i + r) * a_stride + d] * b[d * b_stride + j + x];
+        for (int r = 0; r < kRows; ++r)
+          for (int x = 0; x < kColumns; ++x) {
+            float* at = &c[(i + r) * c_stride + j + x];
+            *at = d0 == 0 ? sum[r][x] : *at + sum[r][x];
+          }
+      }
+    }
+  }
+}
+
+// exp(x) for x <= 0 by 2^n times a polynomial; relative error below 2e-7. Written so that the loop around it vectorises.
+inline float exp_of(float x) {
+  const float t = std::max(x * 1.44269504f, -126.0f);
+  const float n = std::floor(t + 0.5f);
+  const float f = t - n;
+  const float p =
+      1.0f + f * (0.693147182f + f * (0.240226462f + f * (0.0555032887f + f * (0.00961808f + f * (0.00133989f + f * 0.000154f)))));
+  const float power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+  return x < -87.0f ? 0.0f : p * power;
+}
+
+// Scales and exponentiates row[first, last), zeroes the rest of `width`; returns the sum and the largest scaled score.
+ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t width, float scale, float* sum,
+                                float* largest) {
+  float top = -std::numeric_limits<float>::infinity();
+  for (int64_t j = first; j < last; ++j) top = std::max(top, row[j] * scale);
+  float total = 0;
+  for (int64_t j = first; j < last; ++j) {
+    row[j] = exp_of(row[j] * scale - top);
+    total += row[j];
+  }
+  std::fill(row, row + std::min(first, width), 0.0f);
+  std::fill(row + std::max<int64_t>(last, 0), row + width, 0.0f);
+  *sum = total;
+  *largest = top;
+}
+
+// Keys [first, last) that query row i sees (enums: attention_enums.h).
+void visible_keys(const Problem& problem, int64_t i, int64_t* first, int64_t* last) {
+  const int64_t diagonal = i + (problem.mask == Mask::kCausalTopLeft ? 0 : problem.seqlen_kv - problem.seqlen_q);
+  int64_t from = 0;
+  int64_t to = problem.seqlen_kv;
+  if (problem.mask != Mask::kNone) to = std::min(to, diagonal + 1);
+  if (problem.window_right >= 0) to = std::min(to, diagonal + problem.window_right + 1);
+  if (problem.window_left >= 0) from = std::max(from, diagonal - problem.window_left);
+  *first = std::min(std::max<int64_t>(from, 0), problem.seqlen_kv);
+  *last = std::max(*first, std::max<int64_t>(to, 0));
+}
+
+}  // namespace
+
+StandardAttention::StandardAttention(const Problem& problem, int num_threads)
+    : problem_(problem), num_threads_(std::max(1, num_threads)) {}
+
+int64_t StandardAttention::scratch_floats() const {
+  const int64_t rows = round_up(problem_.seqlen_q, kRows);
+  const int64_t keys = round_up(problem_.seqlen_kv, kColumns);
+  const int64_t dv = round_up(problem_.head_dim_v, kColumns);
+  return round_up(rows * problem_.head_dim_qk, 16) + problem_.head_dim_qk * keys + keys * dv + rows * keys + rows * dv;
+}
+
+int64_t StandardAttention::scratch_bytes() const {
+  return scratch_floats() * static_cast<int64_t>(sizeof(float)) * num_threads_;
+}
+
+void StandardAttention::run(const AttentionArgs& args, void* scratch) const {
+  const int64_t heads = problem_.batch * problem_.num_heads_q;
+  std::atomic<int64_t> next{0};
+  const auto work = [&](int thread) {
+    float* mine = static_cast<float*>(scratch) + thread * scratch_floats();
+    for (int64_t i = next++; i < heads; i = next++)
+      run_head(args, i / problem_.num_heads_q, i % problem_.num_heads_q, mine);
+  };
+  std::vector<std::jthread> threads;
+  for (int thread = 1; thread < num_threads_; ++thread) threads.emplace_back(work, thread);
+  work(0);
+}
+
+void StandardAttention::run_head(const AttentionArgs& args, int64_t batch, int64_t head, float* scratch) const {
+  const Problem& p = problem_;
+  const int64_t rows = round_up(p.seqlen_q, kRows);
+  const int64_t keys = round_up(p.seqlen_kv, kColumns);
+  const int64_t dv = round_up(p.head_dim_v, kColumns);
+  const int64_t kv_head = head / (p.num_heads_q / p.num_heads_kv);
+  float* q = scratch;
+  float* kt = q + round_up(rows * p.head_dim_qk, 16);  // [head_dim_qk][keys]
+  float* v = kt + p.head_dim_qk * keys;                // [keys][dv]
+  float* scores = v + keys * dv;                       // [rows][keys]
+  float* out = scores + rows * keys;                   // [rows][dv]
+
+  std::fill(q, scores, 0.0f);
+  const auto at = [&](const OperandView& view, int64_t row, int64_t h) {
+    return batch * view.batch_stride + row * view.row_stride + h * view.head_stride;
+  };
+  for (int64_t i = 0; i < p.seqlen_q; ++i)
+    load_row(p.dtype_q, args.q.data, at(args.q, i, head), p.head_dim_qk, q + i * p.head_dim_qk);
+  std::vector<float> key(static_cast<size_t>(p.head_dim_qk));
+  for (int64_t j = 0; j < p.seqlen_kv; ++j) {
+    load_row(p.dtype_kv, args.k.data, at(args.k, j, kv_head), p.head_dim_qk, key.data());
+    for (int d = 0; d < p.head_dim_qk; ++d) kt[d * keys + j] = key[static_cast<size_t>(d)];
+    load_row(p.dtype_kv, args.v.data, at(args.v, j, kv_head), p.head_dim_v, v + j * dv);
+  }
+
+  multiply(q, p.head_dim_qk, kt, keys, scores, keys, rows, keys, p.head_dim_qk);
+  std::vector<float> sums(static_cast<size_t>(p.seqlen_q));
+  for (int64_t i = 0; i < p.seqlen_q; ++i) {
+    int64_t first = 0;
+    int64_t last = 0;
+    visible_keys(p, i, &first, &last);
+    float largest = 0;
+    float* sum = &sums[static_cast<size_t>(i)];
+    soften(scores + i * keys, first, last, keys, args.softmax_scale, sum, &largest);
+    if (args.lse != nullptr)
+      args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + i] =
+          last > first ? largest + std::log(*sum) : -std::numeric_limits<float>::infinity();
+  }
+  multiply(scores, keys, v, dv, out, dv, rows, dv, keys);
+  for (int64_t i = 0; i < p.seqlen_q; ++i) {
+    const float sum = sums[static_cast<size_t>(i)];
+    const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+    for (int64_t d = 0; d < dv; ++d) out[i * dv + d] *= inverse;
+    store_row(p.dtype_o, out + i * dv, p.head_dim_v, args.o.data, at(args.o, i, head));
+  }
+}
+
+}  // namespace attune::cli

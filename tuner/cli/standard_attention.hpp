@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V, with the whole score matrix of a head
+// in memory, as frameworks without a fused kernel compute it. `attune bench` shows it beside the tuned kernel; nothing
+// else uses it. Matrix products are blocked and vectorised by the compiler for the CPU it runs on.
+#pragma once
+
+#include <cstdint>
+
+#include "generator/core/problem.hpp"
+#include "templates/shared/attention_args.h"
+
+namespace attune::cli {
+
+class StandardAttention {
+ public:
+  StandardAttention(const Problem& problem, int num_threads);
+
+  // Scratch of all threads: K transposed, V, one head's scores and output, all fp32.
+  int64_t scratch_bytes() const;
+  // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and joined inside.
+  void run(const AttentionArgs& args, void* scratch) const;
+
+ private:
+  void run_head(const AttentionArgs& args, int64_t batch, int64_t head, float* scratch) const;
+  int64_t scratch_floats() const;
+
+  Problem problem_;
+  int num_threads_;
+};
+
+}  // namespace attune::cli
