@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Config text, digests, archs and the log sink: the small words.
+#include "generator/core/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include "generator/core/arch.hpp"
+#include "generator/core/digest.hpp"
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+#include "generator/core/unique_handle.hpp"
+
+namespace attune {
+namespace {
+
+TEST(Config, TextRoundTripsInOrder) {
+  const Config config = parse_config("block_n=64,block_m=128,stages=2");
+  EXPECT_EQ(config.to_text(), "block_n=64,block_m=128,stages=2");
+  EXPECT_EQ(config.at("block_m"), 128);
+  EXPECT_EQ(config.get("warps", 4), 4);
+  EXPECT_THROW(config.at("warps"), Error);
+}
+
+TEST(Config, RefusesWhatIsNotKnobEqualsInteger) {
+  for (const char* text : {"block_m", "block_m=", "=3", "block_m=1.5", "block_m=a", "a=1,,b=2", "a=1,a=2"}) EXPECT_THROW(parse_config(text), Error) << text;
+}
+
+TEST(Digest, KnownValues) {
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(xxh3_128_hex(""), "99aa06d3014798d86001c324468d497f");
+  EXPECT_NE(xxh3_128_hex("a"), xxh3_128_hex("b"));
+}
+
+TEST(Arch, NamesRoundTrip) {
+  for (const std::string& name : known_cuda_archs()) EXPECT_EQ(parse_arch(name).name(), name);
+  EXPECT_EQ(parse_arch("cpu:znver4").name(), "cpu:znver4");
+  EXPECT_EQ(parse_arch("sm_90a").shared_bytes_per_block, 232448);
+}
+
+TEST(Arch, RefusesUnknownOnesNamingTheKnown) {
+  for (const char* text : {"sm_99", "sm_80a", "sm_", "sm_9000", "gfx90a", "cpu:", ""}) {
+    try {
+      parse_arch(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("sm_90a"), std::string::npos);
+    }
+  }
+}
+
+TEST(Log, SinkReceivesAndIsReplaced) {
+  std::string seen;
+  const LogSink former = set_log_sink([&](LogLevel, std::string_view text) { seen += text; });
+  log(LogLevel::kWarning, "one");
+  set_log_sink(former);
+  log(LogLevel::kWarning, "two");
+  EXPECT_EQ(seen, "one");
+}
+
+struct CountingTraits {
+  using Handle = int;
+  static int none() { return -1; }
+  static void close(int) noexcept { ++closed; }
+  static inline int closed = 0;
+};
+
+TEST(UniqueHandle, ClosesOnce) {
+  CountingTraits::closed = 0;
+  {
+    UniqueHandle<CountingTraits> a(3);
+    UniqueHandle<CountingTraits> b(std::move(a));
+    EXPECT_FALSE(a);
+    b = UniqueHandle<CountingTraits>(4);
+    EXPECT_EQ(CountingTraits::closed, 1);
+    EXPECT_EQ(b.get(), 4);
+  }
+  EXPECT_EQ(CountingTraits::closed, 2);
+}
+
+}  // namespace
+}  // namespace attune

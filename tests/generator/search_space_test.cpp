@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// SearchSpace on a small made-up space, then the laws every shipped template's space must obey.
+#include "generator/search_space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "generator/core/problem.hpp"
+#include "generator/template_registry.hpp"
+
+namespace attune {
+namespace {
+
+SearchSpace small_space() {
+  return SearchSpace({{"m", {1, 2, 4}, ""}, {"n", {1, 2}, ""}},
+                     {{"product", [](const Config& c) -> std::optional<std::string> {
+                         if (c.at("m") * c.at("n") <= 4) return std::nullopt;
+                         return "m * n is above 4";
+                       }}});
+}
+
+TEST(SearchSpace, EnumeratesLegalConfigsInOrder) {
+  std::vector<std::string> texts;
+  for (const Config& config : small_space().enumerate()) texts.push_back(config.to_text());
+  EXPECT_EQ(texts, (std::vector<std::string>{"m=1,n=1", "m=1,n=2", "m=2,n=1", "m=2,n=2", "m=4,n=1"}));
+}
+
+TEST(SearchSpace, SaysWhatIsBroken) {
+  const SearchSpace space = small_space();
+  EXPECT_FALSE(space.broken(parse_config("m=4,n=1")));
+  EXPECT_EQ(*space.broken(parse_config("m=4,n=2")), "m * n is above 4");
+  EXPECT_NE(space.broken(parse_config("m=3,n=1"))->find("m is 3; accepted are 1, 2, 4"), std::string::npos);
+  EXPECT_NE(space.broken(parse_config("m=1"))->find("\"n\" is missing"), std::string::npos);
+  EXPECT_NE(space.broken(parse_config("m=1,n=1,k=2"))->find("unknown knob \"k\""), std::string::npos);
+}
+
+TEST(SearchSpace, NeighboursDifferInOneKnobByOneStep) {
+  std::vector<std::string> texts;
+  for (const Config& config : small_space().neighbours(parse_config("m=2,n=2"))) texts.push_back(config.to_text());
+  EXPECT_EQ(texts, (std::vector<std::string>{"m=1,n=2", "m=2,n=1"}));
+}
+
+std::vector<KernelSpec> sample_specs() {
+  std::vector<KernelSpec> specs;
+  for (const char* dtype : {"fp16", "bf16", "fp32"})
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=40", "head_dim_qk=192,head_dim_v=128"})
+      for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=128:0"})
+        specs.push_back(spec_of(parse_problem(std::string("heads=8/2,seqlen=64,dtype=") + dtype + "," + dims + "," + mask)));
+  return specs;
+}
+
+std::vector<Arch> sample_archs() {
+  std::vector<Arch> archs{parse_arch("cpu:x86-64")};
+  for (const std::string& name : known_cuda_archs()) archs.push_back(parse_arch(name));
+  return archs;
+}
+
+TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
+  const Shape shapes[] = {{1, 1, 1, 8, 2}, {2, 512, 512, 8, 2}, {1, 16384, 16384, 8, 2}, {4, 1, 8192, 8, 2}, {1, 0, 0, 8, 2}};
+  int seen = 0;
+  for (const KernelTemplate* t : all_templates())
+    for (const Arch& arch : sample_archs())
+      for (const KernelSpec& spec : sample_specs()) {
+        if (t->refuses(spec, arch)) continue;
+        const SearchSpace space = t->space(spec, arch);
+        for (const Shape& shape : shapes) {
+          const Config config = t->default_config(spec, arch, shape);
+          ASSERT_FALSE(space.broken(config)) << t->name() << " " << arch.name() << " " << to_text(spec) << ": " << *space.broken(config);
+          const LaunchPlan plan = t->launch(spec, config, shape, {132, 50 << 20});
+          const Resources resources = t->resources(spec, arch, config);
+          EXPECT_EQ(static_cast<int>(plan.shared_bytes), resources.shared_bytes);
+          EXPECT_EQ(static_cast<int>(plan.threads), resources.threads);
+          if (arch.target == Target::kCuda) {
+            EXPECT_LE(resources.shared_bytes, arch.shared_bytes_per_block);
+          }
+          EXPECT_GE(plan.workspace_bytes, plan.zeroed_bytes);
+          ++seen;
+        }
+      }
+  EXPECT_GT(seen, 100);
+}
+
+TEST(EveryTemplate, SpaceHoldsTheDefaultAndNoDuplicates) {
+  for (const KernelTemplate* t : all_templates())
+    for (const char* arch_name : {"sm_90a", "sm_80", "sm_75", "cpu:x86-64"})
+      for (const KernelSpec& spec : sample_specs()) {
+        const Arch arch = parse_arch(arch_name);
+        if (t->refuses(spec, arch)) continue;
+        const std::vector<Config> configs = t->space(spec, arch).enumerate();
+        const std::set<Config> unique(configs.begin(), configs.end());
+        EXPECT_EQ(unique.size(), configs.size()) << t->name();
+        EXPECT_LE(configs.size(), 2000U) << t->name() << " " << to_text(spec);
+        const Config standard = t->default_config(spec, arch, Shape{2, 2048, 2048, 8, 2});
+        EXPECT_TRUE(unique.count(standard)) << t->name() << " " << standard.to_text();
+      }
+}
+
+}  // namespace
+}  // namespace attune
