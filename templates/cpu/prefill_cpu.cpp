@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of keys.
+// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic and all sums are fp32.
+//
+// The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA shares every load of K and V.
+// A thread takes a tile of kBlockM of them, cut in panels of kVectors * kLanes rows, one row a lane:
+//   for each block of kBlockN keys: pack K and V (fp32, contiguous); for each panel: S = K Q^T, mask, softmax, O^T += V^T P.
+// Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
+//
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackK, kPackV (16-bit K/V must be packed),
+// kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter, longest first).
+// Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a thread.
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+#include "cpu/prefill_cpu_knobs.hpp"
+#include "cpu/online_softmax.hpp"
+#include "cpu/simd.hpp"
+#include "cpu/tile_product.hpp"
+#include "cpu/transpose.hpp"
+#include "cpu/visibility.hpp"
+
+namespace attune {
+
+constexpr int kPanelRows = kVectors * kLanes;
+constexpr int kPanels = kBlockM / kPanelRows;
+constexpr int kCounterBytes = 128;
+
+static_assert(kBlockM % kPanelRows == 0, "block_m must be a multiple of vectors times lanes");
+static_assert((kPackK != 0 && kPackV != 0) || !is_16_bit(kDtypeKv), "16-bit K and V must be packed");
+
+struct Scratch {
+  Panel queries[kPanels][kHeadDimQk];  // Q^T, scaled
+  Panel output[kPanels][kHeadDimV];    // O^T, not yet divided by the sum
+  Panel scores[kBlockN];               // S^T, then P^T
+  SoftmaxState state[kPanels];
+  float keys[kPackK ? kBlockN * kHeadDimQk : kLanes];
+  float values[kPackV ? kBlockN * kHeadDimV : kLanes];
+};
+static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
+
+// A tile: rows [first, first + count) of the list of one K/V head.
+struct Tile {
+  int batch;
+  int head_kv;
+  long long first;
+  int count;
+};
+
+// Row `index` of the list, in an operand with one head per query head.
+template <class T>
+inline T* row_address(const OperandView& view, const Tile& tile, long long index) {
+  const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
+  return static_cast<T*>(view.data) + tile.batch * view.batch_stride + head * view.head_stride + index / kGqaRatio * view.row_stride;
+}
+
+inline int least(int a, int b) { return a < b ? a : b; }
+
+// Lanes past the tile's last row compute with zeros and are never stored.
+inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, Panel* queries) {
+  for (int c = 0; c < kHeadDimQk; c += kLanes) {
+    const int columns = least(kLanes, kHeadDimQk - c);
+    Floats rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      const int in_tile = first_in_tile + i;
+      rows[i] = splat(0.0f);
+      if (in_tile >= tile.count) continue;
+      const auto* from = row_address<Element<kDtypeQ>>(args.q, tile, tile.first + in_tile) + c;
+      rows[i] = columns == kLanes ? load<kDtypeQ>(from) : load_part<kDtypeQ>(from, columns);
+    }
+    transpose(rows);
+    for (int i = 0; i < columns; ++i) queries[c + i][vector] = rows[i] * args.softmax_scale_log2;
+  }
+}
+
+inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, const Panel* output,
+                         Floats reciprocal) {
+  for (int c = 0; c < kHeadDimV; c += kLanes) {
+    const int columns = least(kLanes, kHeadDimV - c);
+    Floats rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = i < columns ? output[c + i][vector] * reciprocal : splat(0.0f);
+    transpose(rows);
+    const int count = least(kLanes, tile.count - first_in_tile);
+    for (int i = 0; i < count; ++i) {
+      auto* to = row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c;
+      columns == kLanes ? store<kDtypeO>(to, rows[i]) : store_part<kDtypeO>(to, rows[i], columns);
+    }
+  }
+}
+
+inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile, Floats largest, Floats sum) {
+  const Floats log2_sum = log2_positive(sum);
+  const Floats lse = sum > 0.0f ? (largest + log2_sum) * 0.693147181f : splat(-kInfinity);
+  const int count = least(kLanes, tile.count - first_in_tile);
+  for (int i = 0; i < count; ++i) {
+    const long long index = tile.first + first_in_tile + i;
+    const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
+    args.lse[tile.batch * args.lse_batch_stride + head * args.lse_head_stride + index / kGqaRatio] = lse[i];
+  }
+}
+
+// Copies rows of K or V as contiguous fp32.
+template <int kWidth>
+inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
+  for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
+#pragma clang loop unroll(full)
+    for (int c = 0; c + kLanes <= kWidth; c += kLanes) store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
+    constexpr int kRest = kWidth % kLanes;
+    if constexpr (kRest > 0) {
+      store_part<Dtype::kFp32>(to + kWidth - kRest, load_part<kDtypeKv>(from + kWidth - kRest, kRest), kRest);
+    }
+  }
+}
+
+// Rows of K or V from the tile's current block on, packed or where they are.
+struct Rows {
+  const float* data;
+  long long stride;
+};
+
+template <int kWidth, bool kPack>
+inline Rows block_rows(const OperandView& view, const Tile& tile, KeyRange block, float* packed) {
+  const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) + tile.batch * view.batch_stride +
+                     tile.head_kv * view.head_stride + block.begin * view.row_stride;
+  if constexpr (kPack) {
+    pack<kWidth>(from, view.row_stride, block.end - block.begin, packed);
+    return {packed, kWidth};
+  } else {
+    return {from, view.row_stride};
+  }
+}
+
+inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel, KeyRange block, Rows keys, Rows values,
+                         Scratch& scratch) {
+  const long long first_index = tile.first + panel * kPanelRows;
+  const long long first = first_index / kGqaRatio;
+  const long long last = (tile.first + least(tile.count, (panel + 1) * kPanelRows) - 1) / kGqaRatio;
+  KeyRange seen = visible_keys(args, first, last);
+  seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
+  seen.end = least(seen.end, block.end);
+  if (seen.begin >= seen.end) return;
+
+  const int count = seen.end - seen.begin;
+  const int skipped = seen.begin - block.begin;
+  Panel largest, decay;
+  for (int v = 0; v < kVectors; ++v) largest[v] = splat(-kInfinity);
+  score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel], scratch.scores, largest);
+  if (!sees_all(args, first, last, seen)) {
+    Ints row_step[kVectors];
+    for (int v = 0; v < kVectors; ++v) row_step[v] = (lane_index() + v * kLanes + static_cast<int>(first_index % kGqaRatio)) / kGqaRatio;
+    mask_block(args, first, row_step, seen, scratch.scores, largest);
+  }
+  softmax_block(scratch.state[panel], largest, count, scratch.scores, decay);
+  output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay, scratch.output[panel]);
+}
+
+inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& scratch) {
+  const int panels = (tile.count + kPanelRows - 1) / kPanelRows;
+  for (int panel = 0; panel < panels; ++panel) {
+    reset(scratch.state[panel]);
+    for (int c = 0; c < kHeadDimV; ++c) {
+      for (int v = 0; v < kVectors; ++v) scratch.output[panel][c][v] = splat(0.0f);
+    }
+    for (int v = 0; v < kVectors; ++v) load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
+  }
+
+  const KeyRange all = visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
+  for (int n = all.begin; n < all.end; n += kBlockN) {
+    const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
+    const Rows keys = block_rows<kHeadDimQk, kPackK>(args.k, tile, block, scratch.keys);
+    const Rows values = block_rows<kHeadDimV, kPackV>(args.v, tile, block, scratch.values);
+    for (int panel = 0; panel < panels; ++panel) attend_block(args, tile, panel, block, keys, values, scratch);
+  }
+
+  for (int panel = 0; panel < panels; ++panel) {
+    const SoftmaxState& state = scratch.state[panel];
+    for (int v = 0; v < kVectors; ++v) {
+      const int first_in_tile = panel * kPanelRows + v * kLanes;
+      if (first_in_tile >= tile.count) break;
+      const Floats reciprocal = state.sum[v] > 0.0f ? 1.0f / state.sum[v] : state.sum[v];
+      store_output(args, tile, first_in_tile, v, scratch.output[panel], reciprocal);
+      if (args.lse) store_lse(args, tile, first_in_tile, state.largest[v], state.sum[v]);
+    }
+  }
+}
+
+// Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys, first.
+inline Tile tile_at(const AttentionArgs& args, long long index) {
+  const long long rows = static_cast<long long>(args.seqlen_q) * kGqaRatio;
+  const long long in_list = (rows + kBlockM - 1) / kBlockM;
+  const long long lists = static_cast<long long>(args.batch) * args.num_heads_kv;
+  const long long first = (in_list - 1 - index / lists) * kBlockM;
+  const long long list = index % lists;
+  return {static_cast<int>(list / args.num_heads_kv), static_cast<int>(list % args.num_heads_kv), first,
+          static_cast<int>(rows - first < kBlockM ? rows - first : kBlockM)};
+}
+
+}  // namespace attune
+
+extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int num_threads) {
+  using namespace attune;
+  const long long rows = static_cast<long long>(args->seqlen_q) * kGqaRatio;
+  const long long tiles = (rows + kBlockM - 1) / kBlockM * args->batch * args->num_heads_kv;
+  char* workspace = static_cast<char*>(args->workspace);
+  Scratch& scratch = *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);
+  if constexpr (kSchedule == 0) {
+    for (long long i = thread; i < tiles; i += num_threads) attend_tile(*args, tile_at(*args, i), scratch);
+  } else {
+    long long* next = reinterpret_cast<long long*>(workspace);
+    long long* finished = next + kCounterBytes / 16;  // on a cache line of its own
+    for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < tiles;) attend_tile(*args, tile_at(*args, i), scratch);
+    if (__atomic_add_fetch(finished, 1, __ATOMIC_ACQ_REL) == num_threads) {
+      __atomic_store_n(next, 0, __ATOMIC_RELAXED);
+      __atomic_store_n(finished, 0, __ATOMIC_RELAXED);
+    }
+  }
+}

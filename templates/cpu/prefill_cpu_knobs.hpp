@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for the rendered preamble (generator/renderer.hpp), so that editors and compilers read prefill_cpu.cpp as it is.
+// The values are those of a legal default: fp32, head dim 64, AVX-512.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+constexpr Dtype kDtypeQ = Dtype::kFp32;
+constexpr Dtype kDtypeKv = Dtype::kFp32;
+constexpr Dtype kDtypeO = Dtype::kFp32;
+constexpr int kHeadDimQk = 64;
+constexpr int kHeadDimV = 64;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;
+constexpr int kWindowRight = -1;
+
+constexpr int kBlockM = 192;
+constexpr int kBlockN = 128;
+constexpr int kRows = 8;
+constexpr int kVectors = 3;
+constexpr int kUnroll = 2;
+constexpr int kPackK = 1;
+constexpr int kPackV = 1;
+constexpr int kSchedule = 1;
+
+constexpr int kVectorBytes = 64;
+constexpr long long kScratchBytes = 400000;
+
+}  // namespace attune
