@@ -21,7 +21,7 @@ struct ImageInfo {
 // Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or stack use from a host object.
 // nullopt when the bytes are not an ELF file with that entry.
 std::optional<ImageInfo> read_image_info(std::string_view elf, std::string_view entry);
-// Adds spills and warning codes found in a ptxas log.
+// Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp; needs no LLVM).
 void add_log_info(std::string_view log, ImageInfo* info);
 // Why an image with this info must not be measured ("spills 24 bytes", "C7510: wgmma serialised"), or nullopt.
 std::optional<std::string> image_fault(const ImageInfo& info);

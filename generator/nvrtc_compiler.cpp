@@ -30,7 +30,9 @@ using Result = int;     // nvrtcResult, 0 = success
   X(log_size, nvrtcGetProgramLogSize, Result, (Program, size_t*))                                                        \
   X(log, nvrtcGetProgramLog, Result, (Program, char*))                                                                   \
   X(cubin_size, nvrtcGetCUBINSize, Result, (Program, size_t*))                                                           \
-  X(cubin, nvrtcGetCUBIN, Result, (Program, char*))
+  X(cubin, nvrtcGetCUBIN, Result, (Program, char*))                                                                      \
+  X(ptx_size, nvrtcGetPTXSize, Result, (Program, size_t*))                                                               \
+  X(ptx, nvrtcGetPTX, Result, (Program, char*))
 
 struct Nvrtc {
 #define ATTUNE_DECLARE(member, symbol, result, parameters) result(*member) parameters = nullptr;
@@ -76,16 +78,23 @@ class ProgramHandle {
     return text;
   }
 
-  std::string cubin() const {
-    size_t size = 0;
-    Result result = nvrtc_.cubin_size(program_, &size);
-    std::string bytes(size, '\0');
-    if (result == 0) result = nvrtc_.cubin(program_, bytes.data());
-    if (result != 0 || size == 0) throw Error(ErrorCode::kCompile, fmt::format("nvrtcGetCUBIN: {}", nvrtc_.error_string(result)));
-    return bytes;
+  std::string cubin() const { return output(nvrtc_.cubin_size, nvrtc_.cubin, "nvrtcGetCUBIN"); }
+  std::string ptx() const {
+    std::string text = output(nvrtc_.ptx_size, nvrtc_.ptx, "nvrtcGetPTX");
+    text.pop_back();  // its zero
+    return text;
   }
 
  private:
+  std::string output(Result (*size_of)(Program, size_t*), Result (*get)(Program, char*), const char* call) const {
+    size_t size = 0;
+    Result result = size_of(program_, &size);
+    std::string bytes(size, '\0');
+    if (result == 0) result = get(program_, bytes.data());
+    if (result != 0 || size == 0) throw Error(ErrorCode::kCompile, fmt::format("{}: {}", call, nvrtc_.error_string(result)));
+    return bytes;
+  }
+
   const Nvrtc& nvrtc_;
   Program program_ = nullptr;
 };
@@ -112,25 +121,36 @@ class NvrtcCompiler final : public Compiler {
   std::string options(const Arch& arch) const override { return fmt::format("{}", fmt::join(option_list(arch), " ")); }
 
   KernelImage compile(const Source& source, const Arch& arch) const override {
-    check_arch(arch);
     const auto start = std::chrono::steady_clock::now();
     const ProgramHandle program(nvrtc_, source);
-    const std::vector<std::string> options = option_list(arch);
-    std::vector<const char*> pointers;
-    for (const std::string& option : options) pointers.push_back(option.c_str());
-    const Result result = nvrtc_.compile(program.get(), static_cast<int>(pointers.size()), pointers.data());
     KernelImage image;
-    image.log = program.log();
-    if (result != 0)
-      throw Error(ErrorCode::kCompile, fmt::format("{} refused {} for {}: {}", version(), source.file_name, arch.name(), first_errors(image.log)));
+    image.log = build(program, source, arch);
     image.bytes = program.cubin();
     image.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    if (auto info = read_image_info(image.bytes, image.entry)) image.info = *info;
     add_log_info(image.log, &image.info);
     return image;
   }
 
+  std::string ptx(const Source& source, const Arch& arch) const {
+    const ProgramHandle program(nvrtc_, source);
+    build(program, source, arch);
+    return program.ptx();
+  }
+
  private:
+  // Runs the compiler; returns its log.
+  std::string build(const ProgramHandle& program, const Source& source, const Arch& arch) const {
+    check_arch(arch);
+    const std::vector<std::string> options = option_list(arch);
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    const Result result = nvrtc_.compile(program.get(), static_cast<int>(pointers.size()), pointers.data());
+    std::string log = program.log();
+    if (result != 0)
+      throw Error(ErrorCode::kCompile, fmt::format("{} refused {} for {}: {}", version(), source.file_name, arch.name(), first_errors(log)));
+    return log;
+  }
+
   std::vector<std::string> option_list(const Arch& arch) const {
     std::vector<std::string> options{"-arch=" + arch.name(), "-default-device", "-std=c++17", "-use_fast_math", "-w", "--ptxas-options=-v"};
     if (nvrtc_.major > 12) options.emplace_back("--no-cache");
@@ -176,9 +196,7 @@ OpenedNvrtc open_first() {
   return opened;
 }
 
-}  // namespace
-
-const Compiler* open_nvrtc_compiler(NvrtcLocation* location) {
+const NvrtcCompiler* opened_compiler(NvrtcLocation* location) {
   static OpenedNvrtc opened = [] { return open_first(); }();
   static const bool ready = [] {
     if (!opened.location.path.empty()) opened.compiler = std::make_unique<NvrtcCompiler>(opened.nvrtc);
@@ -187,6 +205,16 @@ const Compiler* open_nvrtc_compiler(NvrtcLocation* location) {
   static_cast<void>(ready);
   if (location != nullptr) *location = opened.location;
   return opened.compiler.get();
+}
+
+}  // namespace
+
+const Compiler* open_nvrtc_compiler(NvrtcLocation* location) { return opened_compiler(location); }
+
+std::string nvrtc_ptx(const Source& source, const Arch& arch) {
+  const NvrtcCompiler* compiler = opened_compiler(nullptr);
+  if (compiler == nullptr) throw Error(ErrorCode::kCompile, nvrtc_advice());
+  return compiler->ptx(source, arch);
 }
 
 std::string nvrtc_advice() {

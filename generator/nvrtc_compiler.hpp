@@ -20,6 +20,9 @@ struct NvrtcLocation {
 // nullptr when there is none; `location`, if given, says what was found or tried.
 const Compiler* open_nvrtc_compiler(NvrtcLocation* location = nullptr);
 
+// The PTX that NVRTC makes of a source on its way to the cubin. Throws kCompile, also when there is no NVRTC.
+std::string nvrtc_ptx(const Source& source, const Arch& arch);
+
 // One sentence for messages when there is no NVRTC: what it costs and how to get it.
 std::string nvrtc_advice();
 

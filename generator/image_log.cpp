@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ptxas says about a kernel, and which of it forbids measuring; see image_info.hpp. Reading the ELF file itself needs
+// LLVM and stands in image_info.cpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "generator/image_info.hpp"
+
+namespace attune {
+namespace {
+
+struct Fault {
+  std::string_view code;
+  std::string_view meaning;
+};
+// C7519 (a fence was injected) was measured to be harmless and is only recorded.
+constexpr std::array<Fault, 6> kFaults{{{"C7508", "setmaxnreg ignored"},
+                                        {"C7510", "wgmma serialised (function boundary)"},
+                                        {"C7511", "wgmma serialised (branches)"},
+                                        {"C7512", "wgmma serialised (registers)"},
+                                        {"C7514", "wgmma serialised (accumulator moved in flight)"},
+                                        {"C7517", "wait injected before wgmma results are read"}}};
+
+// The integer that ends right before `unit`, searched from `from`; -1 when there is none.
+int number_before(std::string_view log, std::string_view unit, size_t from = 0) {
+  const size_t at = log.find(unit, from);
+  if (at == std::string_view::npos) return -1;
+  size_t start = at;
+  while (start > 0 && log[start - 1] >= '0' && log[start - 1] <= '9') --start;
+  int value = -1;
+  std::from_chars(log.data() + start, log.data() + at, value);
+  return value;
+}
+
+}  // namespace
+
+void add_log_info(std::string_view log, ImageInfo* info) {
+  const auto take = [&](int* field, std::string_view unit) {
+    if (const int value = number_before(log, unit); value >= 0) *field = value;
+  };
+  take(&info->registers, " registers");
+  take(&info->stack_bytes, " bytes stack frame");
+  take(&info->spill_store_bytes, " bytes spill stores");
+  take(&info->spill_load_bytes, " bytes spill loads");
+  take(&info->static_shared_bytes, " bytes smem");
+  for (size_t at = log.find("C75"); at != std::string_view::npos; at = log.find("C75", at + 1)) {
+    const std::string code(log.substr(at, 5));
+    if (std::find(info->warnings.begin(), info->warnings.end(), code) == info->warnings.end()) info->warnings.push_back(code);
+  }
+}
+
+std::optional<std::string> image_fault(const ImageInfo& info) {
+  for (const Fault& fault : kFaults)
+    if (std::find(info.warnings.begin(), info.warnings.end(), fault.code) != info.warnings.end())
+      return fmt::format("{}: {}", fault.code, fault.meaning);
+  if (info.spill_store_bytes > 0 || info.spill_load_bytes > 0)
+    return fmt::format("spills {} bytes to local memory (loads {})", info.spill_store_bytes, info.spill_load_bytes);
+  return std::nullopt;
+}
+
+}  // namespace attune
