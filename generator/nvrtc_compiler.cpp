@@ -86,11 +86,11 @@ class ProgramHandle {
   }
 
  private:
-  std::string output(Result (*size_of)(Program, size_t*), Result (*get)(Program, char*), const char* call) const {
+  std::string output(Result (*size_of)(Program, size_t*), Result (*read)(Program, char*), const char* call) const {
     size_t size = 0;
     Result result = size_of(program_, &size);
     std::string bytes(size, '\0');
-    if (result == 0) result = get(program_, bytes.data());
+    if (result == 0) result = read(program_, bytes.data());
     if (result != 0 || size == 0) throw Error(ErrorCode::kCompile, fmt::format("{}: {}", call, nvrtc_.error_string(result)));
     return bytes;
   }

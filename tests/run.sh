@@ -38,7 +38,7 @@ fi
 
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_C_COMPILER_LAUNCHER=ccache)
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_BUILD_TESTS=ON "${launcher[@]}"
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "${launcher[@]}"
 cmake --build "$build" --parallel "$jobs"
 
 # The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.

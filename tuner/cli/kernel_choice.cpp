@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the words of the command line into one checked kernel; see kernel_choice.hpp.
+#include "tuner/cli/kernel_choice.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/cpu_toolchain.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "tuner/cli/machine.hpp"
+
+namespace attune::cli {
+namespace {
+
+std::string refusal_text(const KernelSpec& spec, const Arch& arch, const std::vector<Refusal>& refusals) {
+  std::string reasons;
+  for (const Refusal& refusal : refusals)
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.kernel_template->name(), refusal.reason);
+  return fmt::format("no template serves {} on {} ({})", to_text(spec), arch.name(), reasons);
+}
+
+}  // namespace
+
+Arch arch_by_name(const std::string& name) {
+  if (name != "auto" && name != "cpu") return parse_arch(name);
+  if (name == "auto") {
+    if (const auto device = try_open_cuda(nullptr)) return device->archs().front();
+  }
+  std::string why;
+  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
+  if (toolchain == nullptr)
+    throw Error(ErrorCode::kCompile,
+                fmt::format("arch is \"{}\", but this machine has neither a GPU driver nor the CPU target ({}); name an "
+                            "arch such as sm_90a",
+                            name, why));
+  return toolchain->host_arch();
+}
+
+KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const std::string& template_name,
+                           const std::string& config_text) {
+  KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, {}};
+  if (template_name.empty()) {
+    std::vector<Refusal> refusals;
+    const auto serving = templates_for(choice.spec, arch, &refusals);
+    if (serving.empty()) throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, refusals));
+    choice.kernel_template = serving.front();
+  } else {
+    choice.kernel_template = &template_by_name(template_name);
+    if (const auto reason = choice.kernel_template->refuses(choice.spec, arch))
+      throw Error(ErrorCode::kUnsupported, fmt::format("template {} does not serve this: {}", template_name, *reason));
+  }
+  const Config base = choice.kernel_template->default_config(choice.spec, arch, choice.shape);
+  choice.config = config_over(base, config_text, choice.kernel_template->space(choice.spec, arch));
+  return choice;
+}
+
+Config config_over(const Config& base, const std::string& text, const SearchSpace& space) {
+  Config config = base;
+  if (text.empty()) return config;
+  const Config given = parse_config(text);
+  for (const auto& [knob, value] : given.knobs()) {
+    if (!base.has(knob)) {
+      std::string known;
+      for (const Knob& one : space.knobs()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("config names the knob \"{}\"; this template's knobs are {}", knob, known));
+    }
+    config.set(knob, value);
+  }
+  if (const auto broken = space.broken(config))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("config {}: {}", config.to_text(), *broken));
+  return config;
+}
+
+const Compiler& compiler_for(const Arch& arch) {
+  if (arch.target == Target::kCuda) {
+    const Compiler* compiler = open_nvrtc_compiler();
+    if (compiler == nullptr) throw Error(ErrorCode::kCompile, nvrtc_advice());
+    return *compiler;
+  }
+  std::string why;
+  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
+  if (toolchain == nullptr) throw Error(ErrorCode::kCompile, why);
+  return toolchain->compiler();
+}
+
+std::vector<std::string> split_list(const std::string& text, const std::string& option) {
+  std::vector<std::string> parts;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    std::string part = text.substr(start, end - start);
+    part.erase(0, part.find_first_not_of(' '));
+    part.erase(part.find_last_not_of(' ') + 1);
+    if (part.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is \"{}\"; accepted is a list such as a,b without empty parts", option, text));
+    parts.push_back(std::move(part));
+    start = end + 1;
+  }
+  return parts;
+}
+
+}  // namespace attune::cli
