@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run the same.
+
+Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), models, windows, chunked.
+"""
+from dataclasses import dataclass
+
+SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    batch: int
+    seqlen_q: int
+    seqlen_kv: int
+    heads_q: int
+    heads_kv: int
+    head_dim: int
+    causal: bool = False
+    window_left: int = -1
+    dtype: str = "bf16"
+
+    @property
+    def problem(self) -> str:
+        text = (f"dtype={self.dtype},head_dim={self.head_dim},heads={self.heads_q}/{self.heads_kv},batch={self.batch},"
+                f"seqlen_q={self.seqlen_q},seqlen_kv={self.seqlen_kv},"
+                f"mask={'causal_bottom_right' if self.causal else 'none'}")
+        return text + (f",window={self.window_left}:0" if self.window_left >= 0 else "")
+
+    @property
+    def visible_elements(self) -> int:
+        """Visible (row, column) pairs of one head of one sequence."""
+        offset = self.seqlen_kv - self.seqlen_q
+        if not self.causal:
+            return self.seqlen_q * self.seqlen_kv
+        total = 0
+        for row in range(self.seqlen_q):
+            last = min(self.seqlen_kv - 1, row + offset)
+            first = max(0, row + offset - self.window_left) if self.window_left >= 0 else 0
+            total += max(0, last - first + 1)
+        return total
+
+    @property
+    def flops(self) -> float:
+        return 4.0 * self.head_dim * self.visible_elements * self.batch * self.heads_q
+
+
+def grid(dims=(64, 128, 256)):
+    return [Case(f"d{d} {'causal' if causal else 'full'} {s}", 16384 // s, s, s, 2048 // d, 2048 // d, d, causal)
+            for d in dims for causal in (False, True) for s in SEQLENS]
+
+
+def models():
+    cases = []
+    for s in (2048, 8192):
+        cases += [Case(f"llama8b gqa4 causal {s}", 2, s, s, 32, 8, 128, True),
+                  Case(f"llama70b gqa8 causal {s}", 1, s, s, 64, 8, 128, True),
+                  Case(f"mqa gemma d256 causal {s}", 2, s, s, 8, 1, 256, True)]
+    cases += [Case("bert-base 512 full", 32, 512, 512, 12, 12, 64),
+              Case("vit-L 577 full", 64, 577, 577, 16, 16, 64),
+              Case("sd cross 4096x77", 8, 4096, 77, 10, 10, 64)]
+    return cases
+
+
+def windows():
+    return [Case(f"window 1024 d128 {s}", 2 if s < 32768 else 1, s, s, 32, 8, 128, True, 1024) for s in (2048, 8192, 32768)] + \
+           [Case(f"window 128 d64 {s}", 2 if s < 32768 else 1, s, s, 64, 64, 64, True, 128) for s in (8192, 32768)]
+
+
+def chunked():
+    return [Case("256 queries over 32768", 1, 256, 32768, 8, 1, 128, True),
+            Case("1024 queries over 32768", 1, 1024, 32768, 8, 1, 128, True),
+            Case("512 queries over 8192 batch 4", 4, 512, 8192, 32, 8, 128, True)]
+
+
+SETS = {"grid": grid, "models": models, "windows": windows, "chunked": chunked}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlexAttention, standard attention.
+
+Each builder returns a callable or None when the peer does not serve the case. FlashAttention-3 runs live where
+flash_attn_interface can be imported.
+"""
+import math
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+
+
+def _sdpa(backend, case, q, k, v):
+    if case.window_left >= 0:
+        return None
+    qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
+    options = {"enable_gqa": True} if case.heads_q != case.heads_kv else {}
+    if case.causal and case.seqlen_q != case.seqlen_kv:
+        options["attn_mask"] = causal_lower_right(case.seqlen_q, case.seqlen_kv)
+    elif case.causal:
+        options["is_causal"] = True
+
+    def run():
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(qt, kt, vt, **options)
+
+    return run
+
+
+def cudnn(case, q, k, v):
+    return _sdpa(SDPBackend.CUDNN_ATTENTION, case, q, k, v)
+
+
+def flash2(case, q, k, v):
+    return _sdpa(SDPBackend.FLASH_ATTENTION, case, q, k, v)
+
+
+def flash3(case, q, k, v):
+    try:
+        from flash_attn_interface import flash_attn_func
+    except ImportError:
+        return None
+    window = (case.window_left, 0) if case.window_left >= 0 else (-1, -1)
+    return lambda: flash_attn_func(q, k, v, causal=case.causal, window_size=window)
+
+
+def flex(case, q, k, v):
+    """FlexAttention, max-autotune; dynamo is reset first, since its recompile limit falls silently to eager."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    torch._dynamo.reset()
+    qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
+    offset, left = case.seqlen_kv - case.seqlen_q, case.window_left
+
+    def visible(b, h, row, column):
+        inside = row + offset >= column
+        return inside & (row + offset - column <= left) if left >= 0 else inside
+
+    mask = create_block_mask(visible, None, None, case.seqlen_q, case.seqlen_kv, device="cuda") if case.causal else None
+    compiled = torch.compile(flex_attention, mode="max-autotune-no-cudagraphs", dynamic=False)
+    return lambda: compiled(qt, kt, vt, block_mask=mask, enable_gqa=case.heads_q != case.heads_kv)
+
+
+def standard(case, q, k, v):
+    """matmul, softmax, matmul, each its own kernel; None where the scores would not fit."""
+    if case.heads_q != case.heads_kv or case.batch * case.heads_q * case.seqlen_q * case.seqlen_kv > 8 * 2**30:
+        return None
+    qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
+    scale = 1.0 / math.sqrt(case.head_dim)
+    hidden = None
+    if case.causal:
+        rows = torch.arange(case.seqlen_q, device="cuda")[:, None] + (case.seqlen_kv - case.seqlen_q)
+        hidden = torch.arange(case.seqlen_kv, device="cuda")[None, :] > rows
+
+    def run():
+        scores = torch.matmul(qt, kt.transpose(-1, -2)) * scale
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return torch.matmul(torch.softmax(scores, -1), vt)
+
+    return run
+
+
+PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flex": flex, "standard": standard}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interleaved timing of several runners on one CUDA device, and the facts every result file names."""
+import datetime
+import random
+import statistics
+import subprocess
+
+import torch
+
+
+def time_once_us(run, launches: int) -> float:
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(launches):
+        run()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) * 1000.0 / launches
+
+
+def interleaved_us(runners: dict, rounds: int, sample_us: float, rng: random.Random) -> dict:
+    """Median, lowest and highest of `rounds` samples per runner, in random order within each round."""
+    launches = {}
+    for name, run in runners.items():
+        run()
+        torch.cuda.synchronize()
+        launches[name] = max(1, min(200, int(sample_us / max(time_once_us(run, 2), 1e-3))))
+    samples = {name: [] for name in runners}
+    for _ in range(rounds):
+        order = list(runners)
+        rng.shuffle(order)
+        for name in order:
+            samples[name].append(time_once_us(runners[name], launches[name]))
+    return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
+            for name, values in samples.items()}
+
+
+def gemm_tflops() -> float:
+    """An 8192^3 bf16 product on N(0,1) data: what the board gives at this moment."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        a @ b
+    return 2 * 8192**3 / statistics.median(time_once_us(lambda: a @ b, 5) for _ in range(3)) / 1e6
+
+
+def facts() -> dict:
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    return {"device": torch.cuda.get_device_name(), "driver": driver.stdout.strip(), "torch": torch.__version__,
+            "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
