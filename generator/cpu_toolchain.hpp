@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,13 @@ class CpuToolchain {
   virtual const Compiler& compiler() const = 0;       // loads clang on its first compile, not before
   // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with `entry`.
   virtual std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const = 0;
+  // read_image_info (generator/image_info.hpp) with LLVM's reader of object files.
+  virtual std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const = 0;
 };
 
-// What the plugin exports under the name "attune_cpu_toolchain"; the object lives as long as the process.
+// What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface
+// that crosses the plugin's border changes, so that a plugin of another build is refused.
+inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_1";
 using CpuToolchainFunction = const CpuToolchain* (*)();
 
 // Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:
