@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots through which K and V tiles go from the producer to the consumers, and the mbarriers that guard them.
+//
+//   producer:  wait empty[slot] -> announce bytes on full[slot] -> TMA ...           (one thread)
+//   consumer:  wait full[slot]  -> wgmma reads the slot -> wgmma_wait -> arrive on empty[slot]   (one thread a warpgroup)
+//
+// Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The producer waits for the
+// opposite parity, so its first round passes. K and V have barriers of their own, so K is given back right after Q K.
+#pragma once
+
+#include "cuda/attention/sm90_layout.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+
+namespace attune {
+
+template <int kSlots>
+struct SlotCursor {
+  int slot = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Where one side stands. With one ring, K and V tiles alternate through the same slots.
+struct KvCursors {
+  SlotCursor<kLayout.k_slots> k;
+  SlotCursor<(kKvRing > 0 ? 1 : kLayout.v_slots)> own_v;
+
+  __device__ __forceinline__ auto& v() {
+    if constexpr (kKvRing > 0) {
+      return k;
+    } else {
+      return own_v;
+    }
+  }
+};
+
+__device__ __forceinline__ void init_barriers(unsigned shared) {
+  for (int i = 0; i < kWarpgroups; ++i) {
+    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.q_empty + 8 * i, 1);
+  }
+  for (int i = 0; i < kLayout.k_slots; ++i) {
+    mbarrier_init(shared + kLayout.k_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.k_empty + 8 * i, kWarpgroups);
+  }
+  for (int i = 0; i < kLayout.v_slots; ++i) {
+    mbarrier_init(shared + kLayout.v_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.v_empty + 8 * i, kWarpgroups);
+  }
+  for (int i = 0; i < kTileSlots; ++i) {
+    mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, 4 * kWarpgroups);  // one arrival per consumer warp
+  }
+  fence_mbarrier_init();
+}
+
+}  // namespace attune

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads Q once, then K and V block after block, from the last visible block down, through a ring in shared memory filled by
+// cp.async. Interface of every KvPipeline: load_q, start, then for each block in turn acquire_k, acquire_v.
+//   share_kv = 0, stages >= 2: K and V of a block arrive together; one barrier a block, stages - 1 blocks in flight.
+//   otherwise: K and V arrive one by one; one barrier each, all slots but one in flight (a single slot: none).
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/tile_copy.cuh"
+#include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/ptx/cp_async.cuh"
+
+namespace attune {
+
+class KvPipeline {
+  static constexpr bool kPairs = kShareKv == 0 && kStages >= 2;
+  static constexpr int kSlots = kShareKv ? kStages : 2 * kStages;
+  static constexpr int kAhead = kPairs ? kStages - 1 : kSlots - 1;  // groups of copies in flight
+  static constexpr int kOperandK = 0;
+  static constexpr int kOperandV = 1;
+
+ public:
+  __device__ KvPipeline(const AttentionArgs& args, const Tile& tile, unsigned ring, const BlockRange& range)
+      : k_(args.k, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
+        v_(args.v, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
+        ring_(ring),
+        begin_(range.begin),
+        end_(range.end) {}
+
+  // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
+  static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
+    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, tile.batch, tile.head, args.seqlen_q);
+    q.each(tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
+      cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
+    });
+    if constexpr (kQPlace != kQShared) cp_async_commit();
+  }
+
+  // Until Q is there for the whole block, when it was loaded before (kStarted: after) start().
+  template <bool kStarted>
+  static __device__ void wait_q() {
+    cp_async_wait<kStarted ? kAhead : 0>();
+    __syncthreads();
+  }
+
+  __device__ void start() {
+#pragma unroll
+    for (int group = 0; group < kAhead; ++group) {
+      if constexpr (kPairs) {
+        load<kOperandK>(end_ - 1 - group, group);
+        load<kOperandV>(end_ - 1 - group, group);
+      } else {
+        if (group % 2 == 0) load<kOperandK>(end_ - 1 - group / 2, group);
+        if (group % 2 == 1) load<kOperandV>(end_ - 1 - group / 2, group);
+      }
+      cp_async_commit();
+    }
+  }
+
+  // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next acquire_k).
+  __device__ unsigned acquire_k(int block) {
+    if constexpr (!kPairs) return acquire<kOperandK>(block);
+    cp_async_wait<kAhead - 1>();
+    __syncthreads();
+    load<kOperandK>(block - kAhead, write_slot());
+    load<kOperandV>(block - kAhead, write_slot());
+    cp_async_commit();
+    return slot_address<kOperandK>(slot_);
+  }
+
+  // Shared address of the V tile of `block`; valid until the next acquire_k.
+  __device__ unsigned acquire_v(int block) {
+    if constexpr (!kPairs) return acquire<kOperandV>(block);
+    const unsigned address = slot_address<kOperandV>(slot_);
+    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+    return address;
+  }
+
+ private:
+  template <int kOperand>
+  __device__ __forceinline__ unsigned acquire(int block) {
+    if constexpr (kSlots == 1) {
+      __syncthreads();
+      load<kOperand>(block, 0);
+      cp_async_commit();
+      cp_async_wait<0>();
+      __syncthreads();
+      return ring_;
+    }
+    cp_async_wait<(kAhead > 0 ? kAhead - 1 : 0)>();
+    __syncthreads();
+    constexpr int kLaterBlocks = (kOperand + kAhead) / 2;
+    load<(kOperand + kAhead) % 2>(block - kLaterBlocks, write_slot());
+    cp_async_commit();
+    const unsigned address = slot_address<kOperand>(slot_);
+    slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;
+    return address;
+  }
+
+  static constexpr int kRing = kPairs ? kStages : kSlots;
+  __device__ int write_slot() const { return slot_ == 0 ? kRing - 1 : slot_ - 1; }
+
+  // Pairs are numbered by pair, everything else by slot.
+  template <int kOperand>
+  __device__ __forceinline__ unsigned slot_address(int slot) const {
+    constexpr int kKBytes = prefill_sm80_k_bytes(kLayout);
+    constexpr int kVBytes = prefill_sm80_v_bytes(kLayout);
+    if constexpr (kShareKv) return ring_ + slot * (kKBytes > kVBytes ? kKBytes : kVBytes);
+    const int pair = kPairs ? slot : slot / 2;
+    return ring_ + pair * (kKBytes + kVBytes) + (kOperand == kOperandV ? kKBytes : 0);
+  }
+
+  template <int kOperand>
+  __device__ __forceinline__ void load(int block, int slot) const {
+    if (block < begin_) return;
+    const unsigned target = slot_address<kOperand>(slot);
+    const auto copy = [target](int, const char* source, unsigned offset, bool exists) {
+      cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
+    };
+    if constexpr (kOperand == kOperandK) {
+      k_.each(block * kBlockN, copy);
+    } else {
+      v_.each(block * kBlockN, copy);
+    }
+  }
+
+  TileCopy<kHeadDimQk, kBlockN, kThreads> k_;
+  TileCopy<kHeadDimV, kBlockN, kThreads> v_;
+  unsigned ring_;
+  int begin_;
+  int end_;
+  int slot_ = 0;
+};
+
+}  // namespace attune

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Online softmax over accumulator fragments (layout of mma.cuh and of wgmma: two rows a thread, four threads a row).
+// Scores stay unscaled; a weight is exp2(score * c - maximum) with c = softmax_scale * log2(e), one FMA and one exp2.
+//
+// Rescaling O is rare: the kept maximum may lag behind the true one by up to kLag = 8, so weights are at most 2^8 (fp16 holds
+// 2^15) and the quotient O / sum is unchanged. Whether the lag is exceeded is asked per thread without shuffles, on the raw bits of
+// the scores as integers where that is cheaper: a maximum seeded with +0 that is right for positive scores and else too
+// large, never too small. Only then the exact maximum is taken and exchanged.
+//
+// A hidden score is -inf. The maximum starts at kNothing = -2^120, finite, so -inf - (-inf) cannot arise: a row that has
+// seen nothing has weights exp2(-inf + 2^120) = 0, sum 0, and ends with O = 0 and LSE = -inf.
+#pragma once
+
+#include "cuda/ptx/exp2.cuh"
+
+namespace attune {
+
+__device__ __forceinline__ float hidden_score() { return __int_as_float(0xFF800000u); }  // -inf
+
+template <int kRowTiles>
+class OnlineSoftmax {
+  static constexpr float kNothing = -1.329227995784916e36f;  // -2^120
+  static constexpr float kLag = 8.0f;
+
+ public:
+  __device__ explicit OnlineSoftmax(float scale_log2) : scale_(scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      maximum_[m][0] = maximum_[m][1] = kNothing;
+      sum_[m][0] = sum_[m][1] = 0.0f;
+    }
+  }
+
+  // Takes in the maximum of a block of scores; rescales O and the sums when the kept maximum lags too far. Whole warps call it.
+  template <int kScoreTiles, int kOutputTiles>
+  __device__ __forceinline__ void raise_maximum(const float (&scores)[kRowTiles][kScoreTiles][4], float (&output)[kRowTiles][kOutputTiles][4]) {
+    bool lags = false;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      lags |= bound(scores[m], 0) * scale_ - maximum_[m][0] > kLag;
+      lags |= bound(scores[m], 2) * scale_ - maximum_[m][1] > kLag;
+    }
+    if (!__any_sync(0xFFFFFFFFu, lags)) return;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float raised = max(maximum_[m][half], exact(scores[m], 2 * half) * scale_);
+        const float factor = exp2_approx(maximum_[m][half] - raised);
+        maximum_[m][half] = raised;
+        sum_[m][half] *= factor;
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; ++n) {
+          output[m][n][2 * half] *= factor;
+          output[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  // Turns the scores of one fragment into weights and adds them to the row sums.
+  __device__ __forceinline__ void weigh(float (&fragment)[4], int m) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      fragment[i] = exp2_approx(fragment[i] * scale_ - maximum_[m][i / 2]);
+      sum_[m][i / 2] += fragment[i];
+    }
+  }
+
+  // After the last block: completes the sum of row `half` of tile m over its four threads.
+  struct Row {
+    float normalizer;  // 1 / sum, 0 for a row that saw nothing
+    float lse;         // natural log
+  };
+  __device__ __forceinline__ Row finish(int m, int half) const {
+    float sum = sum_[m][half];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    constexpr float kLn2 = 0.693147180559945f;
+    return {sum == 0.0f ? 0.0f : reciprocal_approx(sum), (maximum_[m][half] + log2_approx(sum)) * kLn2};
+  }
+
+ private:
+  // At least this thread's maximum of elements i, i + 1 of all fragments.
+  template <int kScoreTiles>
+  static __device__ __forceinline__ float bound(const float (&scores)[kScoreTiles][4], int i) {
+    if constexpr (kArch != 90) return maximum_of(scores, i);
+    int bits = 0;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) bits = max(bits, max(__float_as_int(scores[n][i]), __float_as_int(scores[n][i + 1])));
+    return __int_as_float(bits);
+  }
+
+  // The row's maximum, the same in its four threads.
+  template <int kScoreTiles>
+  static __device__ __forceinline__ float exact(const float (&scores)[kScoreTiles][4], int i) {
+    float maximum = maximum_of(scores, i);
+    maximum = max(maximum, __shfl_xor_sync(0xFFFFFFFFu, maximum, 1));
+    return max(maximum, __shfl_xor_sync(0xFFFFFFFFu, maximum, 2));
+  }
+
+  template <int kScoreTiles>
+  static __device__ __forceinline__ float maximum_of(const float (&scores)[kScoreTiles][4], int i) {
+    float maximum = hidden_score();
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) maximum = max(maximum, max(scores[n][i], scores[n][i + 1]));
+    return maximum;
+  }
+
+  float scale_;
+  float maximum_[kRowTiles][2];  // times scale_
+  float sum_[kRowTiles][2];      // this thread's part
+};
+
+}  // namespace attune

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the threads of a block share the copy of a tile [kRows, kHeadDim] from global to shared memory, 16 bytes a thread at a
+// time. Rows beyond the operand's length and the padding columns count as not there: they become zeros, so that whatever
+// lies behind the last row (NaN, Inf) never takes part. Used by the pipelines of the mma.sync kernels.
+#pragma once
+
+#include "cuda/attention/shared_tile.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "shared/attention_args.h"
+
+namespace attune {
+
+template <int kHeadDim, int kRows, int kThreads>
+class TileCopy {
+  using Shared = SharedTile<kHeadDim>;
+  static constexpr int kGlobalChunks = kHeadDim / 8;
+  static constexpr int kThreadsPerRow = 1 << Shared::kSwizzleBits;
+  static constexpr int kRowsPerPass = kThreads / kThreadsPerRow;
+  static constexpr int kPasses = (kRows + kRowsPerPass - 1) / kRowsPerPass;
+  static constexpr int kSteps = Shared::kChunks / kThreadsPerRow;
+  static_assert(kRowsPerPass % 8 == 0, "a pass covers whole swizzle periods of 8 rows");
+
+ public:
+  static constexpr int kCopies = kPasses * kSteps;  // per thread and tile
+
+  // `length`: rows of the operand in this batch entry.
+  __device__ TileCopy(const OperandView& operand, int batch, int head, int length)
+      : operand_(operand), batch_(batch), head_(head), length_(length) {}
+
+  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the tile at `first_row`.
+  template <class Copy>
+  __device__ __forceinline__ void each(int first_row, Copy copy) const {
+    const int thread = thread_index_anew();
+    const int row = thread / kThreadsPerRow;
+    const int column = thread % kThreadsPerRow;
+    const long long row_bytes = 2 * operand_.row_stride;
+    const long long offset = anew(batch_) * operand_.batch_stride + anew(head_) * operand_.head_stride;
+    const char* source = static_cast<const char*>(operand_.data) + 2 * offset + (first_row + row) * row_bytes + 16 * column;
+    const unsigned target = Shared::offset(row, column);
+    const int rows_left = length_ - first_row - row;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const bool in_tile = kRows % kRowsPerPass == 0 || pass + 1 < kPasses || row + pass * kRowsPerPass < kRows;
+      const bool row_exists = pass * kRowsPerPass < rows_left;
+      if (in_tile) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const int first_chunk = step * kThreadsPerRow;
+          const bool exists = row_exists && (first_chunk + kThreadsPerRow <= kGlobalChunks || column + first_chunk < kGlobalChunks);
+          copy(pass * kSteps + step, source + 16 * first_chunk,
+               target + pass * kRowsPerPass * Shared::kRowBytes + 16 * first_chunk, exists);
+        }
+      }
+      source += kRowsPerPass * row_bytes;
+    }
+  }
+
+ private:
+  const OperandView& operand_;  // kernel parameters: costs no registers
+  int batch_;
+  int head_;
+  int length_;
+};
+
+}  // namespace attune

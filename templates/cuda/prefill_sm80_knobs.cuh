@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of prefill_sm80: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+constexpr int kArch = 80;
+constexpr Dtype kDtypeQ = Dtype::kBf16;
+constexpr Dtype kDtypeKv = Dtype::kBf16;
+constexpr Dtype kDtypeO = Dtype::kBf16;
+constexpr int kHeadDimQk = 128;
+constexpr int kHeadDimV = 128;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;   // -1 = open
+constexpr int kWindowRight = -1;  // -1 = open
+
+constexpr int kBlockM = 128;    // rows of Q per tile
+constexpr int kBlockN = 64;     // rows of K and V per step
+constexpr int kWarps = 4;       // each owns block_m / warps rows: 16, 32 or 64
+constexpr int kStages = 1;      // 1 to 5 K and V pairs (share_kv = 0) or slots (share_kv = 1) in the ring
+constexpr int kShareKv = 0;     // 1: K and V use the slots of the ring by turns
+constexpr int kQPlace = 0;      // 0 shared memory, 1 registers, 2 registers, loaded through the ring
+constexpr int kMinBlocks = 2;   // blocks per multiprocessor that the registers must allow
+constexpr int kPersistent = 0;  // 1: as many blocks as fit, each takes tile after tile
+constexpr int kTileOrder = 2;   // 0 rows first, 1 longest first, 2 longest first in L2-sized sections of heads
+constexpr int kLoadHint = 128;  // bytes around a load that L2 fetches: 0 its own choice, 128, 256
+
+}  // namespace attune

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of prefill_sm90: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+constexpr int kArch = 90;
+constexpr Dtype kDtypeQ = Dtype::kBf16;
+constexpr Dtype kDtypeKv = Dtype::kBf16;
+constexpr Dtype kDtypeO = Dtype::kBf16;
+constexpr int kHeadDimQk = 128;
+constexpr int kHeadDimV = 128;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;   // -1 = open
+constexpr int kWindowRight = -1;  // -1 = open
+
+constexpr int kBlockM = 128;           // rows of Q per block: 64 per consumer warpgroup
+constexpr int kBlockN = 128;           // rows of K and V per step
+constexpr int kCtasPerSm = 1;
+constexpr int kStages = 2;             // slots for K, and as many for V
+constexpr int kKvRing = 0;             // > 0: one ring of so many slots for K and V instead
+constexpr int kOverlap = 1;            // softmax of one step overlaps P V of the step before, in each warpgroup
+constexpr int kPingPong = 1;           // warpgroups take turns in issuing wgmma
+constexpr int kScheduler = 2;          // 0 one tile per block, 1 static persistent, 2 dynamic, longest tiles first
+constexpr int kL2SectionMb = 32;       // K and V of the heads that are worked on together; 0 = head after head
+constexpr int kOStaging = 1;           // 1 shared memory and TMA store, 0 16-byte stores from registers
+constexpr int kRescaleThreshold = 8;   // log2 growth of a row's maximum that is let pass before O is rescaled
+constexpr int kKvSplits = 1;           // blocks that share one tile of Q, each a part of its keys
+
+}  // namespace attune

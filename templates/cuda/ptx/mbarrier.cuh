@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX ISA 9.7.13.15, sm_90).
+// Barriers are named by their shared-memory address. Every wait is bounded: a protocol error traps instead of hanging the
+// device. With ATTUNE_BOUNDED_WAITS=1 the trap first prints the barrier's name; the bound itself measured as free.
+#pragma once
+
+#ifndef ATTUNE_BOUNDED_WAITS
+#define ATTUNE_BOUNDED_WAITS 0
+#endif
+
+namespace attune {
+
+// Tries before a wait counts as hung. One try suspends for up to about a microsecond, so this is seconds.
+constexpr unsigned kMaxBarrierTries = 4000000;
+
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes initialised barriers visible to the async proxy (TMA); follow it with __syncthreads.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives once and announces `bytes` that TMA will deliver in this phase.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Waits for the phase of the given parity to complete. A fresh barrier is in phase 0: waiting for parity 1 passes at once.
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity, const char* name) {
+#if ATTUNE_BOUNDED_WAITS
+  for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries) {
+    unsigned done;
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    if (done) return;
+  }
+  printf("attune: block %d thread %d waits for %s, parity %u\n", (int)blockIdx.x, (int)threadIdx.x, name, parity);
+  asm volatile("trap;");
+#else
+  (void)name;
+  asm volatile(
+      "{ .reg .pred p; .reg .u32 tries;\n"
+      "mov.u32 tries, 0;\n"
+      "ATTUNE_WAIT_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra ATTUNE_DONE_%=;\n"
+      "add.u32 tries, tries, 1;\n"
+      "setp.gt.u32 p, tries, %2;\n"
+      "@p trap;\n"
+      "bra ATTUNE_WAIT_%=;\n"
+      "ATTUNE_DONE_%=: }" ::"r"(barrier),
+      "r"(parity), "n"(kMaxBarrierTries)
+      : "memory");
+#endif
+}
+
+}  // namespace attune

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Special registers (PTX ISA 10), and a way to say where a value is computed.
+#pragma once
+
+namespace attune {
+
+// threadIdx.x, read anew at every call: what is computed from it stays where it stands instead of being hoisted out of a loop,
+// where it would hold registers for the whole loop.
+__device__ __forceinline__ int thread_index_anew() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same for any value: what is computed from the result is computed here.
+__device__ __forceinline__ int anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+}  // namespace attune

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory and registers of the prefill_sm90 kernel as functions of its config. The kernel, the search space and the
+// launch read this one text, so they cannot disagree. Sizes in bytes, registers per thread.
+//
+// | region   | bytes                                   | written by         | read by                    |
+// |----------|-----------------------------------------|--------------------|----------------------------|
+// | q        | warpgroups * 64 rows * panels_qk * 128  | TMA                | wgmma, its own warpgroup   |
+// | k slots  | stages * block_n * panels_qk * 128      | TMA                | wgmma, all warpgroups      |
+// | v slots  | stages * block_n * panels_v * 128       | TMA                | wgmma, all warpgroups      |
+// | o        | warpgroups * 64 rows * panels_v * 128   | stmatrix           | TMA store                  |
+// | barriers | 8 each, in the order of the fields below| mbarrier           |                            |
+// | tiles    | 2 * 4: tile numbers handed to consumers | producer           | consumers                  |
+// With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
+// A panel is 64 head-dim columns (128 bytes) of all rows of a tile, 128-byte swizzled: the 16-byte chunk c of row r stands at
+// chunk c ^ (r % 8). Panels follow each other; the last one is zero-filled by TMA where head_dim is not a multiple of 64.
+#pragma once
+
+namespace attune {
+
+struct PrefillSm90Config {
+  int block_m;
+  int block_n;
+  int ctas_per_sm;
+  int stages;
+  int kv_ring;
+  int o_staging;  // 1: O goes through its own shared memory and a TMA store; 0: 16-byte stores from registers
+  int head_dim_qk;
+  int head_dim_v;
+};
+
+struct PrefillSm90Layout {
+  int warpgroups;  // consumers; one more produces
+  int panels_qk;
+  int panels_v;
+  int k_slots;
+  int v_slots;
+  int k_slot_bytes;
+  int v_slot_bytes;
+  int q_bytes;  // of one warpgroup
+  int o_bytes;  // of one warpgroup
+  int q;        // offsets from here on
+  int k;
+  int v;
+  int o;
+  int q_full;
+  int q_empty;
+  int k_full;
+  int k_empty;
+  int v_full;
+  int v_empty;
+  int tile_full;
+  int tile_empty;
+  int tiles;
+  int bytes;
+};
+
+constexpr int kPanelColumns = 64;
+constexpr int kPanelRowBytes = 128;
+constexpr int kWarpgroupRows = 64;
+constexpr int kWarpgroupThreads = 128;
+constexpr int kTileSlots = 2;
+
+constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
+  PrefillSm90Layout l{};
+  l.warpgroups = c.block_m / kWarpgroupRows;
+  l.panels_qk = (c.head_dim_qk + kPanelColumns - 1) / kPanelColumns;
+  l.panels_v = (c.head_dim_v + kPanelColumns - 1) / kPanelColumns;
+  l.q_bytes = l.panels_qk * kWarpgroupRows * kPanelRowBytes;
+  l.o_bytes = c.o_staging ? l.panels_v * kWarpgroupRows * kPanelRowBytes : 0;
+  l.k_slot_bytes = l.panels_qk * c.block_n * kPanelRowBytes;
+  l.v_slot_bytes = l.panels_v * c.block_n * kPanelRowBytes;
+  const bool ring = c.kv_ring > 0;
+  if (ring) {
+    l.k_slot_bytes = l.k_slot_bytes > l.v_slot_bytes ? l.k_slot_bytes : l.v_slot_bytes;
+    l.v_slot_bytes = l.k_slot_bytes;
+  }
+  l.k_slots = ring ? c.kv_ring : c.stages;
+  l.v_slots = ring ? 0 : c.stages;
+  l.q = 0;
+  l.k = l.q + l.warpgroups * l.q_bytes;
+  l.v = ring ? l.k : l.k + l.k_slots * l.k_slot_bytes;
+  l.o = l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes;
+  l.q_full = l.o + l.warpgroups * l.o_bytes;
+  l.q_empty = l.q_full + 8 * l.warpgroups;
+  l.k_full = l.q_empty + 8 * l.warpgroups;
+  l.k_empty = l.k_full + 8 * l.k_slots;
+  l.v_full = ring ? l.k_full : l.k_empty + 8 * l.k_slots;
+  l.v_empty = ring ? l.k_empty : l.v_full + 8 * l.v_slots;
+  l.tile_full = (ring ? l.k_empty + 8 * l.k_slots : l.v_empty + 8 * l.v_slots);
+  l.tile_empty = l.tile_full + 8 * kTileSlots;
+  l.tiles = l.tile_empty + 8 * kTileSlots;
+  l.bytes = l.tiles + 4 * kTileSlots;
+  return l;
+}
+
+// Registers: the launch takes `launch` for every thread, then setmaxnreg moves them from the producer to the consumers. The
+// pool is what the launch took: warpgroups * consumer + producer <= (warpgroups + 1) * launch.
+struct PrefillSm90Registers {
+  int launch;
+  int consumer;
+  int producer;
+  bool moved;  // false: the launch count already suffices and setmaxnreg is left out
+};
+
+constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_per_sm) {
+  PrefillSm90Registers r{};
+  const int threads = (warpgroups + 1) * kWarpgroupThreads;
+  int launch = 65536 / (threads * ctas_per_sm) / 8 * 8;
+  r.launch = launch > 248 ? 248 : launch;
+  const int pool = (warpgroups + 1) * r.launch;
+  const int least_producer = 32;  // with fewer it spills
+  const int consumer = (pool - least_producer) / warpgroups / 8 * 8;
+  r.consumer = consumer > 240 ? 240 : consumer;
+  const int left = pool - warpgroups * r.consumer;
+  r.producer = left > r.launch ? r.launch : left;
+  r.moved = r.launch < r.consumer;
+  return r;
+}
+
+// Registers that the accumulators of one consumer thread hold: S and O in fp32, and P in 16 bits while the next S is computed.
+constexpr int prefill_sm90_accumulators(int block_n, int head_dim_v, bool overlap) {
+  return block_n / 2 + (overlap ? block_n / 4 : 0) + head_dim_v / 2;
+}
+
+}  // namespace attune
