@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one config of one template on a real device for an AttentionCase: render, compile, load, launch, read back. Also draws
+// random cases that sit on the edges of a config's tiles.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+
+#include "generator/template_registry.hpp"
+#include "runtime/device.hpp"
+#include "tests/support/attention_case.hpp"
+
+namespace attune::testing {
+
+struct RunOutcome {
+  AttentionResult result;
+  bool gaps_intact = false;
+  bool repeats_bit_equal = false;  // a second launch over a poisoned output gave the same bytes
+};
+
+// The best arch of the device that the template serves; throws Error when none.
+Arch arch_for(const Device& device, const KernelTemplate& kernel_template, const KernelSpec& spec);
+
+// A compiled and loaded config, launched on any number of cases of its spec.
+class LoadedConfig {
+ public:
+  LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template, const KernelSpec& spec, const Config& config);
+  RunOutcome run(const AttentionCase& test_case) const;
+  // Why the image must not be used ("spills ..."), or empty.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  std::shared_ptr<const Device> device_;
+  const KernelTemplate& template_;
+  KernelSpec spec_;
+  Config config_;
+  KernelImage image_;
+  std::string fault_;
+};
+
+// Draws a spec that the template serves on the device, deterministically from `random`.
+Problem random_problem(std::mt19937_64& random, const Device& device, const KernelTemplate& kernel_template);
+// Lengths at the edges of the config's tiles, small enough for the float64 oracle.
+void draw_lengths(std::mt19937_64& random, const Config& config, Problem* problem);
+
+}  // namespace attune::testing
