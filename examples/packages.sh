@@ -42,3 +42,23 @@ attune_install() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends \
     "${missing[@]}" >/dev/null
 }
+
+# attune_find_nvrtc BUILD_DIR: NVRTC compiles CUDA kernels. Where no CUDA toolkit is installed, puts NVIDIA's wheel into a virtual
+# environment under BUILD_DIR and exports ATTUNE_NVRTC. Returns 1, having said why, when it is not to be had.
+attune_find_nvrtc() {
+  local venv=$1/nvrtc log=$1/nvrtc.log library
+  [ -n "${ATTUNE_NVRTC:-}" ] && return 0
+  ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so' && return 0
+  [ -e /usr/local/cuda/lib64/libnvrtc.so ] && return 0
+  mkdir -p "$1"
+  if { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } >"$log" 2>&1 &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check nvidia-cuda-nvrtc >>"$log" 2>&1; then
+    library=$(find "$(cd "$venv" && pwd)" -name 'libnvrtc.so.*' -not -name '*alt*' | head -1)
+  fi
+  if [ -z "${library:-}" ]; then
+    echo "No NVRTC here, and its Python wheel could not be installed (see $log)." >&2
+    return 1
+  fi
+  export ATTUNE_NVRTC=$library
+  echo "NVRTC: $library"
+}

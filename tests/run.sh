@@ -16,22 +16,8 @@ attune_install $attune_build_packages $attune_test_packages
 attune_install $attune_cpu_packages ||
   echo "SKIP: the CPU target and its tests are not built: clang and LLVM 19 are not to be had here."
 
-# NVRTC, for the compile-only tests: the toolkit's if there is one, else the Python wheel, else those tests skip.
-nvrtc_wheel() {
-  local venv=$build/nvrtc
-  [ -x "$venv/bin/python" ] || python3 -m venv "$venv" || return 1
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check nvidia-cuda-nvrtc || return 1
-  find "$PWD/$venv" -name 'libnvrtc.so*' -not -name '*alt*' | head -1
-}
-mkdir -p "$build"
-if [ -z "${ATTUNE_NVRTC:-}" ] && ! ldconfig -p | grep -q libnvrtc.so && [ ! -e /usr/local/cuda/lib64/libnvrtc.so ]; then
-  if library=$(nvrtc_wheel 2>"$build/nvrtc.log") && [ -n "$library" ]; then
-    export ATTUNE_NVRTC=$library
-    echo "NVRTC: $library"
-  else
-    echo "SKIP: tests that compile CUDA: no NVRTC here and its Python wheel could not be installed (see $build/nvrtc.log)."
-  fi
-fi
+# For the tests that compile CUDA.
+attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
 if ! { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; then
   echo "SKIP: tests labelled gpu: no NVIDIA driver answers on this machine."
 fi

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# From a fresh Debian or Ubuntu machine to tuned attention kernels: installs what is missing, builds the program, tunes the
+# attention of Llama-3.1-8B (on the GPU if a driver answers, else on the CPU), and shows tuned against default against
+# standard attention. ATTUNE_BUILD_DIR names the build tree, ATTUNE_STORE the database.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source examples/packages.sh
+
+build=${ATTUNE_BUILD_DIR:-build/quickstart}
+model=examples/models/Llama-3.1-8B/config.json
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "Packages"
+# Word lists on purpose: one package a word.
+# shellcheck disable=SC2086
+attune_install $attune_build_packages
+cpu=ON
+# shellcheck disable=SC2086
+attune_install $attune_cpu_packages || cpu=OFF
+[ $cpu = ON ] || echo "Going on without the CPU target; a GPU is needed then."
+
+step "Build"
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=OFF -DATTUNE_BENCH=OFF -DATTUNE_CPU=$cpu \
+  --log-level=WARNING
+cmake --build "$build" --parallel "$(nproc)" --target attune_cli -- --quiet
+attune=$build/bin/attune
+
+# On a GPU the workload is the model's own default set. On a CPU: lengths that two cores get through in a minute.
+if nvidia-smi -L >/dev/null 2>&1; then
+  attune_find_nvrtc "$build" || true
+  workload=()
+else
+  workload=(--target cpu --dtype fp32 --seqlen 512,1024)
+fi
+
+step "What this machine has"
+"$attune" doctor || [ $? -eq 4 ]
+
+step "Tune: the kernels of $model, made and measured here"
+if [ ${#workload[@]} -eq 0 ]; then
+  "$attune" tune "$model"
+else
+  "$attune" tune "$model" "${workload[@]}" --effort quick --budget 40
+fi || [ $? -eq 6 ]  # 6: the budget ended first; what was measured is kept
+
+step "Bench: tuned against default against standard attention"
+"$attune" bench "$model" "${workload[@]}"
+
+cat <<END
+
+From now on every program on this machine that uses attune gets these kernels, with no compiler at run time. Next:
+  $attune explain --problem dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right
+  $attune db ls                        # what was tried, how fast, how sure
+  $attune tune --help                  # your own model or problems
+  bash tests/run.sh                    # all tests
+  examples/README.md                   # using it from C and C++
+END

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the contracts share (bats `load contract`): a store and a folder of their own for each test, and checks of JSON, exit
+# code and messages. ATTUNE is the program, ATTUNE_SOURCE the source tree.
+
+setup() {
+  dir=$BATS_TEST_TMPDIR
+  export ATTUNE_STORE=$dir/store/store.db
+  models=$ATTUNE_SOURCE/examples/models
+  problem=dtype=fp32,head_dim=64,heads=4/2,batch=1,seqlen=128,mask=causal_bottom_right
+}
+
+# attune ARGUMENT...: runs the program; $status, $output (stdout) and $errors (stderr) hold the result.
+attune() {
+  status=0
+  output=$("$ATTUNE" "$@" 2>"$dir/errors") || status=$?
+  errors=$(<"$dir/errors")
+}
+
+# expect CODE: the last run ended so. Shows what it said when it did not.
+expect() {
+  [ "$status" -eq "$1" ] && return 0
+  printf 'exit code %s, expected %s\n--- stdout\n%s\n--- stderr\n%s\n' "$status" "$1" "$output" "$errors"
+  return 1
+}
+
+# refused CODE TEXT...: ended with CODE, printed nothing to stdout, and one sentence on stderr that holds every TEXT.
+refused() {
+  expect "$1" || return 1
+  shift
+  if [ -n "$output" ] || [ "$(wc -l <"$dir/errors")" -ne 1 ]; then
+    printf 'expected one line on stderr and nothing on stdout\n--- stdout\n%s\n--- stderr\n%s\n' "$output" "$errors"
+    return 1
+  fi
+  local text
+  for text in "$@"; do
+    [[ $errors == *"$text"* ]] || { printf 'stderr lacks "%s":\n%s\n' "$text" "$errors"; return 1; }
+  done
+}
+
+# json EXPRESSION: true when stdout is one JSON object `o` for which the Python expression holds.
+json() {
+  "${PYTHON:-python3}" -c '
+import json, sys
+o = json.loads(sys.argv[1])
+assert o["schema"].startswith("attune."), o.get("schema")
+if not eval(sys.argv[2]): sys.exit("false: " + sys.argv[2] + "\n" + sys.argv[1][:2000])' "$output" "$1"
+}
+
+has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
+has_cpu_target() { "$ATTUNE" doctor --json 2>/dev/null | grep -q '"cpu_target_found": true'; }
+has_nvrtc() { "$ATTUNE" doctor --json 2>/dev/null | grep -q '"nvrtc_found": true'; }
+need_cpu_target() { has_cpu_target || skip "libattune_cpu cannot be opened: built without LLVM and clang 19"; }
+need_nvrtc() { has_nvrtc || skip "no NVRTC on this machine"; }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// BenchBackend: times anything that can be launched on one problem's inputs (plans, standard attention) under the tuner's Race,
+// so that `attune bench` measures as the tuner does: interleaved, on rotating random inputs. Used by bench.cpp.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "tuner/backend.hpp"
+#include "tuner/inputs.hpp"
+
+namespace attune::cli {
+
+class BenchBackend final : public MeasureBackend {
+ public:
+  // One launch on the given operands.
+  using Runner = std::function<void(const Operands&)>;
+
+  BenchBackend(const Device& device, const Problem& problem, uint64_t seed);
+
+  // Warms it up and finds how many launches make a sample.
+  void add(int id, Runner runner);
+  const Operands& operands() const { return inputs_.set(0); }
+
+  void open(const MeasureTask&) override {}
+  Prepared prepare(int, const KernelRequest&, bool) override { return {}; }
+  Round round(const std::vector<int>& order) override;
+  void drop(int id) override { entries_.erase(id); }
+
+ private:
+  struct Entry {
+    Runner runner;
+    int launches = 1;  // per sample
+  };
+  double sample_us(const Entry& entry);
+
+  const Device& device_;
+  Inputs inputs_;
+  int next_set_ = 0;
+  std::map<int, Entry> entries_;
+};
+
+}  // namespace attune::cli

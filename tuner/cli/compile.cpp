@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune compile`: makes kernels ahead of time, also for archs that are not here. They go into the store, or with --out into
+// a folder that the runtime loads without compiler and store (runtime/bundle.hpp).
+#include <fmt/format.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "cache/store.hpp"
+#include "generator/renderer.hpp"
+#include "runtime/bundle.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/output.hpp"
+#include "tuner/cli/progress_line.hpp"
+#include "tuner/cli/workload_options.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  WorkloadOptions workload;
+  std::string archs = "auto";
+  std::string template_name;
+  std::string config;
+  std::string store;
+  std::string out;
+  int jobs = 0;
+};
+
+struct Job {
+  KernelChoice choice;
+  ImageKey key;
+  std::optional<KernelImage> image;
+  std::string failure;
+};
+
+// One job per distinct (spec, arch, config): shapes that share a kernel share a job.
+std::vector<Job> jobs_for(const Options& options) {
+  std::vector<Job> jobs;
+  std::map<std::string, size_t> seen;
+  const auto problems = problems_of(options.workload);
+  for (const std::string& name : split_list(options.archs, "--arch")) {
+    const Arch arch = arch_by_name(name);
+    const Compiler& compiler = compiler_for(arch);
+    for (const Problem& problem : problems) {
+      KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);
+      const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
+                                        template_digest(*choice.kernel_template), compiler.version(),
+                                        compiler.options(arch)};
+      ImageKey key{choice.spec, arch.name(), toolchain, choice.config};
+      const std::string text = fmt::format("{} {} {} {}", to_text(key.spec), key.arch, toolchain.template_name, key.config.to_text());
+      if (seen.emplace(text, jobs.size()).second) jobs.push_back({std::move(choice), std::move(key), {}, {}});
+    }
+  }
+  return jobs;
+}
+
+void compile_one(Job* job) {
+  try {
+    const KernelChoice& choice = job->choice;
+    const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
+    job->image = compiler_for(choice.arch).compile(source, choice.arch);
+    if (const auto fault = image_fault(job->image->info)) job->failure = *fault;
+  } catch (const Error& error) {
+    job->failure = error.what();
+  }
+}
+
+void compile_all(std::vector<Job>* jobs, int num_threads) {
+  ProgressLine progress;
+  std::mutex mutex;
+  std::atomic<size_t> next{0};
+  size_t done = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs->size(); i = next++) {
+      compile_one(&(*jobs)[i]);
+      const std::lock_guard lock(mutex);
+      ++done;
+      progress.show(static_cast<double>(done) / static_cast<double>(jobs->size()),
+                    fmt::format("{} of {} kernels", done, jobs->size()));
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+}
+
+void keep(const Options& options, const std::vector<Job>& jobs) {
+  if (!options.out.empty()) {
+    std::vector<BundledKernel> kernels;
+    for (const Job& job : jobs)
+      if (job.failure.empty()) kernels.push_back({job.key, *job.image, {}});
+    write_bundle(options.out, kernels);
+    return;
+  }
+  const std::filesystem::path path = options.store.empty() ? default_store_path() : std::filesystem::path(options.store);
+  Store store = Store::open(path, StoreMode::kReadWrite);
+  for (const Job& job : jobs)
+    if (job.failure.empty()) store.put_image(job.key, *job.image);
+}
+
+Json job_json(const Job& job) {
+  Json body{{"arch", job.key.arch},
+            {"template", job.key.toolchain.template_name},
+            {"spec", to_text(job.key.spec)},
+            {"config", job.key.config.to_text()},
+            {"failure", job.failure.empty() ? Json(nullptr) : Json(job.failure)}};
+  if (job.image) {
+    body["compile_time_s"] = job.image->compile_ms * 1e-3;
+    body["image_bytes"] = job.image->bytes.size();
+    body["registers"] = job.image->info.registers;
+  }
+  return body;
+}
+
+void print_jobs(const std::vector<Job>& jobs) {
+  Table table({"arch", "template", "spec", "compile", "bytes", "registers", "result"});
+  for (const Job& job : jobs) {
+    const bool has = job.image.has_value();
+    table.add({job.key.arch, job.key.toolchain.template_name, to_text(job.key.spec),
+               has ? format_time(job.image->compile_ms * 1e3) : "-", has ? std::to_string(job.image->bytes.size()) : "-",
+               has && job.image->info.registers >= 0 ? std::to_string(job.image->info.registers) : "-",
+               job.failure.empty() ? "ok" : job.failure});
+  }
+  print(table.text());
+}
+
+int compile(const Options& options) {
+  if (options.jobs < 0)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--jobs is {}; accepted are 0 (all cores) and more", options.jobs));
+  std::vector<Job> jobs = jobs_for(options);
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  compile_all(&jobs, options.jobs == 0 ? cores : options.jobs);
+  size_t failed = 0;
+  for (const Job& job : jobs) failed += job.failure.empty() ? 0 : 1;
+  if (failed < jobs.size()) keep(options, jobs);
+  if (options.json) {
+    Json kernels = Json::array();
+    for (const Job& job : jobs) kernels.push_back(job_json(job));
+    print_json("compile", {{"kernels", kernels}, {"failed", failed}, {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}});
+  } else {
+    print_jobs(jobs);
+  }
+  return failed == 0 ? kOk : kMissing;
+}
+
+}  // namespace
+
+void add_compile(CLI::App& program, int* exit_code) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      add_command(program, "compile", "Make kernels ahead of time, also for archs that are not here",
+                  "attune compile examples/models/Llama-3.1-8B/config.json --arch sm_80,sm_90a --out kernels/", &options->json);
+  add_workload_options(command, &options->workload);
+  command->add_option("--arch", options->archs, "List of sm_75 ... sm_121, cpu, or auto: this machine's")
+      ->capture_default_str();
+  command->add_option("--template", options->template_name, "Template (default: the best that serves)");
+  command->add_option("--config", options->config, "Knobs that differ from the default, knob=value,...");
+  command->add_option("--store", options->store, "Store that takes the images (default: the user's)");
+  command->add_option("--out", options->out, "Folder to write instead: images with manifest.json");
+  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: one a core")->capture_default_str();
+  command->callback([options, exit_code] { *exit_code = compile(*options); });
+}
+
+}  // namespace attune::cli

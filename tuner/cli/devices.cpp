@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune devices`: the devices of this machine with the facts that make up their identity in the store.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "runtime/open_device.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/output.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Found {
+  std::string target;  // "cuda:0"
+  std::shared_ptr<const Device> device;
+};
+
+// Those that open; `missing` gets a sentence for each target that does not.
+std::vector<Found> find_devices(std::vector<std::string>* missing) {
+  std::vector<Found> found;
+  std::string why;
+  const int count = cuda_device_count(&why);
+  if (count == 0) missing->push_back(why);
+  std::vector<std::string> targets;
+  for (int i = 0; i < count; ++i) targets.push_back(fmt::format("cuda:{}", i));
+  targets.emplace_back("cpu");
+  for (const std::string& target : targets) {
+    try {
+      found.push_back({target, open_device(target)});
+    } catch (const Error& error) {
+      missing->push_back(fmt::format("{}: {}", target, error.what()));
+    }
+  }
+  return found;
+}
+
+Json device_json(const Found& found) {
+  const DeviceIdentity& identity = found.device->identity();
+  Json archs = Json::array();
+  for (const Arch& arch : found.device->archs()) archs.push_back(arch.name());
+  return {{"target", found.target},
+          {"name", identity.name},
+          {"arch", identity.arch},
+          {"compiles_for", archs},
+          {"sm_count", identity.sm_count},
+          {"shared_bytes_per_block", identity.shared_bytes_per_block},
+          {"registers_per_sm", identity.registers_per_sm},
+          {"l2_bytes", identity.l2_bytes},
+          {"memory_bus_bits", identity.memory_bus_bits},
+          {"memory_clock_hz", static_cast<int64_t>(identity.memory_clock_khz) * 1000},
+          {"slice", identity.slice},
+          {"driver", identity.driver},
+          {"identity", identity.digest()}};
+}
+
+int devices(bool as_json) {
+  std::vector<std::string> missing;
+  const auto found = find_devices(&missing);
+  if (as_json) {
+    Json list = Json::array();
+    for (const Found& one : found) list.push_back(device_json(one));
+    print_json("devices", {{"devices", list}, {"missing", missing}});
+    return found.empty() ? kMissing : kOk;
+  }
+  Table table({"target", "name", "arch", "SMs or threads", "L2", "driver", "identity"});
+  for (const Found& one : found) {
+    const DeviceIdentity& identity = one.device->identity();
+    table.add({one.target, identity.name, identity.arch, std::to_string(identity.sm_count),
+               format_bytes(static_cast<double>(identity.l2_bytes)), identity.driver.empty() ? "-" : identity.driver,
+               identity.digest().substr(0, 12)});
+  }
+  if (!table.empty()) print(table.text());
+  for (const std::string& sentence : missing) print_notice(sentence);
+  return found.empty() ? kMissing : kOk;
+}
+
+}  // namespace
+
+void add_devices(CLI::App& program, int* exit_code) {
+  const auto json = std::make_shared<bool>(false);
+  CLI::App* command = add_command(program, "devices", "List the devices here with the facts that identify them in the store",
+                                  "attune devices --json", json.get());
+  command->callback([json, exit_code] { *exit_code = devices(*json); });
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune explain`: which kernel would run for a problem here, on which rung of the ladder, and why not another. Compiles and
+// launches nothing.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/output.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  MachineOptions machine;
+  std::string problem;
+  std::string policy = "default";
+};
+
+Json timing_json(const Timing& timing) {
+  return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6}, {"hi_s", timing.hi_us * 1e-6}};
+}
+
+Json winner_json(const WinnerRecord& winner) {
+  return {{"shape", to_text(winner.shape)},
+          {"tuned", timing_json(winner.timing)},
+          {"default", timing_json(winner.default_timing)},
+          {"effort", effort_name(winner.effort)},
+          {"candidates", winner.candidates},
+          {"why", winner.why},
+          {"compiler", winner.toolchain.compiler},
+          {"driver", winner.driver},
+          {"created", winner.created},
+          {"pinned", winner.pinned}};
+}
+
+int explain(const Options& options) {
+  const Problem problem = parse_problem(options.problem);
+  EngineOptions engine_settings = engine_options(options.machine);
+  engine_settings.policy = parse_policy(options.policy);
+  const Engine engine(open_machine(options.machine.target), engine_settings);
+  const auto checks = engine.check(problem);
+  const Plan plan = engine.choose(problem);
+
+  if (!options.json) {
+    std::string text = plan.explain() + "\nTemplates:\n";
+    for (const auto& [name, reason] : checks) text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
+    print(text);
+    return kOk;
+  }
+  Json templates = Json::array();
+  for (const auto& [name, reason] : checks)
+    templates.push_back({{"name", name}, {"serves", !reason}, {"reason", reason ? Json(*reason) : Json(nullptr)}});
+  print_json("explain", {{"problem", to_text(problem)},
+                         {"device", engine.device().identity().name},
+                         {"rung", rung_name(plan.rung)},
+                         {"why", plan.why},
+                         {"passed_over", plan.passed_over},
+                         {"template", plan.kernel_template->name()},
+                         {"arch", plan.arch.name()},
+                         {"config", plan.config.to_text()},
+                         {"distance_octaves", plan.distance},
+                         {"expected_time_s", plan.expected_us > 0 ? Json(plan.expected_us * 1e-6) : Json(nullptr)},
+                         {"workspace_bytes", plan.workspace_bytes()},
+                         {"winner", plan.winner ? winner_json(*plan.winner) : Json(nullptr)},
+                         {"templates", templates}});
+  return kOk;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, int* exit_code) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(
+      program, "explain", "Say which kernel would run for a problem here, and why not another",
+      "attune explain --problem dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right", &options->json);
+  command->add_option("--problem", options->problem, "The problem, key=value,...")->required();
+  command->add_option("--policy", options->policy, "Lowest rung to accept")
+      ->check(CLI::IsMember({"default", "nearest", "strict"}))
+      ->capture_default_str();
+  add_machine_options(command, &options->machine);
+  command->callback([options, exit_code] { *exit_code = explain(*options); });
+}
+
+}  // namespace attune::cli

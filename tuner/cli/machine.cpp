@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening the device and the store that the command line names.
+#include "tuner/cli/machine.hpp"
+
+#include "generator/core/error.hpp"
+#include "runtime/open_device.hpp"
+#include "runtime/options.hpp"
+
+namespace attune::cli {
+
+std::filesystem::path MachineOptions::store_path() const {
+  return store.empty() ? default_store_path() : std::filesystem::path(store);
+}
+
+void add_machine_options(CLI::App* command, MachineOptions* options) {
+  command->add_option("--target", options->target, "auto (a GPU if there is one, else the CPU), cuda, cuda:N or cpu")
+      ->capture_default_str();
+  command->add_option("--store", options->store, "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+}
+
+std::shared_ptr<const Device> open_machine(const std::string& target) { return open_device(target); }
+
+std::shared_ptr<const Device> try_open_cuda(std::string* why) {
+  return cuda_device_count(why) > 0 ? open_device("cuda") : nullptr;
+}
+
+EngineOptions engine_options(const MachineOptions& options) {
+  EngineOptions engine = options_from_environment().engine;
+  if (!options.store.empty()) {
+    engine.user_store = options.store;
+    engine.use_store = true;
+  }
+  return engine;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine a command works on: --target and --store, opened. Used by every command that runs or looks up kernels.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runtime/engine.hpp"
+
+namespace attune::cli {
+
+struct MachineOptions {
+  std::string target = "auto";
+  std::string store;
+
+  std::filesystem::path store_path() const;  // --store, else the default place
+};
+
+// --target and --store.
+void add_machine_options(CLI::App* command, MachineOptions* options);
+
+// "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile saying what is missing.
+std::shared_ptr<const Device> open_machine(const std::string& target);
+// nullptr when no driver answers; `why`, if given, then says so.
+std::shared_ptr<const Device> try_open_cuda(std::string* why);
+
+// An engine on that machine and store.
+EngineOptions engine_options(const MachineOptions& options);
+
+}  // namespace attune::cli

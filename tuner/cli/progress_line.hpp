@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line on stderr that is written over as work goes on; silent when stderr is not a terminal. Used by tune and compile.
+#pragma once
+
+#include <string_view>
+
+namespace attune::cli {
+
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine();  // clears the line
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  bool active() const { return active_; }
+  // fraction in [0, 1]; drawn at most ten times a second.
+  void show(double fraction, std::string_view text);
+  void clear();
+
+ private:
+  bool active_;
+  bool drawn_ = false;
+  double last_s_ = 0;
+};
+
+}  // namespace attune::cli
