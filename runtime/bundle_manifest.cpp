@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bundle_manifest.hpp"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* format_name(ImageFormat format) { return format == ImageFormat::kCubin ? "cubin" : "host_object"; }
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
+}
+
+Json winner_json(const WinnerRecord& winner) {
+  return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
+          {"median_us", winner.timing.median_us},
+          {"lo_us", winner.timing.lo_us},
+          {"hi_us", winner.timing.hi_us},
+          {"default_us", winner.default_timing.median_us},
+          {"default_config", winner.default_config.to_text()},
+          {"default_is_winner", winner.default_is_winner},
+          {"effort", static_cast<int>(winner.effort)},
+          {"candidates", winner.candidates},
+          {"why", winner.why},
+          {"driver", winner.driver},
+          {"created", winner.created},
+          {"pinned", winner.pinned}};
+}
+
+WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
+  const Problem problem = parse_problem(json.at("problem").get<std::string>());
+  WinnerRecord winner;
+  winner.spec = entry.key.spec;
+  winner.shape = shape_of(problem);
+  winner.toolchain = entry.key.toolchain;
+  winner.arch = entry.key.arch;
+  winner.config = entry.key.config;
+  winner.timing.median_us = json.at("median_us");
+  winner.timing.lo_us = json.at("lo_us");
+  winner.timing.hi_us = json.at("hi_us");
+  winner.default_timing.median_us = json.at("default_us");
+  winner.default_config = parse_config(json.at("default_config").get<std::string>());
+  winner.default_is_winner = json.at("default_is_winner");
+  winner.effort = static_cast<Effort>(json.at("effort").get<int>());
+  winner.candidates = json.at("candidates");
+  winner.why = json.at("why");
+  winner.driver = json.at("driver");
+  winner.created = json.at("created");
+  winner.pinned = json.at("pinned");
+  return winner;
+}
+
+Json entry_json(const ManifestEntry& entry) {
+  Json winners = Json::array();
+  for (const WinnerRecord& winner : entry.winners) winners.push_back(winner_json(winner));
+  return {{"file", entry.file},
+          {"sha256", entry.sha256},
+          {"format", format_name(entry.image.format)},
+          {"entry", entry.image.entry},
+          {"arch", entry.key.arch},
+          {"template", entry.key.toolchain.template_name},
+          {"template_digest", entry.key.toolchain.template_digest},
+          {"compiler", entry.key.toolchain.compiler},
+          {"options", entry.key.toolchain.options},
+          {"problem", to_text(problem_of(entry.key.spec, Shape{1, 1, 1, entry.key.spec.gqa_ratio, 1}))},
+          {"config", entry.key.config.to_text()},
+          {"registers", entry.image.info.registers},
+          {"static_shared_bytes", entry.image.info.static_shared_bytes},
+          {"stack_bytes", entry.image.info.stack_bytes},
+          {"winners", std::move(winners)}};
+}
+
+ManifestEntry parse_entry(const Json& json) {
+  ManifestEntry entry;
+  entry.file = json.at("file");
+  if (entry.file.empty() || entry.file.front() == '.' || entry.file.find('/') != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("file is \"{}\"; accepted are plain names inside the bundle", entry.file));
+  entry.sha256 = json.at("sha256");
+  entry.image.format = json.at("format") == "cubin" ? ImageFormat::kCubin : ImageFormat::kHostObject;
+  entry.image.entry = json.at("entry");
+  entry.image.info.registers = json.at("registers");
+  entry.image.info.static_shared_bytes = json.at("static_shared_bytes");
+  entry.image.info.stack_bytes = json.at("stack_bytes");
+  entry.key.arch = json.at("arch");
+  entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"), json.at("options")};
+  entry.key.spec = spec_of(parse_problem(json.at("problem").get<std::string>()));
+  entry.key.config = parse_config(json.at("config").get<std::string>());
+  for (const Json& winner : json.at("winners")) entry.winners.push_back(parse_winner(winner, entry));
+  return entry;
+}
+
+}  // namespace
+
+std::string manifest_text(const std::vector<ManifestEntry>& entries) {
+  Json kernels = Json::array();
+  for (const ManifestEntry& entry : entries) kernels.push_back(entry_json(entry));
+  const Json manifest = {{"attune_bundle", kBundleVersion}, {"created", now_utc()}, {"kernels", std::move(kernels)}};
+  return manifest.dump(1) + "\n";
+}
+
+std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path) {
+  try {
+    const Json manifest = Json::parse(text);
+    const int version = manifest.at("attune_bundle");
+    if (version != kBundleVersion)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("attune_bundle is {}; this library reads version {}", version, kBundleVersion));
+    std::vector<ManifestEntry> entries;
+    for (const Json& kernel : manifest.at("kernels")) entries.push_back(parse_entry(kernel));
+    return entries;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not a bundle manifest: {}", path, error.what()));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON text of a bundle's manifest. Used by bundle.cpp only; the form is shown in bundle.hpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/bundle.hpp"
+
+namespace attune {
+
+struct ManifestEntry {
+  ImageKey key;
+  std::string file;
+  std::string sha256;
+  KernelImage image;  // bytes are not part of the text
+  std::vector<WinnerRecord> winners;
+};
+
+std::string manifest_text(const std::vector<ManifestEntry>& entries);
+// Throws kInvalidArgument with `path` and what is wrong.
+std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path);
+
+}  // namespace attune

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory is plain memory, a launch is a call on every thread of the pool. The stream is ignored.
+#include "runtime/cpu/cpu_device.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "generator/core/error.hpp"
+#include "generator/cpu_toolchain.hpp"
+#include "runtime/cpu/thread_pool.hpp"
+
+namespace attune {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+int64_t last_level_cache_bytes() {
+  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
+    if (const long bytes = sysconf(level); bytes > 0) return bytes;
+  return 0;
+}
+
+std::string marketing_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  return "unknown";
+}
+
+DeviceIdentity identity_of(const Arch& arch, int threads) {
+  DeviceIdentity identity;
+  identity.arch = arch.name();
+  identity.sm_count = threads;
+  identity.l2_bytes = last_level_cache_bytes();
+  identity.slice = fmt::format("{}", fmt::join(arch.features, ","));
+  identity.name = marketing_name();
+  return identity;
+}
+
+class CpuKernel final : public LoadedKernel {
+ public:
+  CpuKernel(std::shared_ptr<ThreadPool> pool, std::unique_ptr<HostKernel> code, ImageInfo info)
+      : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
+
+  const ImageInfo& info() const override { return info_; }
+  void launch(const LaunchPlan&, const AttentionArgs& args, StreamHandle) const override {
+    const HostKernel::Function kernel = code_->function();
+    pool_->run([kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
+  }
+
+ private:
+  const std::shared_ptr<ThreadPool> pool_;
+  const std::unique_ptr<HostKernel> code_;
+  const ImageInfo info_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(const CpuToolchain& toolchain, int threads)
+      : toolchain_(toolchain),
+        arch_(toolchain.host_arch()),
+        identity_(identity_of(arch_, threads)),
+        facts_{threads, identity_.l2_bytes},
+        pool_(std::make_shared<ThreadPool>(threads)) {}
+
+  Target target() const override { return Target::kCpu; }
+  const DeviceIdentity& identity() const override { return identity_; }
+  const DeviceFacts& facts() const override { return facts_; }
+  std::vector<Arch> archs() const override { return {arch_}; }
+  const Compiler& compiler() const override { return toolchain_.compiler(); }
+
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&, const LaunchPlan&) const override {
+    if (image.format != ImageFormat::kHostObject)
+      throw Error(ErrorCode::kInvalidArgument, "the image is a cubin; the CPU loads host objects");
+    return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, image.entry), image.info);
+  }
+
+  void* allocate(int64_t bytes) const override {
+    const size_t rounded = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + kAlignment - 1) / kAlignment * kAlignment;
+    void* memory = std::aligned_alloc(kAlignment, rounded);
+    if (!memory) throw Error(ErrorCode::kOutOfMemory, fmt::format("{} bytes of host memory cannot be had", bytes));
+    return memory;
+  }
+  void release(void* memory) const noexcept override { std::free(memory); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override {
+    std::memset(memory, byte, static_cast<size_t>(bytes));
+  }
+  void synchronize() const override {}
+  int sm_clock_mhz() const override { return 0; }
+
+  double time_us(int launches, const std::function<void(int)>& fn) const override {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < launches; ++i) fn(i);
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  const CpuToolchain& toolchain_;
+  const Arch arch_;
+  const DeviceIdentity identity_;
+  const DeviceFacts facts_;
+  const std::shared_ptr<ThreadPool> pool_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Device> open_cpu_device(int threads) {
+  std::string why;
+  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
+  if (!toolchain) throw Error(ErrorCode::kCompile, why);
+  return std::make_shared<CpuDevice>(*toolchain, threads > 0 ? threads : usable_cores());
+}
+
+}  // namespace attune

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU implementation of Device: kernels come from the CPU plugin, launches run on a thread pool and return when done.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device.hpp"
+
+namespace attune {
+
+// `threads` 0 = one for each core this process may use. Throws kCompile with advice when the CPU plugin cannot be opened.
+std::shared_ptr<const Device> open_cpu_device(int threads = 0);
+
+}  // namespace attune

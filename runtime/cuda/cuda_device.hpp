@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA implementation of Device, over the driver table. Made by open_device (runtime/open_device.hpp).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/cuda_context.hpp"
+#include "runtime/device.hpp"
+
+namespace attune::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(std::shared_ptr<const CudaContext> context);
+
+  Target target() const override { return Target::kCuda; }
+  const DeviceIdentity& identity() const override { return identity_; }
+  const DeviceFacts& facts() const override { return facts_; }
+  std::vector<Arch> archs() const override { return archs_; }
+  const Compiler& compiler() const override;
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec, const LaunchPlan& plan) const override;
+
+  void* allocate(int64_t bytes) const override;
+  void release(void* memory) const noexcept override;
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override;
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override;
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override;
+  void synchronize() const override;
+  int sm_clock_mhz() const override;
+  double time_us(int launches, const std::function<void(int)>& fn) const override;
+
+ private:
+  const DriverTable& driver() const { return context_->driver(); }
+
+  std::shared_ptr<const CudaContext> context_;
+  DeviceIdentity identity_;
+  DeviceFacts facts_;
+  std::vector<Arch> archs_;
+  std::string pci_bus_id_;
+};
+
+// Archs whose cubins run on a device of this compute capability, best first: its own "a" form, itself, then lower minor versions.
+std::vector<Arch> runnable_archs(int compute_capability);
+
+}  // namespace attune::cuda

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the parts together: candidates for this device, the ladder over the winners, images from image_source, plans kept.
+// plan.cpp has what happens to a Plan afterwards (run, explain).
+#include "runtime/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "cache/store.hpp"
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "runtime/capture.hpp"
+#include "runtime/image_source.hpp"
+#include "runtime/ladder.hpp"
+#include "runtime/operand_check.hpp"
+#include "runtime/plan_cache.hpp"
+
+namespace attune {
+namespace {
+
+using WinnersBySpec = std::unordered_map<std::string, std::vector<WinnerRecord>>;
+
+// Nothing but what the ladder may use, so that plan() never asks a database: bundles first, then the user's store, then others.
+WinnersBySpec read_winners(const ImageSource& images, const DeviceIdentity& device) {
+  WinnersBySpec winners;
+  for (const Bundle& bundle : images.bundles())
+    for (const WinnerRecord& winner : bundle.winners()) winners[to_text(winner.spec)].push_back(winner);
+  for (const std::filesystem::path& path : images.stores()) try {
+      if (const std::optional<Store> store = Store::open_existing(path))
+        for (WinnerRecord& winner : store->load_winners(device)) winners[to_text(winner.spec)].push_back(std::move(winner));
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, fmt::format("store not used: {}", error.what()));
+    }
+  return winners;
+}
+
+Plan plan_of(const Problem& problem, const Choice& choice, const std::shared_ptr<const Device>& device) {
+  Plan plan;
+  plan.problem = problem;
+  plan.kernel_template = choice.candidate.kernel_template;
+  plan.arch = choice.candidate.arch;
+  plan.config = choice.config;
+  plan.launch = plan.kernel_template->launch(spec_of(problem), choice.config, shape_of(problem), device->facts());
+  plan.device = device;
+  plan.rung = choice.rung;
+  plan.why = choice.why;
+  plan.winner = choice.winner;
+  plan.distance = choice.distance;
+  if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact)) plan.expected_us = choice.winner->timing.median_us;
+  return plan;
+}
+
+std::string unsupported_text(const std::vector<std::pair<std::string, std::optional<std::string>>>& reasons) {
+  std::string text = "no template serves this problem on this device";
+  for (const auto& [name, reason] : reasons) text += fmt::format("; {}: {}", name, reason.value_or("serves it"));
+  return text;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(std::shared_ptr<const Device> the_device, EngineOptions the_options)
+      : device(std::move(the_device)), options(std::move(the_options)), images(device, options), capture(options.capture_file) {}
+
+  std::vector<Candidate> candidates(const KernelSpec& spec);
+  const std::string& digest_of(const KernelTemplate& kernel_template);
+  std::vector<WinnerRecord> winners_of(const KernelSpec& spec);
+  Ladder ladder(const Problem& problem);
+  bool tune(const Problem& problem);
+  Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load);
+
+  const std::shared_ptr<const Device> device;
+  const EngineOptions options;
+  ImageSource images;
+  Capture capture;
+  PlanCache plans;
+  std::mutex mutex;  // winners, digests
+  std::mutex tuning;
+  WinnersBySpec winners;
+  std::unordered_map<const KernelTemplate*, std::string> digests;
+};
+
+const std::string& Engine::Impl::digest_of(const KernelTemplate& kernel_template) {
+  const std::lock_guard lock(mutex);
+  std::string& digest = digests[&kernel_template];
+  if (digest.empty()) digest = template_digest(kernel_template);
+  return digest;
+}
+
+std::vector<Candidate> Engine::Impl::candidates(const KernelSpec& spec) {
+  std::vector<Candidate> found;
+  const std::vector<Arch> archs = device->archs();
+  for (const KernelTemplate* kernel_template : all_templates()) {
+    const auto arch = std::find_if(archs.begin(), archs.end(), [&](const Arch& a) { return !kernel_template->refuses(spec, a); });
+    if (arch != archs.end()) found.push_back({kernel_template, *arch, digest_of(*kernel_template)});
+  }
+  return found;
+}
+
+std::vector<WinnerRecord> Engine::Impl::winners_of(const KernelSpec& spec) {
+  const std::lock_guard lock(mutex);
+  const auto found = winners.find(to_text(spec));
+  return found == winners.end() ? std::vector<WinnerRecord>{} : found->second;
+}
+
+Ladder Engine::Impl::ladder(const Problem& problem) {
+  const KernelSpec spec = spec_of(problem);
+  return climb(problem, candidates(spec), winners_of(spec), options.policy, options.may_compile);
+}
+
+// Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever waited looks again.
+bool Engine::Impl::tune(const Problem& problem) {
+  const std::lock_guard one(tuning);
+  const Ladder known = ladder(problem);
+  if (!known.choices.empty() && known.choices.front().rung <= Rung::kBucket) return true;
+  const std::optional<WinnerRecord> winner = options.config_source->tune(problem);
+  if (!winner) return false;
+  const std::lock_guard lock(mutex);
+  std::vector<WinnerRecord>& rows = winners[to_text(winner->spec)];
+  rows.insert(rows.begin(), *winner);
+  return true;
+}
+
+// The first choice that the layout suits and, if `load`, whose kernel can be had.
+Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load) {
+  if (options.policy == Policy::kTuneOnMiss && options.config_source && load) tune(problem);
+  Ladder rungs = ladder(problem);
+  std::optional<Error> failure;
+  for (const Choice& choice : rungs.choices) {
+    Plan plan = plan_of(problem, choice, device);
+    const std::string what = fmt::format("{}: {} with {}", rung_name(choice.rung), plan.kernel_template->name(), choice.config.to_text());
+    if (no_tensor_maps && !plan.launch.tensor_maps.empty()) {
+      rungs.passed_over.push_back(fmt::format("{}: {}", what, *no_tensor_maps));
+      continue;
+    }
+    try {
+      if (load) {
+        CachedKernel kernel = images.kernel(choice, spec_of(problem), plan.launch);
+        plan.kernel = std::move(kernel.kernel);
+        plan.image_from = std::move(kernel.image_from);
+      }
+      plan.passed_over = std::move(rungs.passed_over);
+      return plan;
+    } catch (const Error& error) {
+      rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
+      if (!failure) failure = error;
+      if (error.code() != ErrorCode::kWouldCompile) log(LogLevel::kWarning, rungs.passed_over.back());
+    }
+  }
+  if (failure) throw *failure;
+  const std::string passed = fmt::format("{}", fmt::join(rungs.passed_over, "; "));
+  throw Error(ErrorCode::kNotTuned,
+              fmt::format("policy {} allows no kernel for {}: {}; tune it with `attune tune --problem {}` or use policy default",
+                          policy_name(options.policy), to_text(problem), passed.empty() ? "no shape of this spec was tuned on this device" : passed,
+                          to_text(problem)));
+}
+
+Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options)
+    : impl_(std::make_unique<Impl>(std::move(device), std::move(options))) {
+  reload();
+}
+Engine::~Engine() = default;
+
+const Device& Engine::device() const { return *impl_->device; }
+
+std::shared_ptr<const Plan> Engine::plan(const Problem& problem, const Operands* layout) {
+  std::optional<std::string> no_tensor_maps;
+  if (layout) no_tensor_maps = tensor_map_refusal(problem, *layout);
+  const PlanKey key{problem, !no_tensor_maps};
+  if (std::shared_ptr<const Plan> known = impl_->plans.find(key)) return known;
+  validate(problem);
+  impl_->capture.note(problem);
+  if (impl_->candidates(spec_of(problem)).empty()) throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+  return impl_->plans.insert(key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)));
+}
+
+Plan Engine::choose(const Problem& problem, const Operands* layout) const {
+  validate(problem);
+  if (impl_->candidates(spec_of(problem)).empty()) throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+  return impl_->first_plan(problem, layout ? tensor_map_refusal(problem, *layout) : std::nullopt, false);
+}
+
+std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem, const KernelTemplate& kernel_template, const Config& config) {
+  validate(problem);
+  const KernelSpec spec = spec_of(problem);
+  for (Candidate& candidate : impl_->candidates(spec)) {
+    if (candidate.kernel_template != &kernel_template) continue;
+    if (auto broken = kernel_template.space(spec, candidate.arch).broken(config)) throw Error(ErrorCode::kInvalidArgument, *broken);
+    const Choice choice{std::move(candidate), config, Rung::kPinned, "given by the caller", 0, std::nullopt};
+    Plan plan = plan_of(problem, choice, impl_->device);
+    CachedKernel kernel = impl_->images.kernel(choice, spec, plan.launch);
+    plan.kernel = std::move(kernel.kernel);
+    plan.image_from = std::move(kernel.image_from);
+    return std::make_shared<const Plan>(std::move(plan));
+  }
+  throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+}
+
+std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(const Problem& problem) const {
+  const KernelSpec spec = spec_of(problem);
+  std::vector<std::pair<std::string, std::optional<std::string>>> answers;
+  for (const KernelTemplate* kernel_template : all_templates()) {
+    std::optional<std::string> reason = "this device runs no arch that attune compiles for";
+    for (const Arch& arch : impl_->device->archs())
+      if (!(reason = kernel_template->refuses(spec, arch))) break;
+    answers.emplace_back(kernel_template->name(), std::move(reason));
+  }
+  return answers;
+}
+
+void Engine::reload() {
+  WinnersBySpec fresh = read_winners(impl_->images, impl_->device->identity());
+  const std::lock_guard lock(impl_->mutex);
+  impl_->winners = std::move(fresh);
+  impl_->plans.clear();
+}
+
+}  // namespace attune

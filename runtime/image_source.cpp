@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/image_source.hpp"
+
+#include <fmt/format.h>
+
+#include "cache/store.hpp"
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+
+namespace attune {
+namespace {
+
+std::string cache_key(const Choice& choice, const KernelSpec& spec) {
+  return fmt::format("{}|{}|{}|{}", choice.candidate.kernel_template->name(), choice.candidate.arch.name(), to_text(spec),
+                     choice.config.to_text());
+}
+
+ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
+  return {spec, choice.candidate.arch.name(),
+          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest, "", ""}, choice.config};
+}
+
+}  // namespace
+
+ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
+    : device_(std::move(device)), may_compile_(options.may_compile), keep_images_(options.keep_images && options.use_store) {
+  for (const std::filesystem::path& folder : options.bundles) bundles_.push_back(Bundle::open(folder));
+  if (!options.use_store) return;
+  stores_.push_back(options.user_store.empty() ? default_store_path() : options.user_store);
+  stores_.insert(stores_.end(), options.more_stores.begin(), options.more_stores.end());
+}
+
+CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) {
+  return kernels_.get(cache_key(choice, spec), [&] { return make(choice, spec, launch); });
+}
+
+CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) const {
+  const ImageKey key = image_key(choice, spec);
+  if (CachedKernel found = stored(key, spec, launch); found.kernel) return found;
+  if (!may_compile_)
+    throw Error(ErrorCode::kWouldCompile,
+                fmt::format("no image of {} for {} with {} in any bundle or store, and compiling is not allowed (no_jit)",
+                            key.toolchain.template_name, key.arch, key.config.to_text()));
+  return compiled(choice, key, launch);
+}
+
+// An image that does not load is a miss, like a damaged one.
+CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec, const LaunchPlan& launch) const {
+  const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
+    if (image) try {
+        return {device_->load(*image, spec, launch), from};
+      } catch (const Error& error) {
+        log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}", key.toolchain.template_name, from, error.what()));
+      }
+    return {};
+  };
+  for (const Bundle& bundle : bundles_)
+    if (CachedKernel found = load(bundle.image(key), "bundle"); found.kernel) return found;
+  for (const std::filesystem::path& path : stores_) try {
+      if (const std::optional<Store> store = Store::open_existing(path))
+        if (CachedKernel found = load(store->image(key), "store"); found.kernel) return found;
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, error.what());
+    }
+  return {};
+}
+
+CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const {
+  const Compiler& compiler = device_->compiler();
+  const Arch& arch = choice.candidate.arch;
+  const Source source = render(*choice.candidate.kernel_template, key.spec, arch, choice.config);
+  const KernelImage image = compiler.compile(source, arch);
+  key.toolchain.compiler = compiler.version();
+  key.toolchain.options = compiler.options(arch);
+  CachedKernel made{device_->load(image, key.spec, launch), "compiler " + key.toolchain.compiler};
+  if (keep_images_) keep(key, image);
+  return made;
+}
+
+void ImageSource::keep(const ImageKey& key, const KernelImage& image) const {
+  try {
+    Store::open(stores_.front(), StoreMode::kReadWrite).put_image(key, image);
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, fmt::format("the compiled kernel is not kept: {}", error.what()));
+  }
+}
+
+}  // namespace attune

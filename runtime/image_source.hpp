@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the engine gets compiled kernels: bundles, then stores, then the compiler, whose output is kept in the user store.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/bundle.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/kernel_cache.hpp"
+#include "runtime/ladder.hpp"
+
+namespace attune {
+
+class ImageSource {
+ public:
+  ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options);
+
+  // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not allowed, else what compiling
+  // or loading throws.
+  CachedKernel kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch);
+  const std::vector<Bundle>& bundles() const { return bundles_; }
+  // User store first. Empty when stores are off.
+  const std::vector<std::filesystem::path>& stores() const { return stores_; }
+
+ private:
+  CachedKernel make(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) const;
+  CachedKernel stored(const ImageKey& key, const KernelSpec& spec, const LaunchPlan& launch) const;
+  CachedKernel compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const;
+  void keep(const ImageKey& key, const KernelImage& image) const;
+
+  const std::shared_ptr<const Device> device_;
+  const bool may_compile_, keep_images_;
+  std::vector<Bundle> bundles_;
+  std::vector<std::filesystem::path> stores_;
+  KernelCache kernels_;
+};
+
+}  // namespace attune

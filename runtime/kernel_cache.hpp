@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels loaded so far in this process, by identity. Any number of threads may ask for one that is not there yet: one of
+// them makes it, the others wait for that one.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/device.hpp"
+
+namespace attune {
+
+struct CachedKernel {
+  std::shared_ptr<const LoadedKernel> kernel;
+  std::string image_from;  // as Plan::image_from
+};
+
+class KernelCache {
+ public:
+  // Calls make() at most once per key at a time. When it throws, all who wait get the exception and the key is free again.
+  CachedKernel get(const std::string& key, const std::function<CachedKernel()>& make);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_future<CachedKernel>> kernels_;
+};
+
+}  // namespace attune

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ladder: which (template, config) serves a problem here, best choice first, as a pure function of the winners known.
+// The engine takes the first choice whose image it can get; Plan::explain tells the story. Tested without any device.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.hpp"
+
+namespace attune {
+
+// A template that serves the spec on this device, for the best arch it can be compiled for.
+struct Candidate {
+  const KernelTemplate* kernel_template = nullptr;
+  Arch arch;
+  std::string template_digest;  // a winner of another text is stale
+};
+
+struct Choice {
+  Candidate candidate;
+  Config config;
+  Rung rung = Rung::kDefaultConfig;
+  std::string why;
+  double distance = 0;
+  std::optional<WinnerRecord> winner;
+};
+
+struct Ladder {
+  std::vector<Choice> choices;           // best first; empty only when the policy allows nothing
+  std::vector<std::string> passed_over;  // winners that were not taken, and why
+};
+
+// How far two shapes are apart, in octaves: Euclidean over log2 of batch * num_heads_q, seqlen_q and seqlen_kv.
+double shape_distance(const Shape& a, const Shape& b);
+
+// Beyond this the default config, chosen for the shape by rule, is the better guess (policy kDefault only).
+inline constexpr double kFarOctaves = 3.0;
+
+bool is_reference(const KernelTemplate& kernel_template);
+
+// `winners`: rows of this spec, most trusted layer first. `candidates`: best family first, the reference last.
+// Without a compiler, far winners stand before the reference: their images are all there is.
+Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates, const std::vector<WinnerRecord>& winners,
+             Policy policy, bool may_compile);
+
+}  // namespace attune

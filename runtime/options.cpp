@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/options.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+// nullopt when not set or empty.
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+[[noreturn]] void refuse(const char* name, const std::string& value, const char* accepted) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("environment variable {} is \"{}\"; accepted are {}", name, value, accepted));
+}
+
+bool flag(const char* name) {
+  const std::optional<std::string> value = variable(name);
+  if (!value || *value == "0") return false;
+  if (*value != "1") refuse(name, *value, "0 and 1");
+  return true;
+}
+
+LogLevel parse_log_level(const std::string& text) {
+  const char* const names[] = {"debug", "info", "warning", "error"};
+  for (int level = 0; level < 4; ++level)
+    if (text == names[level]) return static_cast<LogLevel>(level);
+  refuse("ATTUNE_LOG", text, "debug, info, warning and error");
+}
+
+std::vector<std::filesystem::path> split_paths(const std::string& text) {
+  std::vector<std::filesystem::path> paths;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(':', at), text.size());
+    if (end > at) paths.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return paths;
+}
+
+}  // namespace
+
+Options options_from_environment() {
+  Options options;
+  const char* store = std::getenv("ATTUNE_STORE");
+  if (store && !*store) options.engine.use_store = false;
+  if (auto text = variable("ATTUNE_STORE")) options.engine.user_store = *text;
+  if (auto text = variable("ATTUNE_BUNDLE")) options.engine.bundles = split_paths(*text);
+  if (auto text = variable("ATTUNE_POLICY")) {
+    try {
+      options.engine.policy = parse_policy(*text);
+    } catch (const Error&) {
+      refuse("ATTUNE_POLICY", *text, "default, nearest, strict and tune_on_miss");
+    }
+  }
+  if (auto text = variable("ATTUNE_CAPTURE")) options.engine.capture_file = *text;
+  if (auto text = variable("ATTUNE_LOG")) options.log_level = parse_log_level(*text);
+  options.engine.may_compile = !flag("ATTUNE_NO_JIT");
+  return options;
+}
+
+std::filesystem::path default_store_path() {
+  if (auto text = variable("ATTUNE_STORE")) return *text;
+  if (auto text = variable("XDG_CACHE_HOME")) return std::filesystem::path(*text) / "attune" / "store.db";
+  const std::string home = variable("HOME").value_or("/tmp");
+  return std::filesystem::path(home) / ".cache" / "attune" / "store.db";
+}
+
+}  // namespace attune
