@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cache/identity.hpp"
 #include "generator/compiler.hpp"
@@ -21,10 +22,10 @@ enum class TrialStatus : int {  // frozen: stored
   kWrongResult = 4,
   kTimedOut = 5,
 };
-const char* trial_status_name(TrialStatus status);
+const char* trial_status_name(TrialStatus status);  // "ok", "compile_failed", ...
 
 enum class Effort : int { kQuick = 1, kNormal = 2, kExhaustive = 3 };  // frozen: stored
-const char* effort_name(Effort effort);
+const char* effort_name(Effort effort);  // "quick", "normal", "exhaustive"
 
 // Where a trial, winner or image belongs.
 struct TuningKey {
@@ -54,14 +55,24 @@ struct TrialRecord {
   double error_max = 0;  // against the oracle, relative to the allowed error: at most 1
   double error_mean = 0;
   ImageInfo info;
+  int shared_bytes = -1;  // static + dynamic; -1 = not known
   Effort effort = Effort::kNormal;
+  std::string driver;    // when it was measured; filled by the store from the key
   std::string created;   // ISO 8601 UTC; filled by the store when empty
+};
+
+// A trial together with where it belongs.
+struct StoredTrial {
+  TuningKey key;
+  TrialRecord trial;
 };
 
 // The choice for one TuningKey, derived from stored trials by `choose_winner` (winner_rule.hpp).
 struct WinnerRecord {
   KernelSpec spec;
   Shape shape;
+  DeviceIdentity device;    // with policy: filled by the store when it reads; put_winner takes them from its key
+  MeasurePolicy policy;
   ToolchainIdentity toolchain;
   std::string arch;
   Config config;
@@ -72,7 +83,7 @@ struct WinnerRecord {
   Effort effort = Effort::kNormal;
   int candidates = 0;       // ok trials considered
   std::string why;          // "fastest by 6.1 %", "tie with default, default kept", ...
-  std::string driver;       // when it was measured
+  std::string driver;       // when it was measured; filled by the store from the key
   std::string created;
   bool pinned = false;
 };
@@ -83,5 +94,17 @@ struct ImageKey {
   ToolchainIdentity toolchain;  // compiler may be empty: any compiler's image of this template text will do
   Config config;
 };
+
+struct StoredImage {
+  ImageKey key;
+  KernelImage image;
+  std::string created;
+};
+
+// Now as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
+std::string utc_now();
+// The inverse of to_text(KernelSpec) and to_text(Shape). Throw kInvalidArgument for any other text.
+KernelSpec parse_spec_text(std::string_view text);
+Shape parse_shape_text(std::string_view text);
 
 }  // namespace attune

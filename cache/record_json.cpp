@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records as JSON; see record_json.hpp and FORMAT.md.
+#include "cache/record_json.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cache/schema.hpp"
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+using Json = nlohmann::json;
+
+Json parse_object(std::string_view text) {
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) throw Error(ErrorCode::kInvalidArgument, "is not a JSON object");
+  return json;
+}
+
+// Calls `read` and turns the library's complaints (missing key, wrong type) into ours.
+template <class Read>
+auto reading(Read&& read) {
+  try {
+    return read();
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument, error.what());
+  }
+}
+
+// JSON knows no NaN and no infinity: they are written, and read, as null.
+double number(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+template <class Enum>
+Enum named(const Json& json, const char* key, std::initializer_list<Enum> values, const char* (*name)(Enum)) {
+  const std::string text = json.at(key).get<std::string>();
+  for (const Enum value : values)
+    if (text == name(value)) return value;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\", which is not known", key, text));
+}
+
+Effort read_effort(const Json& json) {
+  return named(json, "effort", {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}, effort_name);
+}
+
+Json to_json(const ImageInfo& info) {
+  return {{"registers", info.registers},
+          {"static_shared_bytes", info.static_shared_bytes},
+          {"stack_bytes", info.stack_bytes},
+          {"spill_store_bytes", info.spill_store_bytes},
+          {"spill_load_bytes", info.spill_load_bytes},
+          {"warnings", info.warnings}};
+}
+
+ImageInfo read_info(const Json& json) {
+  ImageInfo info;
+  info.registers = json.at("registers").get<int>();
+  info.static_shared_bytes = json.at("static_shared_bytes").get<int>();
+  info.stack_bytes = json.at("stack_bytes").get<int>();
+  info.spill_store_bytes = json.at("spill_store_bytes").get<int>();
+  info.spill_load_bytes = json.at("spill_load_bytes").get<int>();
+  info.warnings = json.at("warnings").get<std::vector<std::string>>();
+  return info;
+}
+
+Json to_json(const Timing& t) {
+  return {{"median_us", t.median_us}, {"lo_us", t.lo_us},     {"hi_us", t.hi_us},
+          {"min_us", t.min_us},       {"samples", t.samples}, {"sm_clock_mhz", t.sm_clock_mhz}};
+}
+
+Timing read_timing(const Json& json) {
+  return {number(json, "median_us"), number(json, "lo_us"),        number(json, "hi_us"),
+          number(json, "min_us"),    json.at("samples").get<int>(), json.at("sm_clock_mhz").get<int>()};
+}
+
+Json to_json(const DeviceIdentity& d) {
+  return {{"arch", d.arch},
+          {"sm_count", d.sm_count},
+          {"shared_bytes_per_block", d.shared_bytes_per_block},
+          {"registers_per_sm", d.registers_per_sm},
+          {"l2_bytes", d.l2_bytes},
+          {"memory_bus_bits", d.memory_bus_bits},
+          {"memory_clock_khz", d.memory_clock_khz},
+          {"slice", d.slice},
+          {"name", d.name}};
+}
+
+DeviceIdentity read_device(const Json& json) {
+  DeviceIdentity d;
+  d.arch = json.at("arch").get<std::string>();
+  d.sm_count = json.at("sm_count").get<int>();
+  d.shared_bytes_per_block = json.at("shared_bytes_per_block").get<int>();
+  d.registers_per_sm = json.at("registers_per_sm").get<int>();
+  d.l2_bytes = json.at("l2_bytes").get<int64_t>();
+  d.memory_bus_bits = json.at("memory_bus_bits").get<int>();
+  d.memory_clock_khz = json.at("memory_clock_khz").get<int>();
+  d.slice = json.at("slice").get<std::string>();
+  d.name = json.at("name").get<std::string>();
+  return d;
+}
+
+Json to_json(const ToolchainIdentity& t) {
+  return {{"template", t.template_name}, {"template_digest", t.template_digest}, {"compiler", t.compiler}, {"options", t.options}};
+}
+
+ToolchainIdentity read_toolchain(const Json& json) {
+  return {json.at("template").get<std::string>(), json.at("template_digest").get<std::string>(),
+          json.at("compiler").get<std::string>(), json.at("options").get<std::string>()};
+}
+
+// What stands in every row: where it belongs.
+Json key_json(const KernelSpec& spec, const Shape& shape, const DeviceIdentity& device, const MeasurePolicy& policy) {
+  return {{"problem", to_text(spec)}, {"shape", to_text(shape)}, {"device", to_json(device)}, {"policy", policy.text}};
+}
+
+TuningKey read_key(const Json& json) {
+  return {parse_spec_text(json.at("problem").get<std::string>()), parse_shape_text(json.at("shape").get<std::string>()),
+          read_device(json.at("device")), {json.at("policy").get<std::string>()}};
+}
+
+// Texts from outside may hold bytes that are not UTF-8 (a compiler's message): they are replaced, never refused.
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string info_text(const ImageInfo& info) { return dump(to_json(info)); }
+
+ImageInfo parse_info_text(std::string_view text) {
+  return reading([&] { return read_info(parse_object(text)); });
+}
+
+std::string header_line() { return dump({{"kind", "attune_store"}, {"schema", kSchemaVersion}}); }
+
+std::string trial_line(const StoredTrial& row) {
+  const TrialRecord& t = row.trial;
+  Json json = key_json(row.key.spec, row.key.shape, row.key.device, row.key.policy);
+  json.update({{"kind", "trial"},
+               {"toolchain", to_json(t.toolchain)},
+               {"arch", t.arch},
+               {"config", t.config.to_text()},
+               {"is_default", t.is_default},
+               {"status", trial_status_name(t.status)},
+               {"reason", t.reason},
+               {"timing", to_json(t.timing)},
+               {"error_max", t.error_max},
+               {"error_mean", t.error_mean},
+               {"info", to_json(t.info)},
+               {"shared_bytes", t.shared_bytes},
+               {"effort", effort_name(t.effort)},
+               {"driver", t.driver},
+               {"created", t.created}});
+  return dump(json);
+}
+
+std::string winner_line(const WinnerRecord& w) {
+  Json json = key_json(w.spec, w.shape, w.device, w.policy);
+  json.update({{"kind", "winner"},
+               {"toolchain", to_json(w.toolchain)},
+               {"arch", w.arch},
+               {"config", w.config.to_text()},
+               {"timing", to_json(w.timing)},
+               {"default_config", w.default_config.to_text()},
+               {"default_timing", to_json(w.default_timing)},
+               {"default_is_winner", w.default_is_winner},
+               {"effort", effort_name(w.effort)},
+               {"candidates", w.candidates},
+               {"why", w.why},
+               {"driver", w.driver},
+               {"created", w.created},
+               {"pinned", w.pinned}});
+  return dump(json);
+}
+
+LineKind kind_of_line(std::string_view line) {
+  return reading([&] {
+    const Json json = parse_object(line);
+    const std::string kind = json.at("kind").get<std::string>();
+    if (kind == "trial") return LineKind::kTrial;
+    if (kind == "winner") return LineKind::kWinner;
+    if (kind != "attune_store") throw Error(ErrorCode::kInvalidArgument, fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner", kind));
+    const int schema = json.at("schema").get<int>();
+    if (schema > kSchemaVersion)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("was written with schema {}; this program reads up to {}", schema, kSchemaVersion));
+    return LineKind::kHeader;
+  });
+}
+
+StoredTrial parse_trial_line(std::string_view line) {
+  return reading([&] {
+    const Json json = parse_object(line);
+    TrialRecord t;
+    t.toolchain = read_toolchain(json.at("toolchain"));
+    t.arch = json.at("arch").get<std::string>();
+    t.config = parse_config(json.at("config").get<std::string>());
+    t.is_default = json.at("is_default").get<bool>();
+    t.status = named(json, "status",
+                     {TrialStatus::kOk, TrialStatus::kCompileFailed, TrialStatus::kOutOfResources, TrialStatus::kLaunchFailed,
+                      TrialStatus::kWrongResult, TrialStatus::kTimedOut},
+                     trial_status_name);
+    t.reason = json.at("reason").get<std::string>();
+    t.timing = read_timing(json.at("timing"));
+    t.error_max = number(json, "error_max");
+    t.error_mean = number(json, "error_mean");
+    t.info = read_info(json.at("info"));
+    t.shared_bytes = json.at("shared_bytes").get<int>();
+    t.effort = read_effort(json);
+    t.driver = json.at("driver").get<std::string>();
+    t.created = json.at("created").get<std::string>();
+    StoredTrial row{read_key(json), t};
+    row.key.device.driver = t.driver;
+    return row;
+  });
+}
+
+WinnerRecord parse_winner_line(std::string_view line) {
+  return reading([&] {
+    const Json json = parse_object(line);
+    const TuningKey key = read_key(json);
+    WinnerRecord w;
+    w.spec = key.spec;
+    w.shape = key.shape;
+    w.device = key.device;
+    w.policy = key.policy;
+    w.toolchain = read_toolchain(json.at("toolchain"));
+    w.arch = json.at("arch").get<std::string>();
+    w.config = parse_config(json.at("config").get<std::string>());
+    w.timing = read_timing(json.at("timing"));
+    w.default_config = parse_config(json.at("default_config").get<std::string>());
+    w.default_timing = read_timing(json.at("default_timing"));
+    w.default_is_winner = json.at("default_is_winner").get<bool>();
+    w.effort = read_effort(json);
+    w.candidates = json.at("candidates").get<int>();
+    w.why = json.at("why").get<std::string>();
+    w.driver = json.at("driver").get<std::string>();
+    w.created = json.at("created").get<std::string>();
+    w.pinned = json.at("pinned").get<bool>();
+    w.device.driver = w.driver;
+    return w;
+  });
+}
+
+}  // namespace attune

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON forms of records: the `info` column of a row, and the lines of an exported file (exchange.hpp).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cache/records.hpp"
+
+namespace attune {
+
+std::string info_text(const ImageInfo& info);
+ImageInfo parse_info_text(std::string_view text);
+
+// One JSON object without line break; keys sorted, so that equal rows give equal lines.
+std::string trial_line(const StoredTrial& row);
+std::string winner_line(const WinnerRecord& winner);
+std::string header_line();
+
+enum class LineKind { kHeader, kTrial, kWinner };
+// All throw kInvalidArgument with what is wrong in the line.
+LineKind kind_of_line(std::string_view line);
+StoredTrial parse_trial_line(std::string_view line);
+WinnerRecord parse_winner_line(std::string_view line);
+
+}  // namespace attune

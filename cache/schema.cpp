@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema steps. A step that has been released is never edited: change means a new step, and FORMAT.md with it.
+#include "cache/schema.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+
+namespace attune {
+namespace {
+
+// Version 1: the four identities, trials and winners.
+constexpr const char* kStep1 = R"sql(
+CREATE TABLE problem (
+  id INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  text TEXT NOT NULL
+) STRICT;
+CREATE TABLE shape (
+  id INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  text TEXT NOT NULL,
+  bucket TEXT NOT NULL
+) STRICT;
+CREATE TABLE device (
+  id INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  arch TEXT NOT NULL,
+  sm_count INTEGER NOT NULL,
+  shared_bytes_per_block INTEGER NOT NULL,
+  registers_per_sm INTEGER NOT NULL,
+  l2_bytes INTEGER NOT NULL,
+  memory_bus_bits INTEGER NOT NULL,
+  memory_clock_khz INTEGER NOT NULL,
+  slice TEXT NOT NULL,
+  name TEXT NOT NULL
+) STRICT;
+CREATE TABLE toolchain (
+  id INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  template_name TEXT NOT NULL,
+  template_digest TEXT NOT NULL,
+  compiler TEXT NOT NULL,
+  options TEXT NOT NULL
+) STRICT;
+CREATE TABLE trial (
+  id INTEGER PRIMARY KEY,
+  problem_id INTEGER NOT NULL REFERENCES problem(id),
+  shape_id INTEGER NOT NULL REFERENCES shape(id),
+  device_id INTEGER NOT NULL REFERENCES device(id),
+  policy TEXT NOT NULL,
+  toolchain_id INTEGER NOT NULL REFERENCES toolchain(id),
+  arch TEXT NOT NULL,
+  config TEXT NOT NULL,
+  is_default INTEGER NOT NULL,
+  status INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  median_us REAL, lo_us REAL, hi_us REAL, min_us REAL,
+  samples INTEGER NOT NULL,
+  sm_clock_mhz INTEGER NOT NULL,
+  error_max REAL, error_mean REAL,
+  info TEXT NOT NULL,
+  effort INTEGER NOT NULL,
+  created TEXT NOT NULL,
+  UNIQUE (problem_id, shape_id, device_id, policy, toolchain_id, arch, config)
+) STRICT;
+CREATE TABLE winner (
+  id INTEGER PRIMARY KEY,
+  problem_id INTEGER NOT NULL REFERENCES problem(id),
+  shape_id INTEGER NOT NULL REFERENCES shape(id),
+  device_id INTEGER NOT NULL REFERENCES device(id),
+  policy TEXT NOT NULL,
+  toolchain_id INTEGER NOT NULL REFERENCES toolchain(id),
+  pinned INTEGER NOT NULL,
+  arch TEXT NOT NULL,
+  config TEXT NOT NULL,
+  median_us REAL, lo_us REAL, hi_us REAL, min_us REAL,
+  samples INTEGER NOT NULL,
+  sm_clock_mhz INTEGER NOT NULL,
+  default_config TEXT NOT NULL,
+  default_median_us REAL, default_lo_us REAL, default_hi_us REAL, default_min_us REAL,
+  default_samples INTEGER NOT NULL,
+  default_sm_clock_mhz INTEGER NOT NULL,
+  default_is_winner INTEGER NOT NULL,
+  effort INTEGER NOT NULL,
+  candidates INTEGER NOT NULL,
+  why TEXT NOT NULL,
+  created TEXT NOT NULL,
+  UNIQUE (problem_id, shape_id, device_id, policy, toolchain_id, pinned)
+) STRICT;
+CREATE INDEX winner_device ON winner (device_id);
+)sql";
+
+// Version 2: compiled images; the driver a timing was taken with; shared memory, which the winner rule needs.
+constexpr const char* kStep2 = R"sql(
+CREATE TABLE image (
+  id INTEGER PRIMARY KEY,
+  problem_id INTEGER NOT NULL REFERENCES problem(id),
+  toolchain_id INTEGER NOT NULL REFERENCES toolchain(id),
+  arch TEXT NOT NULL,
+  config TEXT NOT NULL,
+  format INTEGER NOT NULL,
+  entry TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  info TEXT NOT NULL,
+  log TEXT NOT NULL,
+  compile_ms REAL,
+  created TEXT NOT NULL,
+  bytes BLOB NOT NULL,
+  UNIQUE (problem_id, toolchain_id, arch, config)
+) STRICT;
+ALTER TABLE trial ADD COLUMN driver TEXT NOT NULL DEFAULT '';
+ALTER TABLE trial ADD COLUMN shared_bytes INTEGER NOT NULL DEFAULT -1;
+ALTER TABLE winner ADD COLUMN driver TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2};
+
+}  // namespace
+
+int schema_version(Database& database) { return static_cast<int>(database.integer("PRAGMA user_version")); }
+
+SchemaState examine_schema(Database& database) {
+  const int version = schema_version(database);
+  const bool ours = database.integer("PRAGMA application_id") == kStoreApplicationId;
+  if (!ours) {
+    const bool empty = version == 0 && database.integer("SELECT count(*) FROM sqlite_schema") == 0;
+    return empty ? SchemaState::kEmpty : SchemaState::kForeign;
+  }
+  if (version == kSchemaVersion) return SchemaState::kCurrent;
+  return version < kSchemaVersion ? SchemaState::kOlder : SchemaState::kNewer;
+}
+
+void migrate_schema(Database& database, int version) {
+  for (int next = schema_version(database) + 1; next <= version; ++next) {
+    Transaction transaction(database, Transaction::Kind::kWrite);
+    if (schema_version(database) >= next) continue;  // another process was faster
+    database.execute(kSteps.at(static_cast<size_t>(next - 1)));
+    database.execute(fmt::format("PRAGMA application_id = {}", kStoreApplicationId));
+    database.execute(fmt::format("PRAGMA user_version = {}", next));
+    transaction.commit();
+  }
+}
+
+}  // namespace attune

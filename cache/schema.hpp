@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of a store and the steps from each schema version to the next; drawn in FORMAT.md.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/sqlite.hpp"
+
+namespace attune {
+
+inline constexpr int32_t kStoreApplicationId = 0x61747475;  // "attu" at byte 68 of the file
+inline constexpr int kSchemaVersion = 2;
+
+enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
+
+int schema_version(Database& database);
+// kForeign: a database of some other program. kEmpty: a database without any table.
+SchemaState examine_schema(Database& database);
+// Brings an empty or older store up to `version`, one transaction a step; concurrent callers do each step once.
+void migrate_schema(Database& database, int version = kSchemaVersion);
+
+}  // namespace attune

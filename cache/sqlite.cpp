@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that calls SQLite; see sqlite.hpp. Every foreign code is turned into SqliteError here, at the call.
+#include "cache/sqlite.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "generator/core/log.hpp"
+
+namespace attune {
+namespace {
+
+SqliteFault fault_of(int extended_code) {
+  if (extended_code == SQLITE_READONLY_ROLLBACK || extended_code == SQLITE_READONLY_RECOVERY) return SqliteFault::kNeedsRecovery;
+  switch (extended_code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return SqliteFault::kBusy;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return SqliteFault::kDamaged;
+    case SQLITE_FULL: return SqliteFault::kFull;
+    default: return SqliteFault::kOther;
+  }
+}
+
+}  // namespace
+
+void Database::Traits::close(sqlite3* handle) noexcept { sqlite3_close_v2(handle); }
+
+Database Database::open_flags(const std::string& name, int flags) {
+  Database database;
+  database.name_ = name;
+  database.pid_ = getpid();
+  sqlite3* handle = nullptr;
+  const int code = sqlite3_open_v2(name.c_str(), &handle, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
+  database.handle_.reset(handle);  // also after a failure it must be closed
+  if (code != SQLITE_OK) database.fail(code, "opening");
+  sqlite3_extended_result_codes(handle, 1);
+  sqlite3_busy_timeout(handle, kBusyTimeoutMs);
+  return database;
+}
+
+Database Database::open(const std::filesystem::path& path, Mode mode) {
+  Database database = open_flags(path.string(), mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
+  database.configure(mode);
+  return database;
+}
+
+void Database::configure(Mode mode) {
+  // The schema of a file from elsewhere must not run anything, and bad cells are reported instead of followed.
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  execute("PRAGMA cell_size_check = ON");
+  if (mode == Mode::kReadOnly) return;
+  execute("PRAGMA foreign_keys = ON");
+  execute("PRAGMA synchronous = FULL");
+  // Never WAL: SQLite before 3.51.3 can lose data when several processes write and checkpoint.
+  execute("PRAGMA journal_mode = DELETE");
+}
+
+Database Database::copy_in_memory(Database& source) {
+  Database copy = open_flags(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY);
+  sqlite3_backup* backup = sqlite3_backup_init(copy.handle(), "main", source.handle(), "main");
+  if (backup == nullptr) copy.fail(sqlite3_extended_errcode(copy.handle()), "copying");
+  sqlite3_backup_step(backup, -1);
+  const int code = sqlite3_backup_finish(backup);
+  copy.name_ = source.name_;
+  if (code != SQLITE_OK) copy.fail(code, "copying");
+  return copy;
+}
+
+Database::~Database() {
+  if (!handle_ || pid_ == getpid()) return;
+  // Closing here would release nothing of ours, but could roll back the parent's open transaction.
+  sqlite3* inherited = handle_.release();
+  log(LogLevel::kDebug, fmt::format("store {}: connection {} of the parent process is left alone", name_,
+                                    static_cast<const void*>(inherited)));
+}
+
+sqlite3* Database::handle() const {
+  if (pid_ != getpid())
+    throw Error(ErrorCode::kStore,
+                fmt::format("store {} was opened before fork; open it again in the child process", name_));
+  return handle_.get();
+}
+
+void Database::fail(int code, std::string_view doing) const {
+  const SqliteFault fault = fault_of(code);
+  const char* detail = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(code);
+  const char* hint = fault == SqliteFault::kBusy ? " (busy: another process is writing)" : "";
+  throw SqliteError(fault, fmt::format("store {}: {}: {} [SQLite code {}]{}", name_, doing, detail, code, hint));
+}
+
+void Database::execute(const std::string& sql) {
+  const int code = sqlite3_exec(handle(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(code, sql.substr(0, 80));
+}
+
+int64_t Database::integer(const std::string& sql) {
+  Statement statement(*this, sql);
+  int64_t value = 0;
+  if (statement.step()) statement.read(value);
+  return value;
+}
+
+int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(handle()); }
+int64_t Database::changes() const { return sqlite3_changes64(handle()); }
+bool Database::in_transaction() const { return sqlite3_get_autocommit(handle()) == 0; }
+
+void Statement::Traits::close(sqlite3_stmt* handle) noexcept { sqlite3_finalize(handle); }
+
+Statement::Statement(Database& database, std::string_view sql) : database_(database) {
+  sqlite3_stmt* handle = nullptr;
+  const int code = sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()), &handle, nullptr);
+  if (code != SQLITE_OK) database.fail(code, "preparing a statement");
+  handle_.reset(handle);
+}
+
+bool Statement::step() {
+  column_ = 0;
+  const int code = sqlite3_step(handle_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  database_.fail(code, "running a statement");
+}
+
+void Statement::run() {
+  while (step()) {
+  }
+}
+
+void Statement::bind_one(int index, const std::string& value) {
+  const int code = sqlite3_bind_text64(handle_.get(), index, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  if (code != SQLITE_OK) database_.fail(code, "binding text");
+}
+
+void Statement::bind_one(int index, Blob value) {
+  const int code = sqlite3_bind_blob64(handle_.get(), index, value.bytes.data(), value.bytes.size(), SQLITE_TRANSIENT);
+  if (code != SQLITE_OK) database_.fail(code, "binding bytes");
+}
+
+void Statement::bind_one(int index, double value) {
+  const int code = std::isnan(value) ? sqlite3_bind_null(handle_.get(), index) : sqlite3_bind_double(handle_.get(), index, value);
+  if (code != SQLITE_OK) database_.fail(code, "binding a number");
+}
+
+void Statement::bind_one(int index, int64_t value) {
+  const int code = sqlite3_bind_int64(handle_.get(), index, value);
+  if (code != SQLITE_OK) database_.fail(code, "binding a number");
+}
+
+void Statement::read_one(int column, std::string& value) const {
+  const void* bytes = sqlite3_column_blob(handle_.get(), column);
+  const int size = sqlite3_column_bytes(handle_.get(), column);
+  value.assign(static_cast<const char*>(bytes), bytes == nullptr ? 0 : static_cast<size_t>(size));
+}
+
+void Statement::read_one(int column, double& value) const {
+  const bool is_null = sqlite3_column_type(handle_.get(), column) == SQLITE_NULL;
+  value = is_null ? std::numeric_limits<double>::quiet_NaN() : sqlite3_column_double(handle_.get(), column);
+}
+
+void Statement::read_one(int column, int64_t& value) const { value = sqlite3_column_int64(handle_.get(), column); }
+
+Transaction::Transaction(Database& database, Kind kind) : database_(database) {
+  database_.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN");
+}
+
+Transaction::~Transaction() {
+  try {
+    if (database_.in_transaction()) database_.execute("ROLLBACK");
+  } catch (const Error& error) {
+    log(LogLevel::kError, error.what());
+  }
+}
+
+void Transaction::commit() { database_.execute("COMMIT"); }
+
+}  // namespace attune

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thin owners of a SQLite connection, statement and transaction. sqlite.cpp is the only file that includes sqlite3.h.
+// A connection belongs to the process that opened it: after fork every use throws, and closing it only forgets it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "generator/core/error.hpp"
+#include "generator/core/unique_handle.hpp"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace attune {
+
+// What a failed SQLite call means for the caller.
+enum class SqliteFault { kOther, kBusy, kDamaged, kNeedsRecovery, kFull };
+
+class SqliteError : public Error {
+ public:
+  SqliteError(SqliteFault fault, const std::string& message) : Error(ErrorCode::kStore, message), fault_(fault) {}
+  SqliteFault fault() const { return fault_; }
+
+ private:
+  SqliteFault fault_;
+};
+
+// Bytes that are bound as a BLOB; plain strings are bound as TEXT.
+struct Blob {
+  std::string_view bytes;
+};
+
+class Database {
+ public:
+  enum class Mode { kReadOnly, kReadWrite };
+  static constexpr int kBusyTimeoutMs = 10'000;
+
+  // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on.
+  [[nodiscard]] static Database open(const std::filesystem::path& path, Mode mode);
+  // A copy of `source` in memory, writable, belonging to no file.
+  [[nodiscard]] static Database copy_in_memory(Database& source);
+  Database(Database&&) noexcept = default;
+  Database& operator=(Database&&) noexcept = default;
+  ~Database();
+
+  void execute(const std::string& sql);
+  int64_t integer(const std::string& sql);  // first column of the first row; 0 without rows
+  int64_t last_insert_id() const;
+  int64_t changes() const;  // rows of the last statement
+  bool in_transaction() const;
+
+ private:
+  friend class Statement;
+  struct Traits {
+    using Handle = sqlite3*;
+    static Handle none() { return nullptr; }
+    static void close(Handle handle) noexcept;
+  };
+  Database() = default;
+  static Database open_flags(const std::string& name, int flags);
+  void configure(Mode mode);
+  sqlite3* handle() const;  // throws in a process that did not open it
+  [[noreturn]] void fail(int code, std::string_view doing) const;
+
+  UniqueHandle<Traits> handle_;
+  std::string name_;
+  int pid_ = 0;
+};
+
+// One prepared statement. bind(...) takes all parameters in order; read(...) takes the next columns of the row.
+class Statement {
+ public:
+  Statement(Database& database, std::string_view sql);
+
+  template <class... Values>
+  Statement& bind(const Values&... values) {
+    int index = 0;
+    (bind_one(++index, values), ...);
+    return *this;
+  }
+  bool step();  // true: a row can be read
+  void run();   // to its end
+  template <class... Values>
+  void read(Values&... values) {
+    (read_one(column_++, values), ...);
+  }
+
+ private:
+  struct Traits {
+    using Handle = sqlite3_stmt*;
+    static Handle none() { return nullptr; }
+    static void close(Handle handle) noexcept;
+  };
+  void bind_one(int index, const std::string& value);
+  void bind_one(int index, Blob value);
+  void bind_one(int index, double value);  // NaN becomes NULL
+  void bind_one(int index, int64_t value);
+  template <class Integer>
+    requires(std::is_integral_v<Integer> || std::is_enum_v<Integer>)
+  void bind_one(int index, Integer value) {
+    bind_one(index, static_cast<int64_t>(value));
+  }
+  void read_one(int column, std::string& value) const;  // TEXT or BLOB
+  void read_one(int column, double& value) const;       // NULL becomes NaN
+  void read_one(int column, int64_t& value) const;
+  template <class Integer>
+    requires(std::is_integral_v<Integer> || std::is_enum_v<Integer>)
+  void read_one(int column, Integer& value) const {
+    int64_t wide = 0;
+    read_one(column, wide);
+    value = static_cast<Integer>(wide);
+  }
+
+  Database& database_;
+  UniqueHandle<Traits> handle_;
+  int column_ = 0;  // the next to read
+};
+
+// Rolled back unless committed. kWrite takes the write lock at once, so that it can only be refused at its start.
+class Transaction {
+ public:
+  enum class Kind { kRead, kWrite };
+  Transaction(Database& database, Kind kind);
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  ~Transaction();
+  void commit();
+
+ private:
+  Database& database_;
+};
+
+}  // namespace attune

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a store, in each state its file may be in; see store.hpp. Rows are in store_trials, store_winners, store_images.
+#include "cache/store.hpp"
+
+#include <fmt/format.h>
+
+#include "cache/store_impl.hpp"
+#include "generator/core/log.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::kStore, fmt::format("store {}: {}", path.string(), what));
+}
+
+[[noreturn]] void refuse_newer(const std::filesystem::path& path, int version) {
+  refuse(path, fmt::format("was written by a newer attune (schema {}; this one writes schema {}): it can be read, not written. "
+                           "Update attune, or use another store",
+                           version, kSchemaVersion));
+}
+
+}  // namespace
+
+void Store::Impl::open() {
+  if (mode == StoreMode::kReadOnly)
+    open_for_reading();
+  else
+    open_for_writing();
+}
+
+void Store::Impl::open_for_reading() {
+  require_private(path);
+  file = file_id(path);
+  database.emplace(Database::open(path, Database::Mode::kReadOnly));
+  SchemaState state;
+  try {
+    state = examine_schema(*database);
+  } catch (const SqliteError& error) {
+    if (error.fault() != SqliteFault::kNeedsRecovery) throw;
+    // A writer was killed: its half transaction must be rolled back first, which needs a writing connection.
+    Database recovering = Database::open(path, Database::Mode::kReadWrite);
+    examine_schema(recovering);
+    state = examine_schema(*database);
+  }
+  if (state == SchemaState::kEmpty) refuse(path, "is empty");
+  if (state == SchemaState::kForeign) refuse(path, "is a database of another program");
+  if (state == SchemaState::kOlder) {
+    Database copy = Database::copy_in_memory(*database);
+    migrate_schema(copy);
+    database.emplace(std::move(copy));
+  }
+}
+
+void Store::Impl::open_for_writing() {
+  create_store_file(path);
+  require_private(path);
+  file = file_id(path);
+  database.emplace(Database::open(path, Database::Mode::kReadWrite));
+  switch (examine_schema(*database)) {
+    case SchemaState::kForeign: refuse(path, "is a database of another program and is left alone");
+    case SchemaState::kNewer: refuse_newer(path, schema_version(*database));
+    case SchemaState::kEmpty:
+    case SchemaState::kOlder: migrate_schema(*database); break;
+    case SchemaState::kCurrent: break;
+  }
+}
+
+void Store::Impl::replace_damaged() {
+  database.reset();
+  if (!looks_like_damaged_store(path)) refuse(path, "is not an attune store; it is left alone");
+  set_aside(path, file);
+  open();
+}
+
+Store Store::open(const std::filesystem::path& path, StoreMode mode) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  impl->mode = mode;
+  try {
+    impl->open();
+  } catch (const SqliteError& error) {
+    if (error.fault() != SqliteFault::kDamaged || mode == StoreMode::kReadOnly) throw;
+    impl->replace_damaged();
+  }
+  return Store(std::move(impl));
+}
+
+std::optional<Store> Store::open_existing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+  return open(path, StoreMode::kReadOnly);
+}
+
+Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Store::Store(Store&&) noexcept = default;
+Store& Store::operator=(Store&&) noexcept = default;
+Store::~Store() = default;
+
+const std::filesystem::path& Store::path() const { return impl_->path; }
+
+}  // namespace attune

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images: compiled bytes and the SHA-256 over them and their identity, checked whenever one is read.
+#include <fmt/format.h>
+
+#include "cache/record_json.hpp"
+#include "cache/store_impl.hpp"
+#include "cache/store_rows.hpp"
+#include "generator/core/digest.hpp"
+
+namespace attune {
+namespace {
+
+struct ImageRow {
+  StoredImage image;
+  std::string sha256;  // as stored
+};
+
+// Bytes that got under another key by damage must not run there either, so the digest covers the key. Layout: FORMAT.md.
+std::string image_sha256(const ImageKey& key, const KernelImage& image) {
+  const std::string head = fmt::format("attune image v1\n{}\n{}\n{}\n{}\n{}\n{}\n", problem_digest(key.spec), key.toolchain.digest(),
+                                       key.arch, key.config.to_text(), static_cast<int>(image.format), image.entry);
+  return sha256_hex(head + image.bytes);
+}
+
+std::string select_images(std::string_view where) {
+  return fmt::format(
+      "SELECT {}, {}, i.arch, i.config, i.format, i.entry, i.sha256, i.info, i.log, i.compile_ms, i.created, i.bytes"
+      " FROM image i JOIN problem p ON p.id = i.problem_id JOIN toolchain c ON c.id = i.toolchain_id {}",
+      kProblemColumns, kToolchainColumns, where);
+}
+
+ImageRow read_image(Statement& row) {
+  ImageRow read;
+  ImageKey& key = read.image.key;
+  KernelImage& image = read.image.image;
+  key.spec = read_problem(row);
+  key.toolchain = read_toolchain(row);
+  std::string config, info;
+  int format = 0;
+  row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms, read.image.created, image.bytes);
+  key.config = parse_config(config);
+  image.format = checked_format(format);
+  image.info = parse_info_text(info);
+  if (image_sha256(key, image) != read.sha256)
+    throw Error(ErrorCode::kStore, fmt::format("image of {} ({}, {}) does not match its SHA-256 and is not used", to_text(key.spec),
+                                               key.arch, key.config.to_text()));
+  return read;
+}
+
+}  // namespace
+
+void replace_image(Database& database, const StoredImage& stored) {
+  const ImageKey& key = stored.key;
+  const KernelImage& image = stored.image;
+  const int64_t problem = ensure_problem(database, key.spec);
+  const int64_t toolchain = ensure_toolchain(database, key.toolchain);
+  Statement insert(database,
+                   "INSERT OR REPLACE INTO image (problem_id, toolchain_id, arch, config, format, entry, sha256, info, log,"
+                   " compile_ms, created, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  insert.bind(problem, toolchain, key.arch, key.config.to_text(), image.format, image.entry, image_sha256(key, image),
+              info_text(image.info), image.log, image.compile_ms, stored.created, Blob{image.bytes});
+  insert.run();
+}
+
+std::optional<KernelImage> find_image(Database& database, const ImageKey& key) {
+  const auto problem = find_problem(database, key.spec);
+  if (!problem) return std::nullopt;
+  const ToolchainIdentity& t = key.toolchain;
+  Statement select(database,
+                   select_images("WHERE i.problem_id = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
+                                 " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
+                                 " AND (c.options = ?7 OR (?6 = '' AND ?7 = '')) ORDER BY i.created DESC, i.id DESC"));
+  select.bind(*problem, key.arch, key.config.to_text(), t.template_name, t.template_digest, t.compiler, t.options);
+  std::optional<KernelImage> newest;
+  for_each_row(select, "image", [&](Statement& row) {
+    if (!newest) newest = read_image(row).image.image;
+  });
+  return newest;
+}
+
+std::vector<StoredImage> read_all_images(Database& database) {
+  std::vector<StoredImage> images;
+  Statement select(database, select_images("ORDER BY i.id"));
+  for_each_row(select, "image", [&](Statement& row) { images.push_back(read_image(row).image); });
+  return images;
+}
+
+std::vector<std::string> image_faults(Database& database) {
+  std::vector<std::string> faults;
+  Statement select(database, select_images("ORDER BY i.id"));
+  while (select.step()) {
+    try {
+      read_image(select);
+    } catch (const Error& error) {
+      faults.emplace_back(error.what());
+    }
+  }
+  return faults;
+}
+
+void Store::put_image(const ImageKey& key, const KernelImage& image) {
+  if (key.toolchain.compiler.empty())
+    throw Error(ErrorCode::kInvalidArgument, "put_image: toolchain.compiler is empty; an image is stored under the compiler that made it");
+  impl_->write([&](Database& database) { replace_image(database, {key, image, utc_now()}); });
+}
+
+std::optional<KernelImage> Store::image(const ImageKey& key) const {
+  return impl_->read([&](Database& database) { return find_image(database, key); });
+}
+
+std::vector<StoredImage> Store::all_images() const { return impl_->read(read_all_images); }
+
+}  // namespace attune

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of a Store, for store*.cpp and merge.cpp alone: the connection, and how each call becomes one transaction.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "cache/schema.hpp"
+#include "cache/sqlite.hpp"
+#include "cache/store.hpp"
+#include "cache/store_file.hpp"
+
+namespace attune {
+
+struct Store::Impl {
+  std::filesystem::path path;
+  StoreMode mode = StoreMode::kReadOnly;
+  std::optional<Database> database;
+  FileId file;  // the one that is open
+  std::mutex mutex;
+
+  void open();
+  // Sets the damaged file aside and opens a new one.
+  void replace_damaged();
+
+  // Runs work(database) in one transaction. A damaged file is replaced, once, if this store may write.
+  template <class Work>
+  auto read(Work&& work) {
+    return guarded(Transaction::Kind::kRead, std::forward<Work>(work));
+  }
+  template <class Work>
+  auto write(Work&& work) {
+    if (mode == StoreMode::kReadOnly)
+      throw Error(ErrorCode::kStore, "store " + path.string() + " was opened for reading only");
+    return guarded(Transaction::Kind::kWrite, std::forward<Work>(work));
+  }
+
+ private:
+  void open_for_reading();
+  void open_for_writing();
+
+  template <class Work>
+  auto in_transaction(Transaction::Kind kind, Work& work) {
+    if (!database) open();  // replacing a damaged file failed before
+    Transaction transaction(*database, kind);
+    if constexpr (std::is_void_v<decltype(work(*database))>) {
+      work(*database);
+      transaction.commit();
+    } else {
+      auto result = work(*database);
+      transaction.commit();
+      return result;
+    }
+  }
+
+  template <class Work>
+  auto guarded(Transaction::Kind kind, Work work) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    try {
+      return in_transaction(kind, work);
+    } catch (const SqliteError& error) {
+      if (error.fault() != SqliteFault::kDamaged || mode == StoreMode::kReadOnly) throw;
+    }
+    replace_damaged();
+    return in_transaction(kind, work);
+  }
+};
+
+}  // namespace attune

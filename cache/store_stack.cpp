@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lookups through layers; see store_stack.hpp.
+#include "cache/store_stack.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+
+namespace attune {
+namespace {
+
+// Calls look(store) if the layer is there and readable. Every store error is a miss here: the ladder goes on below.
+template <class Look>
+void look_into(const std::filesystem::path& layer, Look&& look) {
+  try {
+    if (const std::optional<Store> store = Store::open_existing(layer)) look(*store);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kStore) throw;
+    log(LogLevel::kWarning, std::string("a layer is passed over: ") + error.what());
+  }
+}
+
+bool better(const WinnerRecord& a, const WinnerRecord& b) {
+  return std::tie(a.pinned, a.effort, a.created) > std::tie(b.pinned, b.effort, b.created);
+}
+
+auto identity(const WinnerRecord& w) {
+  return std::tuple(to_text(w.spec), to_text(w.shape), w.policy.text, w.toolchain.digest());
+}
+
+}  // namespace
+
+std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device) const {
+  std::vector<WinnerRecord> all;
+  for (const auto& layer : layers_)
+    look_into(layer, [&](const Store& store) {
+      for (WinnerRecord& winner : store.load_winners(device)) all.push_back(std::move(winner));
+    });
+  std::stable_sort(all.begin(), all.end(), better);  // stable: upper layers stay first among equals
+  std::vector<WinnerRecord> best;
+  std::set<decltype(identity(std::declval<WinnerRecord>()))> seen;
+  for (WinnerRecord& winner : all)
+    if (seen.insert(identity(winner)).second) best.push_back(std::move(winner));
+  return best;
+}
+
+std::optional<KernelImage> StoreStack::image(const ImageKey& key) const {
+  std::optional<KernelImage> image;
+  for (const auto& layer : layers_) {
+    look_into(layer, [&](const Store& store) { image = store.image(key); });
+    if (image) break;
+  }
+  return image;
+}
+
+}  // namespace attune

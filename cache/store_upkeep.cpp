@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting, checking and clearing a store: stats, verify, collect_garbage.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cache/store_impl.hpp"
+#include "cache/store_rows.hpp"
+
+namespace attune {
+namespace {
+
+StoreStats count_rows(Database& database) {
+  StoreStats s;
+  s.trials = database.integer("SELECT count(*) FROM trial");
+  s.failed_trials = database.integer("SELECT count(*) FROM trial WHERE status <> 0");
+  s.winners = database.integer("SELECT count(*) FROM winner");
+  s.images = database.integer("SELECT count(*) FROM image");
+  s.image_bytes = database.integer("SELECT coalesce(sum(length(bytes)), 0) FROM image");
+  s.devices = database.integer("SELECT count(*) FROM device");
+  s.problems = database.integer("SELECT count(*) FROM problem");
+  s.file_bytes = database.integer("PRAGMA page_count") * database.integer("PRAGMA page_size");
+  s.schema_version = schema_version(database);
+  return s;
+}
+
+void append_check(Database& database, const char* pragma, std::vector<std::string>& problems) {
+  Statement check(database, pragma);
+  while (check.step()) {
+    std::string text;
+    check.read(text);
+    if (text != "ok") problems.push_back(fmt::format("{}: {}", pragma, text));
+  }
+}
+
+void delete_dead_templates(Database& database, const std::vector<std::string>& keep) {
+  database.execute("CREATE TEMP TABLE IF NOT EXISTS kept (template_digest TEXT)");
+  database.execute("DELETE FROM temp.kept");
+  for (const std::string& digest : keep) Statement(database, "INSERT INTO temp.kept VALUES (?)").bind(digest).run();
+  const std::string dead =
+      "toolchain_id IN (SELECT id FROM toolchain WHERE template_digest NOT IN (SELECT template_digest FROM temp.kept))";
+  database.execute("DELETE FROM trial WHERE " + dead);
+  database.execute("DELETE FROM winner WHERE pinned = 0 AND " + dead);
+}
+
+void delete_unused(Database& database) {
+  database.execute(
+      "DELETE FROM image WHERE NOT EXISTS (SELECT 1 FROM winner w WHERE w.problem_id = image.problem_id"
+      " AND w.toolchain_id = image.toolchain_id AND w.arch = image.arch AND image.config IN (w.config, w.default_config))"
+      " AND NOT EXISTS (SELECT 1 FROM trial t WHERE t.is_default <> 0 AND t.problem_id = image.problem_id"
+      " AND t.toolchain_id = image.toolchain_id AND t.arch = image.arch AND t.config = image.config)");
+  for (const char* table : {"shape", "device"})
+    database.execute(fmt::format("DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner)", table));
+  for (const char* table : {"problem", "toolchain"})
+    database.execute(fmt::format("DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner"
+                                 " UNION SELECT {0}_id FROM image)",
+                                 table));
+}
+
+StoreStats difference(const StoreStats& before, const StoreStats& after) {
+  StoreStats d;
+  d.trials = before.trials - after.trials;
+  d.failed_trials = before.failed_trials - after.failed_trials;
+  d.winners = before.winners - after.winners;
+  d.images = before.images - after.images;
+  d.image_bytes = before.image_bytes - after.image_bytes;
+  d.devices = before.devices - after.devices;
+  d.problems = before.problems - after.problems;
+  d.file_bytes = before.file_bytes - after.file_bytes;
+  d.schema_version = after.schema_version;
+  return d;
+}
+
+}  // namespace
+
+StoreStats Store::stats() const { return impl_->read(count_rows); }
+
+std::vector<std::string> Store::verify() const {
+  // Not through read(): a check reports damage, it does not replace the file.
+  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  std::vector<std::string> problems;
+  try {
+    append_check(*impl_->database, "PRAGMA integrity_check", problems);
+    append_check(*impl_->database, "PRAGMA foreign_key_check", problems);
+    for (std::string& fault : image_faults(*impl_->database)) problems.push_back(std::move(fault));
+  } catch (const SqliteError& error) {
+    if (error.fault() != SqliteFault::kDamaged) throw;
+    problems.emplace_back(error.what());
+  }
+  return problems;
+}
+
+StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_digests) {
+  const StoreStats before = stats();
+  impl_->write([&](Database& database) {
+    if (!keep_template_digests.empty()) delete_dead_templates(database, keep_template_digests);
+    delete_unused(database);
+  });
+  {
+    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    impl_->database->execute("VACUUM");  // cannot run inside a transaction
+  }
+  return difference(before, stats());
+}
+
+}  // namespace attune

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Winners: the Config chosen for each TuningKey and toolchain; a pin is a second row beside the tuned one.
+#include <fmt/format.h>
+
+#include "cache/store_impl.hpp"
+#include "cache/store_rows.hpp"
+
+namespace attune {
+namespace {
+
+constexpr const char* kOfKey = "problem_id = ? AND shape_id = ? AND device_id = ? AND policy = ?";
+
+std::string select_winners(std::string_view where) {
+  return fmt::format(
+      "SELECT {}, {}, {}, {}, w.policy, w.pinned, w.arch, w.config,"
+      " w.median_us, w.lo_us, w.hi_us, w.min_us, w.samples, w.sm_clock_mhz, w.default_config,"
+      " w.default_median_us, w.default_lo_us, w.default_hi_us, w.default_min_us, w.default_samples, w.default_sm_clock_mhz,"
+      " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created"
+      " FROM winner w JOIN problem p ON p.id = w.problem_id JOIN shape s ON s.id = w.shape_id"
+      " JOIN device d ON d.id = w.device_id JOIN toolchain c ON c.id = w.toolchain_id {}"
+      " ORDER BY w.pinned DESC, w.effort DESC, w.created DESC, w.id DESC",
+      kProblemColumns, kShapeColumns, kDeviceColumns, kToolchainColumns, where);
+}
+
+WinnerRecord read_winner(Statement& row) {
+  WinnerRecord w;
+  w.spec = read_problem(row);
+  w.shape = read_shape(row);
+  w.device = read_device(row);
+  w.toolchain = read_toolchain(row);
+  std::string config, default_config;
+  int effort = 0;
+  row.read(w.policy.text, w.pinned, w.arch, config);
+  w.timing = read_timing(row);
+  row.read(default_config);
+  w.default_timing = read_timing(row);
+  row.read(w.default_is_winner, effort, w.candidates, w.why, w.driver, w.created);
+  w.config = parse_config(config);
+  w.default_config = parse_config(default_config);
+  w.effort = checked_effort(effort);
+  w.device.driver = w.driver;
+  return w;
+}
+
+std::vector<WinnerRecord> read_winners(Statement& select) {
+  std::vector<WinnerRecord> winners;
+  for_each_row(select, "winner", [&](Statement& row) { winners.push_back(read_winner(row)); });
+  return winners;
+}
+
+WinnerRecord completed(const TuningKey& key, const WinnerRecord& winner) {
+  WinnerRecord complete = winner;
+  complete.driver = key.device.driver;
+  if (complete.created.empty()) complete.created = utc_now();
+  return complete;
+}
+
+}  // namespace
+
+std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key, const WinnerRecord& like) {
+  const auto ids = find_key(database, key);
+  const auto toolchain = find_toolchain(database, like.toolchain);
+  if (!ids || !toolchain) return std::nullopt;
+  Statement select(database, select_winners(fmt::format("WHERE {} AND toolchain_id = ? AND pinned = ?", kOfKey)));
+  select.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain, like.pinned);
+  const std::vector<WinnerRecord> found = read_winners(select);
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+void replace_winner(Database& database, const TuningKey& key, const WinnerRecord& w) {
+  const KeyIds ids = ensure_key(database, key);
+  const int64_t toolchain = ensure_toolchain(database, w.toolchain);
+  Statement insert(database,
+                   "INSERT OR REPLACE INTO winner (problem_id, shape_id, device_id, policy, toolchain_id, pinned, arch, config,"
+                   " median_us, lo_us, hi_us, min_us, samples, sm_clock_mhz, default_config, default_median_us, default_lo_us,"
+                   " default_hi_us, default_min_us, default_samples, default_sm_clock_mhz, default_is_winner, effort, candidates,"
+                   " why, driver, created)"
+                   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  const Timing& t = w.timing;
+  const Timing& d = w.default_timing;
+  insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, w.pinned, w.arch, w.config.to_text(), t.median_us,
+              t.lo_us, t.hi_us, t.min_us, t.samples, t.sm_clock_mhz, w.default_config.to_text(), d.median_us, d.lo_us, d.hi_us,
+              d.min_us, d.samples, d.sm_clock_mhz, w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created);
+  insert.run();
+}
+
+void delete_pins(Database& database, const TuningKey& key) {
+  const auto ids = find_key(database, key);
+  if (!ids) return;
+  Statement remove(database, fmt::format("DELETE FROM winner WHERE {} AND pinned <> 0", kOfKey));
+  remove.bind(ids->problem, ids->shape, ids->device, key.policy.text).run();
+}
+
+bool has_pin(Database& database, const TuningKey& key) {
+  const auto ids = find_key(database, key);
+  if (!ids) return false;
+  Statement select(database, fmt::format("SELECT 1 FROM winner WHERE {} AND pinned <> 0", kOfKey));
+  return select.bind(ids->problem, ids->shape, ids->device, key.policy.text).step();
+}
+
+std::vector<WinnerRecord> read_all_winners(Database& database) {
+  Statement select(database, select_winners(""));
+  return read_winners(select);
+}
+
+void Store::put_winner(const TuningKey& key, const WinnerRecord& winner) {
+  WinnerRecord complete = completed(key, winner);
+  complete.pinned = false;
+  impl_->write([&](Database& database) {
+    const auto former = find_winner(database, key, complete);
+    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver)) return;
+    replace_winner(database, key, complete);
+  });
+}
+
+void Store::set_pinned(const TuningKey& key, const WinnerRecord& winner) {
+  const WinnerRecord complete = completed(key, winner);
+  impl_->write([&](Database& database) {
+    delete_pins(database, key);
+    if (complete.pinned) replace_winner(database, key, complete);
+  });
+}
+
+std::vector<WinnerRecord> Store::load_winners(const DeviceIdentity& device) const {
+  return impl_->read([&](Database& database) {
+    const auto id = find_device(database, device);
+    if (!id) return std::vector<WinnerRecord>();
+    Statement select(database, select_winners("WHERE w.device_id = ?"));
+    select.bind(*id);
+    return read_winners(select);
+  });
+}
+
+std::vector<WinnerRecord> Store::all_winners() const { return impl_->read(read_all_winners); }
+
+}  // namespace attune
