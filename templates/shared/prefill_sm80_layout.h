@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dynamic shared memory of the mma.sync kernels prefill_sm80 and prefill_sm75. Host and kernel read these very formulas.
+//
+// | offset        | bytes                                                     | what                                        |
+// |---------------|-----------------------------------------------------------|---------------------------------------------|
+// | 0             | block_m * row(head_dim_qk), nothing if Q lands in the ring | Q tile                                      |
+// | ring_offset   | own slots: stages * block_n * (row(qk) + row(v))          | K slot, V slot, K slot, V slot, ...         |
+// |               | shared slots: stages * block_n * max(row(qk), row(v))     | slots that hold K and V by turns            |
+//
+// A row is its head_dim elements of 16 bits, padded with zeros to a multiple of 16 elements; its 16-byte chunks are swizzled
+// (cuda/attention/shared_tile.cuh).
+#pragma once
+
+namespace attune {
+
+// Values of the knob q_place.
+enum QPlace : int {
+  kQShared = 0,                // read from shared memory for every block of columns
+  kQRegisters = 1,             // kept in registers, loaded through shared memory of its own
+  kQRegistersThroughRing = 2,  // kept in registers, loaded through the ring before K and V need it
+};
+
+struct PrefillSm80Layout {
+  int block_m;
+  int block_n;
+  int stages;
+  int share_kv;  // 0: each stage has a K slot and a V slot; 1: each stage is one slot that K and V use by turns
+  int q_place;
+  int head_dim_qk;
+  int head_dim_v;
+};
+
+constexpr int prefill_sm80_row_bytes(int head_dim) { return (head_dim + 15) / 16 * 32; }
+
+constexpr int prefill_sm80_q_bytes(const PrefillSm80Layout& layout) {
+  return layout.block_m * prefill_sm80_row_bytes(layout.head_dim_qk);
+}
+
+constexpr int prefill_sm80_k_bytes(const PrefillSm80Layout& layout) {
+  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_qk);
+}
+
+constexpr int prefill_sm80_v_bytes(const PrefillSm80Layout& layout) {
+  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_v);
+}
+
+constexpr int prefill_sm80_ring_bytes(const PrefillSm80Layout& layout) {
+  const int k = prefill_sm80_k_bytes(layout);
+  const int v = prefill_sm80_v_bytes(layout);
+  return layout.stages * (layout.share_kv ? (k > v ? k : v) : k + v);
+}
+
+constexpr int prefill_sm80_ring_offset(const PrefillSm80Layout& layout) {
+  return layout.q_place == kQRegistersThroughRing ? 0 : prefill_sm80_q_bytes(layout);
+}
+
+constexpr int prefill_sm80_shared_bytes(const PrefillSm80Layout& layout) {
+  const int q = prefill_sm80_q_bytes(layout);
+  const int ring = prefill_sm80_ring_bytes(layout);
+  return layout.q_place == kQRegistersThroughRing ? (q > ring ? q : ring) : q + ring;
+}
+
+}  // namespace attune
