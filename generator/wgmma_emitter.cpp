@@ -11,8 +11,8 @@
 namespace attune {
 namespace {
 
-constexpr int kStepK = 16;           // k of one instruction for 16-bit operands
-constexpr int kPanelColumns = 64;    // 128 bytes
+constexpr int kStepK = 16;         // k of one instruction for 16-bit operands
+constexpr int kPanelColumns = 64;  // 128 bytes
 constexpr int kPanelRowBytes = 128;
 constexpr int kRowsOfQ = 64;
 constexpr int kDescriptorUnit = 16;  // addresses in descriptors count 16 bytes
@@ -33,14 +33,17 @@ std::string operands(int first, int count) {
 // `"+f"(s[0]), "+f"(s[1]), ...`
 std::string bindings(std::string_view constraint, std::string_view name, int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += fmt::format("{}\"{}\"({}[{}])", i ? ", " : "", constraint, name, i);
+  for (int i = 0; i < count; ++i)
+    text += fmt::format("{}\"{}\"({}[{}])", i ? ", " : "", constraint, name, i);
   return text;
 }
 
-// Start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32 bytes on within a panel, then the next panel.
+// Start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32 bytes on within
+// a panel, then the next panel.
 int k_major_step(int step, int rows) {
   const int steps_per_panel = kPanelColumns / kStepK;
-  return (step % steps_per_panel * kStepK * 2 + step / steps_per_panel * rows * kPanelRowBytes) / kDescriptorUnit;
+  return (step % steps_per_panel * kStepK * 2 + step / steps_per_panel * rows * kPanelRowBytes) /
+         kDescriptorUnit;
 }
 
 // In an MN-major tile a k-step is 16 rows further down.
@@ -53,18 +56,22 @@ std::string emit_qk(const WgmmaTile& tile) {
   const int steps = (tile.head_dim_qk + kStepK - 1) / kStepK;
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
-      "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned long long k) {{\n  asm volatile(\n",
+      "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned "
+      "long long k) {{\n  asm volatile(\n",
       tile.block_n, tile.head_dim_qk, count);
   text += line("{ .reg .pred p; .reg .b64 a, b;");
   for (int step = 0; step < steps; ++step) {
-    text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? 0 : 1));  // the first step overwrites s
+    text += line(
+        fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? 0 : 1));  // the first step overwrites s
     text += line(fmt::format("add.s64 a, %{}, {};", count, k_major_step(step, kRowsOfQ)));
     text += line(fmt::format("add.s64 b, %{}, {};", count + 1, k_major_step(step, tile.block_n)));
-    text += line(fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, a, b, p, 1, 1, 0, 0;", tile.block_n, ptx_type(tile.dtype),
-                             ptx_type(tile.dtype), operands(0, count)));
+    text += line(
+        fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, a, b, p, 1, 1, 0, 0;",
+                    tile.block_n, ptx_type(tile.dtype), ptx_type(tile.dtype), operands(0, count)));
   }
   text += line("}");
-  return text + fmt::format("      : {}\n      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}}\n", bindings("+f", "s", count));
+  return text + fmt::format("      : {}\n      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}}\n",
+                            bindings("+f", "s", count));
 }
 
 std::string emit_pv(const WgmmaTile& tile) {
@@ -73,23 +80,28 @@ std::string emit_pv(const WgmmaTile& tile) {
   const int p_count = 4 * steps;
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0})\n"
-      "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], unsigned long long v) {{\n  asm volatile(\n",
+      "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
+      "unsigned long long v) {{\n  asm volatile(\n",
       tile.head_dim_v, tile.block_n, count, p_count);
   text += line("{ .reg .pred p; .reg .b64 b;");
   text += line("setp.ne.b32 p, 1, 0;");
   for (int step = 0; step < steps; ++step) {
     text += line(fmt::format("add.s64 b, %{}, {};", count + p_count, mn_major_step(step)));
-    text += line(fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, {{{}}}, b, p, 1, 1, 1;", tile.head_dim_v,
-                             ptx_type(tile.dtype), ptx_type(tile.dtype), operands(0, count), operands(count + 4 * step, 4)));
+    text += line(fmt::format(
+        "wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, {{{}}}, b, p, 1, 1, 1;",
+        tile.head_dim_v, ptx_type(tile.dtype), ptx_type(tile.dtype), operands(0, count),
+        operands(count + 4 * step, 4)));
   }
   text += line("}");
-  return text + fmt::format("      : {}\n      : {}, \"l\"(v)\n      : \"memory\");\n}}\n", bindings("+f", "o", count), bindings("r", "p", p_count));
+  return text + fmt::format("      : {}\n      : {}, \"l\"(v)\n      : \"memory\");\n}}\n",
+                            bindings("+f", "o", count), bindings("r", "p", p_count));
 }
 
 }  // namespace
 
 std::string emit_wgmma_products(const WgmmaTile& tile) {
-  return "namespace attune {\n\n" + emit_qk(tile) + "\n" + emit_pv(tile) + "\n}  // namespace attune\n";
+  return "namespace attune {\n\n" + emit_qk(tile) + "\n" + emit_pv(tile) +
+         "\n}  // namespace attune\n";
 }
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the wgmma statements of an attention tile: one asm statement per tile product with all its k-steps inside, whose
-// operand lists C++ cannot form. (One statement per instruction gave the same code in 2.6 times the compile time.)
+// Writes the wgmma statements of an attention tile: one asm statement per tile product with all its
+// k-steps inside, whose operand lists C++ cannot form. (One statement per instruction gave the same
+// code in 2.6 times the compile time.)
 #pragma once
 
 #include <string>
@@ -12,14 +13,16 @@ namespace attune {
 struct WgmmaTile {
   Dtype dtype = Dtype::kBf16;  // of Q, K, V and P: bf16 or fp16
   int block_n = 128;           // keys of a step, a multiple of 16 up to 256
-  int head_dim_qk = 128;       // multiple of 8; shared memory is zero beyond it up to a multiple of 16
-  int head_dim_v = 128;        // multiple of 8 up to 256
+  int head_dim_qk = 128;  // multiple of 8; shared memory is zero beyond it up to a multiple of 16
+  int head_dim_v = 128;   // multiple of 8 up to 256
 };
 
 // Text of "generated/wgmma.cuh", with the two products of one warpgroup (64 rows):
-//   wgmma_qk(float (&s)[block_n / 2], u64 q_descriptor, u64 k_descriptor)                       s  = Q K^T
-//   wgmma_pv(float (&o)[head_dim_v / 2], const unsigned (&p)[block_n / 4], u64 v_descriptor)    o += P V, P in registers
-// Q, K: K-major, V: MN-major panels of 64 columns, 128-byte swizzled (templates/shared/prefill_sm90_layout.h).
+//   wgmma_qk(float (&s)[block_n / 2], u64 q_descriptor, u64 k_descriptor)                       s
+//   = Q K^T wgmma_pv(float (&o)[head_dim_v / 2], const unsigned (&p)[block_n / 4], u64
+//   v_descriptor)    o += P V, P in registers
+// Q, K: K-major, V: MN-major panels of 64 columns, 128-byte swizzled
+// (templates/shared/prefill_sm90_layout.h).
 std::string emit_wgmma_products(const WgmmaTile& tile);
 
 }  // namespace attune

@@ -66,7 +66,8 @@ class WgmmaConsumer {
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, int row, Output& o, RowStats* rows) {
     const VisibleColumns columns[2] = {visible_columns(args_, row), visible_columns(args_, row + 8)};
     const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;
-    const BlockRange range = visible_blocks<kBlockN>(args_, first_row, min(first_row + kWarpgroupRows, args_.seqlen_q));
+    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
+    const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     Scores s;
     Probabilities p;
 #pragma unroll

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model: clocks of one step from the busiest units, steps of one tile from the mask, tiles over
+// multiprocessors.
+#include "generator/families/prefill_sm90_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace attune {
+namespace {
+
+// Per multiprocessor and clock (sm_90).
+constexpr double kMmaFlops = 4096;  // dense 16-bit
+constexpr double kExponentials = 16;
+constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
+// How the tensor cores and the exponential unit overlap: time = (mma^p + exp^p)^(1/p), fitted to
+// d64, d128 and d256.
+constexpr double kOverlapPower = 1.56;
+constexpr double kTileClocks =
+    1800;  // first product, last product and epilogue that nothing overlaps
+constexpr double kLaunchClocks = 1500;  // start of a block
+constexpr double kTicketClocks = 2500;  // joining splits
+
+struct Tile {
+  int block_m, block_n, warpgroups, ctas, splits;
+  bool overlap, ping_pong, ring, staged;
+  Sm90Scheduler scheduler;
+};
+
+Tile tile_of(const Config& c) {
+  Tile t{};
+  t.block_m = static_cast<int>(c.at("block_m"));
+  t.block_n = static_cast<int>(c.at("block_n"));
+  t.warpgroups = t.block_m / kWarpgroupRows;
+  t.ctas = static_cast<int>(c.at("ctas_per_sm"));
+  t.splits = static_cast<int>(c.at("kv_splits"));
+  t.overlap = c.at("overlap") != 0;
+  t.ping_pong = c.at("ping_pong") != 0;
+  t.ring = c.at("kv_ring") != 0;
+  t.staged = c.at("o_staging") != 0;
+  t.scheduler = static_cast<Sm90Scheduler>(c.at("scheduler"));
+  return t;
+}
+
+// Clocks of one block_m x block_n step when the multiprocessor is this block's alone.
+double step_clocks(const KernelSpec& spec, const Tile& t) {
+  const double elements = static_cast<double>(t.block_m) * t.block_n;
+  const double mma = elements * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
+  const double exponentials = elements / kExponentials;
+  double clocks = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
+                           1 / kOverlapPower);
+  const int resident = t.warpgroups * t.ctas;  // warpgroups that hide each other's latency
+  if (resident == 1) clocks *= 1.6;
+  if (resident == 2) clocks *= spec.head_dim_v <= 64 ? 1.2 : 1.02;
+  if (resident == 3 && t.ctas > 1) clocks *= 1.06;
+  if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.06;
+  clocks *= 1 + 6.0 / t.block_n;  // barriers and bookkeeping of a step
+  if (t.warpgroups >= 3 && t.overlap) clocks *= t.ping_pong ? 0.97 : 1.0;
+  if (t.warpgroups == 2 && t.overlap && t.ping_pong) clocks *= 1.005;
+  return clocks;
+}
+
+// Differences that were measured as small and always of one sign.
+double habits(const KernelSpec& spec, const Config& c, const Tile& t) {
+  double factor = 1;
+  if (c.at("stages") > 2) factor *= 1.01;
+  if (c.at("rescale_threshold") != 8) factor *= 1.05;
+  if (!t.staged) factor *= 1.01;
+  if (t.ring) factor *= 0.99;
+  if (c.at("l2_section_mb") == 16) factor *= 1.005;
+  if (spec.mask == Mask::kNone && t.scheduler == Sm90Scheduler::kDynamic) factor *= 1.005;
+  return factor;
+}
+
+// Work of the tiles in the order they are taken (longest first when causal), spread over `slots`
+// blocks.
+double makespan(const std::vector<double>& tile_clocks, double copies, double slots,
+                const Tile& t) {
+  double total = 0;
+  double longest = 0;
+  for (const double clocks : tile_clocks) {
+    total += clocks * copies;
+    longest = std::max(longest, clocks);
+  }
+  const double count = static_cast<double>(tile_clocks.size()) * copies;
+  const double mean = total / count;
+  if (t.scheduler == Sm90Scheduler::kStatic)
+    return std::ceil(count / slots) * std::max(mean, (mean + longest) / 2);
+  const double shortest = *std::min_element(tile_clocks.begin(), tile_clocks.end());
+  const double even = total / slots;
+  if (longest - shortest < 0.1 * longest) return std::max(std::ceil(count / slots) * mean, longest);
+  return std::max(even + 0.5 * shortest, longest);
+}
+
+}  // namespace
+
+int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
+                            int block_m, int block_n) {
+  const int64_t offset = spec.mask == Mask::kCausalTopLeft ? 0 : shape.seqlen_kv - shape.seqlen_q;
+  const int64_t last_row = std::min(first_row + block_m, shape.seqlen_q) - 1;
+  int64_t first = 0;
+  int64_t last = shape.seqlen_kv - 1;
+  if (spec.window_left >= 0) first = std::max<int64_t>(0, first_row + offset - spec.window_left);
+  if (spec.mask != Mask::kNone) last = std::min(last, last_row + offset);
+  if (spec.mask == Mask::kNone && spec.window_right >= 0)
+    last = std::min(last, last_row + offset + spec.window_right);
+  return last < first ? 0 : last / block_n - first / block_n + 1;
+}
+
+double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                             const DeviceFacts& device) {
+  const Tile t = tile_of(config);
+  const int64_t row_blocks = std::max<int64_t>(1, (shape.seqlen_q + t.block_m - 1) / t.block_m);
+  const int64_t sampled = std::min<int64_t>(row_blocks, 64);
+  const double step = step_clocks(spec, t) * t.ctas * habits(spec, config, t);
+  std::vector<double> tiles;
+  for (int64_t i = 0; i < sampled; ++i) {
+    const int64_t row_block = sampled == row_blocks ? i : i * (row_blocks - 1) / (sampled - 1);
+    const double blocks = static_cast<double>(std::max<int64_t>(
+        1, sm90_visible_blocks(spec, shape, row_block * t.block_m, t.block_m, t.block_n)));
+    double clocks = std::ceil(blocks / t.splits) * step + kTileClocks * (t.overlap ? 1.0 : 1.2);
+    if (t.scheduler == Sm90Scheduler::kOneTile) clocks += kLaunchClocks / t.ctas;
+    if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
+    tiles.push_back(clocks);
+  }
+  const double copies = static_cast<double>(shape.batch) * shape.num_heads_q * t.splits *
+                        static_cast<double>(row_blocks) / static_cast<double>(sampled);
+  return makespan(tiles, copies, static_cast<double>(device.sm_count) * t.ctas, t);
+}
+
+}  // namespace attune

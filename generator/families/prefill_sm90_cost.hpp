@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rough run time of a prefill_sm90 launch, for ranking configs before any is compiled. The roofline
+// it follows and how well it predicts are in templates/cuda/prefill_sm90.md.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+#include "templates/shared/prefill_sm90_layout.h"
+
+namespace attune {
+
+// Values of the knob scheduler, as in templates/cuda/attention/tile_stream.cuh.
+enum class Sm90Scheduler : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
+
+// Key blocks that the tile of query rows starting at `first_row` works through; 0 when it sees
+// nothing.
+int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
+                            int block_m, int block_n);
+
+// Clocks of the slowest multiprocessor.
+double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                             const DeviceFacts& device);
+
+}  // namespace attune
