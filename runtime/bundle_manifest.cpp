@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
@@ -14,14 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* format_name(ImageFormat format) { return format == ImageFormat::kCubin ? "cubin" : "host_object"; }
-
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
-}
 
 Json winner_json(const WinnerRecord& winner) {
   return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
@@ -34,6 +25,7 @@ Json winner_json(const WinnerRecord& winner) {
           {"effort", static_cast<int>(winner.effort)},
           {"candidates", winner.candidates},
           {"why", winner.why},
+          {"device", winner.device.name},
           {"driver", winner.driver},
           {"created", winner.created},
           {"pinned", winner.pinned}};
@@ -56,6 +48,7 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
   winner.effort = static_cast<Effort>(json.at("effort").get<int>());
   winner.candidates = json.at("candidates");
   winner.why = json.at("why");
+  winner.device.name = json.at("device");
   winner.driver = json.at("driver");
   winner.created = json.at("created");
   winner.pinned = json.at("pinned");
@@ -106,7 +99,7 @@ ManifestEntry parse_entry(const Json& json) {
 std::string manifest_text(const std::vector<ManifestEntry>& entries) {
   Json kernels = Json::array();
   for (const ManifestEntry& entry : entries) kernels.push_back(entry_json(entry));
-  const Json manifest = {{"attune_bundle", kBundleVersion}, {"created", now_utc()}, {"kernels", std::move(kernels)}};
+  const Json manifest = {{"attune_bundle", kBundleVersion}, {"created", utc_now()}, {"kernels", std::move(kernels)}};
   return manifest.dump(1) + "\n";
 }
 

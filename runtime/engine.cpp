@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "cache/store.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "generator/renderer.hpp"
@@ -29,12 +28,7 @@ WinnersBySpec read_winners(const ImageSource& images, const DeviceIdentity& devi
   WinnersBySpec winners;
   for (const Bundle& bundle : images.bundles())
     for (const WinnerRecord& winner : bundle.winners()) winners[to_text(winner.spec)].push_back(winner);
-  for (const std::filesystem::path& path : images.stores()) try {
-      if (const std::optional<Store> store = Store::open_existing(path))
-        for (WinnerRecord& winner : store->load_winners(device)) winners[to_text(winner.spec)].push_back(std::move(winner));
-    } catch (const Error& error) {
-      log(LogLevel::kWarning, fmt::format("store not used: {}", error.what()));
-    }
+  for (WinnerRecord& winner : images.stores().load_winners(device)) winners[to_text(winner.spec)].push_back(std::move(winner));
   return winners;
 }
 

@@ -20,14 +20,21 @@ ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
           {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest, "", ""}, choice.config};
 }
 
+std::vector<std::filesystem::path> layers_of(const EngineOptions& options) {
+  if (!options.use_store) return {};
+  std::vector<std::filesystem::path> layers{options.user_store.empty() ? default_store_path() : options.user_store};
+  layers.insert(layers.end(), options.more_stores.begin(), options.more_stores.end());
+  return layers;
+}
+
 }  // namespace
 
 ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
-    : device_(std::move(device)), may_compile_(options.may_compile), keep_images_(options.keep_images && options.use_store) {
+    : device_(std::move(device)),
+      may_compile_(options.may_compile),
+      keep_images_(options.keep_images && options.use_store),
+      stores_(layers_of(options)) {
   for (const std::filesystem::path& folder : options.bundles) bundles_.push_back(Bundle::open(folder));
-  if (!options.use_store) return;
-  stores_.push_back(options.user_store.empty() ? default_store_path() : options.user_store);
-  stores_.insert(stores_.end(), options.more_stores.begin(), options.more_stores.end());
 }
 
 CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) {
@@ -56,12 +63,7 @@ CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec, co
   };
   for (const Bundle& bundle : bundles_)
     if (CachedKernel found = load(bundle.image(key), "bundle"); found.kernel) return found;
-  for (const std::filesystem::path& path : stores_) try {
-      if (const std::optional<Store> store = Store::open_existing(path))
-        if (CachedKernel found = load(store->image(key), "store"); found.kernel) return found;
-    } catch (const Error& error) {
-      log(LogLevel::kWarning, error.what());
-    }
+  if (CachedKernel found = load(stores_.image(key), "store"); found.kernel) return found;
   return {};
 }
 
@@ -79,7 +81,7 @@ CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key, const Lau
 
 void ImageSource::keep(const ImageKey& key, const KernelImage& image) const {
   try {
-    Store::open(stores_.front(), StoreMode::kReadWrite).put_image(key, image);
+    Store::open(stores_.layers().front(), StoreMode::kReadWrite).put_image(key, image);
   } catch (const Error& error) {
     log(LogLevel::kWarning, fmt::format("the compiled kernel is not kept: {}", error.what()));
   }

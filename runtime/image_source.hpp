@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/store_stack.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kernel_cache.hpp"
@@ -21,8 +22,8 @@ class ImageSource {
   // or loading throws.
   CachedKernel kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch);
   const std::vector<Bundle>& bundles() const { return bundles_; }
-  // User store first. Empty when stores are off.
-  const std::vector<std::filesystem::path>& stores() const { return stores_; }
+  // The user's store over the others; no layers when stores are off.
+  const StoreStack& stores() const { return stores_; }
 
  private:
   CachedKernel make(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) const;
@@ -33,7 +34,7 @@ class ImageSource {
   const std::shared_ptr<const Device> device_;
   const bool may_compile_, keep_images_;
   std::vector<Bundle> bundles_;
-  std::vector<std::filesystem::path> stores_;
+  StoreStack stores_;
   KernelCache kernels_;
 };
 

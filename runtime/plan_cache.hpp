@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <tuple>
 #include <unordered_map>
 
 #include "runtime/engine.hpp"
@@ -15,7 +16,15 @@ struct PlanKey {
   Problem problem;
   bool tensor_maps;  // the layout suits TMA
 
-  bool operator==(const PlanKey&) const = default;
+  // By field: Problem's own comparison makes texts, which a look-up on the way to a launch cannot afford.
+  bool operator==(const PlanKey& other) const {
+    const auto fields = [](const PlanKey& key) {
+      const Problem& p = key.problem;
+      return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v, p.num_heads_q, p.num_heads_kv, p.batch,
+                      p.seqlen_q, p.seqlen_kv, p.mask, p.window_left, p.window_right, p.softmax_scale, key.tensor_maps);
+    };
+    return fields(*this) == fields(other);
+  }
 };
 
 struct PlanKeyHash {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points of the CUDA driver that attune calls, declared by us so that building needs no CUDA toolkit, and found at
-// run time in libcuda.so.1. Names and layouts follow cuda.h; tests/runtime/driver_table_test.cpp compiles both side by side
+// run time in libcuda.so.1. Names and layouts follow cuda.h; tests/runtime/driver_header_test.cpp compiles both side by side
 // where the toolkit's headers are installed. Used under runtime/cuda/ and by device tests, nowhere else.
 #pragma once
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions on plans.
+#include <algorithm>
+
+#include "runtime/c_support.hpp"
+
+using namespace attune;
+using namespace attune::c_api;
+
+namespace {
+
+int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
+
+}  // namespace
+
+extern "C" {
+
+void attune_plan_release(attune_plan* plan) { delete plan; }
+
+attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* info) {
+  return guarded([&] {
+    const Plan& known = *not_null(plan, "plan").plan;
+    const size_t size = not_null(info, "info").size;
+    if (size < sizeof(attune_plan_info)) refuse_size("info", size, sizeof(attune_plan_info), "the caller");
+    const attune_plan::Texts& texts = plan->texts();
+    *info = {size,
+             static_cast<int32_t>(known.rung),
+             known.kernel->info().registers,
+             texts.kernel_template.c_str(),
+             texts.arch.c_str(),
+             texts.config.c_str(),
+             known.expected_us,
+             static_cast<size_t>(known.workspace_bytes()),
+             known.launch.shared_bytes};
+  });
+}
+
+const char* attune_plan_explain(const attune_plan* plan) {
+  const char* text = nullptr;
+  guarded([&] { text = not_null(plan, "plan").texts().explanation.c_str(); });
+  return text;
+}
+
+attune_status attune_workspace_init(const attune_plan* plan, void* workspace, size_t workspace_bytes, void* stream) {
+  return guarded([&] { init_workspace(*not_null(plan, "plan").plan, workspace, bytes_of(workspace_bytes), stream); });
+}
+
+attune_status attune_run(const attune_plan* plan, const attune_operands* operands, void* workspace, size_t workspace_bytes,
+                         void* stream) {
+  return guarded([&] { run(*not_null(plan, "plan").plan, operands_of(operands), workspace, bytes_of(workspace_bytes), stream); });
+}
+
+}  // extern "C"

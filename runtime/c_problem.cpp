@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions on problems and operands, and the words of the C interface.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/c_support.hpp"
+
+#define ATTUNE_STRINGIFY(x) #x
+#define ATTUNE_VERSION_TEXT(x) ATTUNE_STRINGIFY(x)
+
+namespace attune {
+
+static_assert(ATTUNE_INVALID_ARGUMENT == static_cast<int>(ErrorCode::kInvalidArgument));
+static_assert(ATTUNE_INTERNAL_ERROR == static_cast<int>(ErrorCode::kInternal));
+static_assert(ATTUNE_WOULD_COMPILE == static_cast<int>(ErrorCode::kWouldCompile));
+static_assert(ATTUNE_POLICY_STRICT == static_cast<int>(Policy::kStrict));
+static_assert(ATTUNE_RUNG_REFERENCE == static_cast<int>(Rung::kReference));
+static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) && ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
+static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottomRight));
+
+namespace c_api {
+namespace {
+
+// The first versions of the structs, up to and with their last field.
+constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
+constexpr size_t kOperandsSize = sizeof(attune_operands);
+
+constexpr attune_problem kDefaultProblem{sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0};
+
+OperandView view_of(const attune_tensor& tensor) { return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride}; }
+attune_tensor tensor_of(const OperandView& view) { return {view.data, view.batch_stride, view.row_stride, view.head_stride}; }
+
+attune_problem c_problem(const Problem& p) {
+  return {sizeof(attune_problem), static_cast<int32_t>(p.dtype_q), static_cast<int32_t>(p.mask), p.head_dim_qk, p.head_dim_v,
+          p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.window_left, p.window_right, p.softmax_scale.value_or(0)};
+}
+
+}  // namespace
+
+Problem problem_of(const attune_problem* given) {
+  const attune_problem c = read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
+  if (c.dtype < ATTUNE_FP32 || c.dtype > ATTUNE_FP16)
+    refuse(fmt::format("problem->dtype is {}; accepted are ATTUNE_FP32, ATTUNE_BF16 and ATTUNE_FP16", c.dtype));
+  if (c.mask < ATTUNE_MASK_NONE || c.mask > ATTUNE_CAUSAL_BOTTOM_RIGHT)
+    refuse(fmt::format("problem->mask is {}; accepted are ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT and ATTUNE_CAUSAL_BOTTOM_RIGHT", c.mask));
+  Problem p;
+  p.dtype_q = p.dtype_kv = p.dtype_o = static_cast<Dtype>(c.dtype);
+  p.mask = static_cast<Mask>(c.mask);
+  p.head_dim_qk = c.head_dim_qk;
+  p.head_dim_v = c.head_dim_v;
+  p.num_heads_q = c.num_heads_q;
+  p.num_heads_kv = c.num_heads_kv;
+  p.batch = c.batch;
+  p.seqlen_q = c.seqlen_q;
+  p.seqlen_kv = c.seqlen_kv;
+  p.window_left = std::max<int64_t>(c.window_left, -1);
+  p.window_right = std::max<int64_t>(c.window_right, -1);
+  if (c.softmax_scale != 0) p.softmax_scale = c.softmax_scale;
+  return p;
+}
+
+Operands operands_of(const attune_operands* given) {
+  const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize, "attune_operands_contiguous");
+  return {view_of(c.q), view_of(c.k), view_of(c.v), view_of(c.o), c.lse, c.lse_batch_stride, c.lse_head_stride};
+}
+
+}  // namespace c_api
+}  // namespace attune
+
+using namespace attune;
+using namespace attune::c_api;
+
+extern "C" {
+
+const char* attune_version(void) { return ATTUNE_VERSION_TEXT(ATTUNE_PROJECT_VERSION); }
+int32_t attune_abi_version(void) { return ATTUNE_ABI_VERSION; }
+
+const char* attune_status_name(attune_status status) {
+  if (status == ATTUNE_OK) return "ok";
+  if (status < ATTUNE_OK || status > ATTUNE_INTERNAL_ERROR) return "unknown";
+  return error_code_name(static_cast<ErrorCode>(status));
+}
+
+void attune_problem_init(attune_problem* problem) {
+  if (problem) *problem = kDefaultProblem;
+}
+
+attune_status attune_problem_parse(const char* text, attune_problem* problem) {
+  return guarded([&] {
+    const Problem parsed = parse_problem(&not_null(text, "text"));
+    not_null(problem, "problem") = c_problem(parsed);
+  });
+}
+
+void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v, void* o, float* lse,
+                                attune_operands* operands) {
+  if (!operands) return;
+  *operands = {};
+  operands->size = sizeof *operands;
+  guarded([&] {
+    const Operands made = contiguous_operands(problem_of(problem), q, k, v, o, lse);
+    *operands = {sizeof *operands, tensor_of(made.q), tensor_of(made.k), tensor_of(made.v), tensor_of(made.o), lse, 0, 0};
+  });
+}
+
+}  // extern "C"

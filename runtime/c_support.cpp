@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/c_support.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "generator/core/log.hpp"
+
+namespace {
+
+// Of the calling thread; see attune_last_error.
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+}  // namespace
+
+attune_context::~attune_context() {
+  if (owns_log_sink) attune::set_log_sink(nullptr);
+}
+
+const attune_plan::Texts& attune_plan::texts() const {
+  std::call_once(once_, [this] {
+    texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(), plan->explain()};
+  });
+  return texts_;
+}
+
+extern "C" const char* attune_last_error(void) { return last_error().c_str(); }
+
+namespace attune::c_api {
+
+attune_status fail(ErrorCode code, const char* message) noexcept {
+  try {
+    last_error() = message;
+  } catch (...) {
+    last_error().clear();  // no memory for the sentence; the status still tells
+  }
+  return static_cast<attune_status>(code);
+}
+
+attune_status fail_with_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kOutOfMemory, "host memory is exhausted");
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInternal, error.what());
+  } catch (...) {
+    return fail(ErrorCode::kInternal, "an unknown exception");
+  }
+}
+
+void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
+
+void refuse_null(const char* argument) { refuse(std::string(argument) + " is a null pointer"); }
+
+void refuse_size(const char* argument, size_t size, size_t smallest, const char* init) {
+  refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " + std::to_string(smallest) +
+         " and more, as " + init + " sets it");
+}
+
+bool all_zero(const void* bytes, size_t count) {
+  const char* at = static_cast<const char*>(bytes);
+  return std::all_of(at, at + count, [](char byte) { return byte == 0; });
+}
+
+}  // namespace attune::c_api

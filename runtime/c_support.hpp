@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the C functions share: the handles, exceptions to statuses, structs of older and newer headers. Used by c_*.cpp only.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "attune/attune.h"
+#include "generator/core/error.hpp"
+#include "runtime/engine.hpp"
+
+struct attune_context {
+  std::unique_ptr<attune::Engine> engine;
+  std::string device;
+  bool owns_log_sink = false;
+
+  ~attune_context();
+};
+
+struct attune_plan {
+  explicit attune_plan(std::shared_ptr<const attune::Plan> the_plan) : plan(std::move(the_plan)) {}
+  const std::shared_ptr<const attune::Plan> plan;
+
+  struct Texts {
+    std::string kernel_template, arch, config, explanation;
+  };
+  const Texts& texts() const;  // made at the first question
+
+ private:
+  mutable std::once_flag once_;
+  mutable Texts texts_;
+};
+
+namespace attune::c_api {
+
+attune_status fail(ErrorCode code, const char* message) noexcept;
+attune_status fail_with_current_exception() noexcept;
+
+// Runs `body`; what it throws becomes a status and this thread's last error.
+template <class Body>
+attune_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return ATTUNE_OK;
+  } catch (...) {
+    return fail_with_current_exception();
+  }
+}
+
+[[noreturn]] void refuse(const std::string& sentence);
+[[noreturn]] void refuse_null(const char* argument);
+[[noreturn]] void refuse_size(const char* argument, size_t size, size_t smallest, const char* init);
+
+template <class T>
+T& not_null(T* pointer, const char* argument) {
+  if (!pointer) [[unlikely]]
+    refuse_null(argument);
+  return *pointer;
+}
+
+bool all_zero(const void* bytes, size_t count);
+
+// A caller's struct as this library knows it: fields that an older header lacks come from `defaults`; fields of a newer header
+// must be zero. `smallest`: size of the first version of the struct.
+template <class T>
+T read_struct(const T* given, const char* argument, const T& defaults, size_t smallest, const char* init) {
+  const size_t size = not_null(given, argument).size;
+  if (size == sizeof(T)) [[likely]]
+    return *given;
+  if (size < smallest) refuse_size(argument, size, smallest, init);
+  if (size > sizeof(T) && !all_zero(reinterpret_cast<const char*>(given) + sizeof(T), size - sizeof(T)))
+    refuse(std::string(argument) + " sets fields that this version of attune (" + attune_version() + ") does not know");
+  T known = defaults;
+  std::memcpy(&known, given, size < sizeof(T) ? size : sizeof(T));
+  return known;
+}
+
+Problem problem_of(const attune_problem* problem);
+Operands operands_of(const attune_operands* operands);
+
+}  // namespace attune::c_api

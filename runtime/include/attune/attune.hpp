@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so; see attune.h for what each call means.
+//
+//   attune::Context context;                                             // the GPU if there is one, else the CPU
+//   attune::Problem problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+//   attune::Plan plan = context.plan(problem);
+//   plan.run(problem.contiguous(q, k, v, o), workspace, plan.workspace_bytes(), stream);
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "attune/attune.h"
+
+namespace attune {
+inline namespace api {
+
+class Error : public std::runtime_error {
+ public:
+  Error(attune_status status, const char* message) : std::runtime_error(message), status_(status) {}
+  attune_status status() const { return status_; }
+
+ private:
+  attune_status status_;
+};
+
+inline void check(attune_status status) {
+  if (status != ATTUNE_OK) throw Error(status, attune_last_error());
+}
+
+struct Problem : attune_problem {
+  Problem() { attune_problem_init(this); }
+  explicit Problem(const std::string& text) { check(attune_problem_parse(text.c_str(), this)); }
+
+  attune_operands contiguous(void* q, void* k, void* v, void* o, float* lse = nullptr) const {
+    attune_operands operands;
+    attune_operands_contiguous(this, q, k, v, o, lse, &operands);
+    return operands;
+  }
+};
+
+struct ContextOptions : attune_context_options {
+  ContextOptions() { attune_context_options_init(this); }
+};
+
+// Shared by copies; released with the last one.
+class Plan {
+ public:
+  explicit Plan(attune_plan* plan) : plan_(plan, attune_plan_release) {}
+
+  attune_plan_info info() const {
+    attune_plan_info info{};
+    info.size = sizeof info;
+    check(attune_plan_get_info(plan_.get(), &info));
+    return info;
+  }
+  std::size_t workspace_bytes() const { return info().workspace_bytes; }
+  std::string explain() const { return attune_plan_explain(plan_.get()); }
+  void init_workspace(void* workspace, std::size_t bytes, void* stream = nullptr) const {
+    check(attune_workspace_init(plan_.get(), workspace, bytes, stream));
+  }
+  void run(const attune_operands& operands, void* workspace, std::size_t workspace_bytes, void* stream = nullptr) const {
+    check(attune_run(plan_.get(), &operands, workspace, workspace_bytes, stream));
+  }
+  attune_plan* get() const { return plan_.get(); }
+
+ private:
+  std::shared_ptr<attune_plan> plan_;
+};
+
+class Context {
+ public:
+  Context() : Context(ContextOptions{}) {}
+  explicit Context(const attune_context_options& options) {
+    attune_context* context = nullptr;
+    check(attune_context_create(&options, &context));
+    context_.reset(context);
+  }
+
+  Plan plan(const attune_problem& problem, const attune_operands* layout = nullptr) const {
+    attune_plan* plan = nullptr;
+    check(attune_plan_get(context_.get(), &problem, layout, &plan));
+    return Plan(plan);
+  }
+  // The reasons of every template, one a line; throws when none serves the problem.
+  std::string check_problem(const attune_problem& problem) const {
+    std::string reasons(4096, '\0');
+    check(attune_problem_check(context_.get(), &problem, &reasons[0], reasons.size()));
+    reasons.resize(reasons.find('\0'));
+    return reasons;
+  }
+  std::string device() const { return attune_context_device(context_.get()); }
+  attune_context* get() const { return context_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(attune_context* context) const { attune_context_destroy(context); }
+  };
+  std::unique_ptr<attune_context, Destroy> context_;
+};
+
+}  // namespace api
+}  // namespace attune
