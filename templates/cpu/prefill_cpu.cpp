@@ -4,10 +4,11 @@
 //
 // The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA shares every load of K and V.
 // A thread takes a tile of kBlockM of them, cut in panels of kVectors * kLanes rows, one row a lane:
-//   for each block of kBlockN keys: pack K and V (fp32, contiguous); for each panel: S = K Q^T, mask, softmax, O^T += V^T P.
+//   for each block of kBlockN keys: K and V as fp32, packed or where they are;
+//     for each panel: S^T = K Q^T, mask, softmax, O^T += V^T P^T.
 // Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackK, kPackV (16-bit K/V must be packed),
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (16-bit K and V must be packed),
 // kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter, longest first).
 // Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a thread.
 #include "shared/attention_args.h"
@@ -26,15 +27,15 @@ constexpr int kPanels = kBlockM / kPanelRows;
 constexpr int kCounterBytes = 128;
 
 static_assert(kBlockM % kPanelRows == 0, "block_m must be a multiple of vectors times lanes");
-static_assert((kPackK != 0 && kPackV != 0) || !is_16_bit(kDtypeKv), "16-bit K and V must be packed");
+static_assert(kPackKv != 0 || !is_16_bit(kDtypeKv), "16-bit K and V must be packed");
 
 struct Scratch {
   Panel queries[kPanels][kHeadDimQk];  // Q^T, scaled
   Panel output[kPanels][kHeadDimV];    // O^T, not yet divided by the sum
   Panel scores[kBlockN];               // S^T, then P^T
   SoftmaxState state[kPanels];
-  float keys[kPackK ? kBlockN * kHeadDimQk : kLanes];
-  float values[kPackV ? kBlockN * kHeadDimV : kLanes];
+  float keys[kPackKv ? kBlockN * kHeadDimQk : kLanes];
+  float values[kPackKv ? kBlockN * kHeadDimV : kLanes];
 };
 static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
 
@@ -117,15 +118,15 @@ struct Rows {
   long long stride;
 };
 
-template <int kWidth, bool kPack>
+template <int kWidth>
 inline Rows block_rows(const OperandView& view, const Tile& tile, KeyRange block, float* packed) {
   const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) + tile.batch * view.batch_stride +
                      tile.head_kv * view.head_stride + block.begin * view.row_stride;
-  if constexpr (kPack) {
+  if constexpr (kPackKv != 0) {
     pack<kWidth>(from, view.row_stride, block.end - block.begin, packed);
     return {packed, kWidth};
   } else {
-    return {from, view.row_stride};
+    return {static_cast<const float*>(static_cast<const void*>(from)), view.row_stride};
   }
 }
 
@@ -166,8 +167,8 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
   const KeyRange all = visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
-    const Rows keys = block_rows<kHeadDimQk, kPackK>(args.k, tile, block, scratch.keys);
-    const Rows values = block_rows<kHeadDimV, kPackV>(args.v, tile, block, scratch.values);
+    const Rows keys = block_rows<kHeadDimQk>(args.k, tile, block, scratch.keys);
+    const Rows values = block_rows<kHeadDimV>(args.v, tile, block, scratch.values);
     for (int panel = 0; panel < panels; ++panel) attend_block(args, tile, panel, block, keys, values, scratch);
   }
 

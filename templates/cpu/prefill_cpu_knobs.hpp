@@ -22,8 +22,7 @@ constexpr int kBlockN = 128;
 constexpr int kRows = 8;
 constexpr int kVectors = 3;
 constexpr int kUnroll = 2;
-constexpr int kPackK = 1;
-constexpr int kPackV = 1;
+constexpr int kPackKv = 1;
 constexpr int kSchedule = 1;
 
 constexpr int kVectorBytes = 64;

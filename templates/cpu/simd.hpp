@@ -59,7 +59,7 @@ inline Floats log2_positive(Floats x) {
   return __builtin_convertvector(exponent, Floats) + series * s * 2.88539008f;  // 2 / ln 2
 }
 
-// 16-bit formats by integer arithmetic, where the CPU has no instruction (and for bf16 everywhere).
+// bf16 by integer arithmetic: the upper half of an fp32.
 inline Floats floats_of_bf16(HalfWords h) { return bits_as<Floats>(__builtin_convertvector(h, Words) << 16); }
 
 inline HalfWords bf16_of_floats(Floats f) {
@@ -69,31 +69,9 @@ inline HalfWords bf16_of_floats(Floats f) {
   return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded, HalfWords);
 }
 
-#if defined(__F16C__) || defined(__AVX512F__) || defined(__aarch64__)
+// fp16 by the CPU's own conversions; without any (x86 before F16C) the compiler calls a library function per element.
 inline Floats floats_of_fp16(HalfWords h) { return __builtin_convertvector(bits_as<Halves>(h), Floats); }
 inline HalfWords fp16_of_floats(Floats f) { return bits_as<HalfWords>(__builtin_convertvector(f, Halves)); }
-#else
-inline Floats floats_of_fp16(HalfWords h) {
-  const Words bits = __builtin_convertvector(h, Words);
-  const Words sign = (bits & 0x8000u) << 16;
-  const Words magnitude = (bits & 0x7fffu) << 13;
-  // The exponent moves by a factor of 2^112, which also normalises denormals; infinity and NaN need all exponent bits.
-  const Floats scaled = bits_as<Floats>(magnitude) * 5.192296858534828e+33f;
-  const Words special = magnitude | 0x7f800000u;
-  return bits_as<Floats>(sign | (magnitude >= 0x0f800000u ? special : bits_as<Words>(scaled)));
-}
-
-inline HalfWords fp16_of_floats(Floats f) {
-  const Words bits = bits_as<Words>(f);
-  const Words sign = (bits >> 16) & 0x8000u;
-  const Words magnitude = bits & 0x7fffffffu;
-  const Words normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  const Words small = bits_as<Words>(bits_as<Floats>(magnitude) + 0.5f) - 0x3f000000u;  // ulp of 0.5 = least denormal
-  const Words large = magnitude > 0x7f800000u ? Words(0x7e00u) : Words(0x7c00u);
-  const Words finite = magnitude < 0x38800000u ? small : normal;
-  return __builtin_convertvector(sign | (magnitude >= 0x477ff000u ? large : finite), HalfWords);
-}
-#endif
 
 template <Dtype kDtype>
 struct ElementOf {

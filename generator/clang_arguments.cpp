@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// How clang is called. Part of the toolchain digest, so the CPU plugin needs it without clang; see clang_compiler.hpp.
+#include <llvm/Config/llvm-config.h>
+#include <llvm/TargetParser/Host.h>
+
+#include "generator/clang_compiler.hpp"
+
+namespace attune {
+
+std::string clang_version() { return "clang " LLVM_VERSION_STRING; }
+
+std::vector<std::string> clang_arguments(const Arch& arch) {
+  std::vector<std::string> arguments{"-triple", llvm::sys::getProcessTriple(), "-x", "c++", "-std=c++20", "-O3",
+                                     // One fused rounding where the target has it; no errno, no exceptions, no unwind tables.
+                                     "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2",
+                                     "-mframe-pointer=none", "-vectorize-loops", "-vectorize-slp", "-fstack-size-section",
+                                     // Whole registers: some tunings would split 64-byte vectors in two.
+                                     "-mprefer-vector-width=" + std::to_string(arch.vector_bytes * 8)};
+  if (arch.features.empty()) {
+    arguments.insert(arguments.end(), {"-target-cpu", arch.cpu});
+    return arguments;
+  }
+  // The features the machine really has, on the oldest CPU of its kind: a CPU's name may promise what a hypervisor hides.
+#if defined(__x86_64__)
+  arguments.insert(arguments.end(), {"-target-cpu", "x86-64", "-tune-cpu", arch.cpu});
+#else
+  arguments.insert(arguments.end(), {"-target-cpu", "generic", "-tune-cpu", arch.cpu});
+#endif
+  for (const std::string& feature : arch.features) arguments.insert(arguments.end(), {"-target-feature", feature});
+  return arguments;
+}
+
+}  // namespace attune

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU's attention kernel: templates/cpu/prefill_cpu.cpp, its search space and its launch.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+const KernelTemplate& prefill_cpu();
+
+// Why no CPU template serves this (arch, dtype, head dim, window), as a sentence; nullopt when they do.
+std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch);
+
+}  // namespace attune

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU's oracle: templates/cpu/reference_cpu.cpp, simple and slow, without knobs.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+const KernelTemplate& reference_cpu();
+
+}  // namespace attune

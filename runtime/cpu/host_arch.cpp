@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Features are what the CPU and the operating system grant here, not what the CPU's name promises; see host_arch.hpp.
+#include "runtime/cpu/host_arch.hpp"
+
+#include <fmt/format.h>
+#include <llvm/ADT/StringMap.h>
+#include <llvm/TargetParser/Host.h>
+
+#include <algorithm>
+
+namespace attune {
+namespace {
+
+int widest_vector_bytes(const Arch& arch) {
+  if (arch.has_feature("+avx512f") && arch.has_feature("+avx512vl") && arch.has_feature("+avx512bw")) return 64;
+  if (arch.has_feature("+avx2") && arch.has_feature("+fma")) return 32;
+  return 16;
+}
+
+}  // namespace
+
+Arch detect_host_arch() {
+  Arch arch;
+  arch.target = Target::kCpu;
+  arch.cpu = llvm::sys::getHostCPUName().str();
+  for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
+    if (feature.second) arch.features.push_back(fmt::format("+{}", feature.first().str()));
+  }
+  std::sort(arch.features.begin(), arch.features.end());
+  arch.vector_bytes = widest_vector_bytes(arch);
+  return arch;
+}
+
+}  // namespace attune

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One ORC session a kernel: it owns the code, which is unmapped when the session ends; see object_loader.hpp.
+#include "runtime/cpu/object_loader.hpp"
+
+#include <fmt/format.h>
+#include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+#include <llvm/Support/Error.h>
+#include <llvm/Support/MemoryBuffer.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(std::string_view entry, llvm::Error error) {
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("object is not one of this machine with the entry \"{}\": {}", entry, llvm::toString(std::move(error))));
+}
+
+class OrcKernel final : public HostKernel {
+ public:
+  OrcKernel(std::string_view object, std::string_view entry) {
+    auto process = llvm::orc::SelfExecutorProcessControl::Create();
+    if (!process) refuse(entry, process.takeError());
+    session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
+    session_->setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });  // lookup reports it too
+    layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(*session_, session_->getExecutorProcessControl().getMemMgr());
+    try {
+      link(object, entry);
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~OrcKernel() override { end(); }
+  OrcKernel(const OrcKernel&) = delete;
+  OrcKernel& operator=(const OrcKernel&) = delete;
+
+  Function function() const override { return function_; }
+
+ private:
+  void link(std::string_view object, std::string_view entry) {
+    llvm::orc::JITDylib& library = session_->createBareJITDylib("kernel");
+    if (auto error = library.define(llvm::orc::absoluteSymbols(library_functions()))) refuse(entry, std::move(error));
+    auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernel.o");
+    if (auto error = layer_->add(library, std::move(buffer))) refuse(entry, std::move(error));
+    auto symbol = session_->lookup({&library}, session_->intern(llvm::StringRef(entry.data(), entry.size())));
+    if (!symbol) refuse(entry, symbol.takeError());
+    function_ = symbol->getAddress().toPtr<Function>();
+  }
+
+  // What kernels may call: what a compiler calls without being asked to, and what reference_cpu needs.
+  llvm::orc::SymbolMap library_functions() {
+    llvm::orc::SymbolMap map;
+    const auto define = [&](const char* name, auto* address) {
+      map[session_->intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
+    };
+    define("memcpy", &::memcpy);
+    define("memmove", &::memmove);
+    define("memset", &::memset);
+    define("expf", static_cast<float (*)(float)>(&::expf));
+    define("logf", static_cast<float (*)(float)>(&::logf));
+    return map;
+  }
+
+  void end() noexcept {
+    if (auto error = session_->endSession()) llvm::consumeError(std::move(error));
+  }
+
+  std::unique_ptr<llvm::orc::ExecutionSession> session_;
+  std::unique_ptr<llvm::orc::ObjectLinkingLayer> layer_;
+  Function function_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry) {
+  return std::make_unique<OrcKernel>(object, entry);
+}
+
+}  // namespace attune

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Object code -> runnable code in this process, through LLVM's ORC and JITLink. Part of the CPU plugin.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "generator/cpu_toolchain.hpp"
+
+namespace attune {
+
+// Throws kInvalidArgument for bytes that are not an object of this machine that defines `entry`, or that refer to anything
+// but memcpy, memmove, memset, expf and logf.
+std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry);
+
+}  // namespace attune

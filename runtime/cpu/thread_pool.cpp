@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers wait on a counter: some microseconds in a loop, so that launches in a row start at once, then asleep in the kernel.
+#include "runtime/cpu/thread_pool.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kSpins = 2000;  // about 20 us
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns when `value` is no longer `old`.
+template <class T>
+void wait_while(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    pause_cpu();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) {
+  for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_ = true;
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(const Work& work) {
+  const std::lock_guard lock(turn_);
+  if (!workers_.empty()) {
+    work_ = &work;
+    unfinished_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+  }
+  work(0, num_threads());
+  for (int left; (left = unfinished_.load(std::memory_order_acquire)) > 0;) wait_while(unfinished_, left);
+}
+
+void ThreadPool::serve(int thread) {
+  for (unsigned seen = 0;;) {
+    wait_while(round_, seen);
+    ++seen;  // run starts the next round only after this one is finished everywhere
+    if (stopping_) return;
+    (*work_)(thread, num_threads());
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+  }
+}
+
+}  // namespace attune
