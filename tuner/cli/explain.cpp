@@ -7,7 +7,7 @@
 
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/machine.hpp"
-#include "tuner/cli/output.hpp"
+#include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -18,23 +18,6 @@ struct Options {
   std::string problem;
   std::string policy = "default";
 };
-
-Json timing_json(const Timing& timing) {
-  return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6}, {"hi_s", timing.hi_us * 1e-6}};
-}
-
-Json winner_json(const WinnerRecord& winner) {
-  return {{"shape", to_text(winner.shape)},
-          {"tuned", timing_json(winner.timing)},
-          {"default", timing_json(winner.default_timing)},
-          {"effort", effort_name(winner.effort)},
-          {"candidates", winner.candidates},
-          {"why", winner.why},
-          {"compiler", winner.toolchain.compiler},
-          {"driver", winner.driver},
-          {"created", winner.created},
-          {"pinned", winner.pinned}};
-}
 
 int explain(const Options& options) {
   const Problem problem = parse_problem(options.problem);

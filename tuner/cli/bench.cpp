@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune bench`: the kernel the runtime would choose against the untuned default against standard attention, interleaved, on
+// the problems of a model or a list. Standard attention is unfused: on a CPU standard_attention.hpp, on a GPU the reference
+// kernel. tests/bench compares with other libraries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/bench_backend.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/record_output.hpp"
+#include "tuner/cli/standard_attention.hpp"
+#include "tuner/cli/workload_options.hpp"
+#include "tuner/measure.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  MachineOptions machine;
+  WorkloadOptions workload;
+  std::string config;
+  double time_s = 1.5;
+  double fail_if_slower = -1;  // percent; negative: never
+  bool no_standard = false;
+  uint64_t seed = 1;
+};
+
+enum Lane : int { kTuned, kDefault, kStandard };
+
+constexpr int kMinRounds = 7;
+constexpr int kMaxRounds = 101;
+constexpr double kLongestStandardS = 20;  // of one problem's standard attention; a longer one is left out
+
+struct Row {
+  Problem problem;
+  std::shared_ptr<const Plan> tuned, untuned;
+  Timing timing[3];
+  std::string standard_note;  // why there is none
+};
+
+// Launches of one plan, with a workspace of its own.
+class PlanRunner {
+ public:
+  PlanRunner(const Device& device, std::shared_ptr<const Plan> plan)
+      : plan_(std::move(plan)), workspace_(std::make_shared<DeviceMemory>(device, std::max<int64_t>(plan_->workspace_bytes(), 256))) {
+    init_workspace(*plan_, workspace_->data(), workspace_->bytes(), nullptr);
+  }
+  void operator()(const Operands& operands) const {
+    run(*plan_, operands, workspace_->data(), workspace_->bytes(), nullptr);
+  }
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<DeviceMemory> workspace_;
+};
+
+bool same_kernel(const Plan& a, const Plan& b) {
+  return a.kernel_template == b.kernel_template && a.arch.name() == b.arch.name() && a.config == b.config;
+}
+
+AttentionArgs arguments(const Problem& problem, const Operands& operands) {
+  AttentionArgs args{};
+  args.q = operands.q;
+  args.k = operands.k;
+  args.v = operands.v;
+  args.o = operands.o;
+  args.softmax_scale = problem.scale();
+  return args;
+}
+
+// Standard attention on this device, or nothing and why.
+BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std::string* note) {
+  const Device& device = engine.device();
+  if (device.target() == Target::kCuda) {
+    for (const Arch& arch : device.archs()) {
+      const auto serving = templates_for(spec_of(problem), arch);
+      if (serving.empty()) continue;
+      const KernelTemplate& reference = *serving.back();
+      return PlanRunner(device, engine.plan_with(problem, reference, reference.default_config(spec_of(problem), arch, shape_of(problem))));
+    }
+    *note = "no reference kernel serves this";
+    return {};
+  }
+  const auto standard = std::make_shared<StandardAttention>(problem, device.facts().sm_count);
+  std::shared_ptr<DeviceMemory> scratch;
+  try {
+    scratch = std::make_shared<DeviceMemory>(device, standard->scratch_bytes());
+  } catch (const Error& error) {
+    *note = fmt::format("its score matrices need {}", format_bytes(static_cast<double>(standard->scratch_bytes())));
+    return {};
+  }
+  return [standard, scratch, problem](const Operands& operands) {
+    standard->run(arguments(problem, operands), scratch->data());
+  };
+}
+
+// Scores alone, from the flops of a matrix product at an easy pace: keeps a long problem from running for minutes.
+bool standard_is_too_long(const Engine& engine, const Problem& problem) {
+  Problem full = problem;
+  full.mask = Mask::kNone;
+  full.window_left = full.window_right = -1;
+  const double flops_per_s = engine.device().target() == Target::kCuda ? 5e11 : 3e10 * engine.device().facts().sm_count;
+  return visible_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
+}
+
+Row bench_one(Engine& engine, Engine& untuned, const Problem& problem, const Options& options) {
+  Row row{problem, nullptr, nullptr, {}, {}};
+  const Plan choice = untuned.choose(problem);
+  row.untuned = engine.plan_with(problem, *choice.kernel_template, choice.config);
+  row.tuned = options.config.empty() ? engine.plan(problem) : nullptr;
+  if (!row.tuned) {
+    const SearchSpace space = choice.kernel_template->space(spec_of(problem), choice.arch);
+    row.tuned = engine.plan_with(problem, *choice.kernel_template, config_over(choice.config, options.config, space));
+  }
+  BenchBackend backend(engine.device(), problem, options.seed);
+  std::vector<int> lanes{kTuned};
+  backend.add(kTuned, PlanRunner(engine.device(), row.tuned));
+  if (!same_kernel(*row.tuned, *row.untuned)) {
+    backend.add(kDefault, PlanRunner(engine.device(), row.untuned));
+    lanes.push_back(kDefault);
+  }
+  if (options.no_standard) {
+    row.standard_note = "--no-standard";
+  } else if (standard_is_too_long(engine, problem)) {
+    row.standard_note = "it would take too long";
+  } else if (auto runner = standard_runner(engine, problem, &row.standard_note)) {
+    backend.add(kStandard, std::move(runner));
+    lanes.push_back(kStandard);
+  }
+  double sum_us = 0;
+  for (const Sample& sample : backend.round(lanes).samples) sum_us += std::max(sample.us, 200.0);
+  const int rounds = std::clamp(static_cast<int>(options.time_s * 1e6 / sum_us), kMinRounds, kMaxRounds);
+  Race race(backend, {options.seed, 0.9, {}, {}});
+  race.run(lanes, rounds);
+  for (const int lane : lanes) row.timing[lane] = race.timing(lane);
+  if (same_kernel(*row.tuned, *row.untuned)) row.timing[kDefault] = row.timing[kTuned];
+  return row;
+}
+
+double flops_per_s(const Row& row) { return visible_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6); }
+
+// Of times[other] / times[kTuned], over the rows that have both; 0 when there is none.
+double geomean(const std::vector<Row>& rows, Lane other) {
+  double sum = 0;
+  int count = 0;
+  for (const Row& row : rows) {
+    if (row.timing[other].median_us <= 0) continue;
+    sum += std::log(row.timing[other].median_us / row.timing[kTuned].median_us);
+    ++count;
+  }
+  return count == 0 ? 0 : std::exp(sum / count);
+}
+
+bool is_regression(const Row& row, double percent) {
+  return percent >= 0 && row.timing[kTuned].lo_us > row.timing[kDefault].hi_us * (1 + percent / 100);
+}
+
+Json row_json(const Row& row) {
+  const bool has_standard = row.timing[kStandard].median_us > 0;
+  return {{"problem", to_text(row.problem)},
+          {"template", row.tuned->kernel_template->name()},
+          {"arch", row.tuned->arch.name()},
+          {"config", row.tuned->config.to_text()},
+          {"rung", rung_name(row.tuned->rung)},
+          {"default_template", row.untuned->kernel_template->name()},
+          {"default_config", row.untuned->config.to_text()},
+          {"tuned", timing_json(row.timing[kTuned])},
+          {"default", timing_json(row.timing[kDefault])},
+          {"standard", has_standard ? timing_json(row.timing[kStandard]) : Json(nullptr)},
+          {"standard_note", row.standard_note},
+          {"flops", visible_flops(row.problem)},
+          {"flops_per_s", flops_per_s(row)}};
+}
+
+Json report_json(const Engine& engine, const std::vector<Row>& rows) {
+  Json list = Json::array();
+  for (const Row& row : rows) list.push_back(row_json(row));
+  const double standard = geomean(rows, kStandard);
+  return {{"device", device_json(engine.device().identity())},
+          {"standard_method", engine.device().target() == Target::kCuda ? "reference kernel" : "unfused matmul, softmax, matmul in fp32"},
+          {"rows", list},
+          {"geomean_speedup_over_default", geomean(rows, kDefault)},
+          {"geomean_speedup_over_standard", standard > 0 ? Json(standard) : Json(nullptr)}};
+}
+
+std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
+  const char* standard = engine.device().target() == Target::kCuda ? "reference" : "standard";
+  Table table({"problem", "tuned", "default", standard, "over default", fmt::format("over {}", standard), "GFLOP/s", "chosen by"});
+  for (const Row& row : rows) {
+    const auto time = [&](Lane lane) { return row.timing[lane].median_us > 0 ? format_time(row.timing[lane].median_us) : std::string("-"); };
+    table.add({short_text(row.problem), time(kTuned), time(kDefault), time(kStandard), gain_text(row.timing[kTuned], row.timing[kDefault]),
+               gain_text(row.timing[kTuned], row.timing[kStandard]), fmt::format("{:.0f}", flops_per_s(row) * 1e-9),
+               rung_name(row.tuned->rung)});
+  }
+  std::string text = fmt::format("{}\n{}", engine.device().identity().name, table.text());
+  const double over_standard = geomean(rows, kStandard);
+  text += fmt::format("geomean: {:.2f}x over default", geomean(rows, kDefault));
+  if (over_standard > 0) text += fmt::format(", {:.2f}x over {} attention", over_standard, standard);
+  return text + "\n";
+}
+
+int bench(const Options& options) {
+  const auto problems = problems_of(options.workload);
+  const auto device = open_machine(options.machine.target);
+  Engine engine(device, engine_options(options.machine));
+  EngineOptions no_store;
+  no_store.use_store = false;
+  Engine untuned(device, no_store);
+  std::vector<Row> rows;
+  for (const Problem& problem : problems) rows.push_back(bench_one(engine, untuned, problem, options));
+  options.json ? print_json("bench", report_json(engine, rows)) : print(report_text(engine, rows));
+  for (const Row& row : rows) {
+    if (!is_regression(row, options.fail_if_slower)) continue;
+    print_notice(fmt::format("attune: {}: tuned is slower than default by more than {} %", to_text(row.problem), options.fail_if_slower));
+    return kRegression;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, int* exit_code) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(program, "bench", "Time tuned against default against standard attention",
+                                  "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096", &options->json);
+  add_workload_options(command, &options->workload);
+  add_machine_options(command, &options->machine);
+  command->add_option("--config", options->config, "Time this config instead of the tuned one: knobs that differ from the default");
+  command->add_option("--time", options->time_s, "Seconds of measuring for each problem")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--fail-if-slower", options->fail_if_slower, "Exit code 7 when tuned is slower than default by more than this many percent");
+  command->add_flag("--no-standard", options->no_standard, "Leave standard attention out");
+  command->add_option("--seed", options->seed, "Of inputs and order")->capture_default_str();
+  command->callback([options, exit_code] { *exit_code = bench(*options); });
+}
+
+}  // namespace attune::cli

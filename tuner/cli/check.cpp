@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune check`: the numerics of kernels against the oracle, on poisoned outputs, as the tuner checks every candidate. Any
+// config, the one the runtime would choose, or a sample of the whole search space.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/output.hpp"
+#include "tuner/cli/workload_options.hpp"
+#include "tuner/device_backend.hpp"
+#include "tuner/tune_target.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  MachineOptions machine;
+  WorkloadOptions workload;
+  std::string template_name;
+  std::string config;
+  int sample = 0;
+  uint64_t seed = 1;
+};
+
+struct Row {
+  Problem problem;
+  TuneCandidate candidate;
+  Prepared result;
+};
+
+std::vector<TuneCandidate> sampled(const Family& family, const KernelSpec& spec, const Options& options) {
+  std::vector<Config> configs = family.kernel_template->space(spec, family.arch).enumerate();
+  std::mt19937_64 random(options.seed);
+  std::shuffle(configs.begin(), configs.end(), random);
+  configs.resize(std::min(configs.size(), static_cast<size_t>(options.sample)));
+  std::vector<TuneCandidate> candidates;
+  for (Config& config : configs) candidates.push_back({family, std::move(config), false});
+  return candidates;
+}
+
+std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget& target, const Problem& problem, const Options& options) {
+  const KernelSpec spec = spec_of(problem);
+  if (options.sample == 0 && options.config.empty() && options.template_name.empty()) {
+    const Plan plan = engine.choose(problem);
+    return {{{plan.kernel_template, plan.arch}, plan.config, false}};
+  }
+  std::vector<TuneCandidate> candidates;
+  for (const Family& family : target.families(spec)) {
+    if (!options.template_name.empty() && family.kernel_template->name() != options.template_name) continue;
+    if (options.sample > 0) {
+      for (TuneCandidate& one : sampled(family, spec, options)) candidates.push_back(std::move(one));
+    } else if (candidates.empty()) {
+      const KernelChoice choice = choose_kernel(problem, family.arch, std::string(family.kernel_template->name()), options.config);
+      candidates.push_back({family, choice.config, false});
+    }
+  }
+  if (candidates.empty())
+    throw Error(ErrorCode::kUnsupported, fmt::format("no template{} serves {} on {}",
+                                                     options.template_name.empty() ? "" : " " + options.template_name, to_text(problem), target.identity().arch));
+  return candidates;
+}
+
+Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const KernelSpec& spec, const TuneCandidate& candidate) {
+  KernelImage image;
+  try {
+    image = target.make(spec, candidate);
+  } catch (const Error& error) {
+    Prepared failed;
+    failed.fault = Fault{TrialStatus::kCompileFailed, error.what()};
+    return failed;
+  }
+  const Prepared result = backend->prepare(0, {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)}, true);
+  backend->drop(0);
+  return result;
+}
+
+void check_problem(const Engine& engine, const TuneTarget& target, DeviceBackend* backend, const Problem& problem, const Options& options,
+                   std::vector<Row>* rows) {
+  const auto candidates = candidates_of(engine, target, problem, options);
+  const KernelSpec oracle_spec = check_plan(problem, check_flops_limit(target.kind() == Target::kCpu)).spec;
+  const auto oracle = target.reference(oracle_spec);
+  if (!oracle) throw Error(ErrorCode::kUnsupported, fmt::format("no oracle serves {} on {}", to_text(problem), target.identity().arch));
+  backend->open({problem, options.seed,
+                 KernelRequest{std::string(oracle->family.kernel_template->name()), oracle->config, target.make(oracle_spec, *oracle)}});
+  for (const TuneCandidate& candidate : candidates)
+    rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
+}
+
+Json row_json(const Row& row) {
+  const auto& fault = row.result.fault;
+  return {{"problem", to_text(row.problem)},
+          {"template", row.candidate.family.kernel_template->name()},
+          {"arch", row.candidate.family.arch.name()},
+          {"config", row.candidate.config.to_text()},
+          {"status", trial_status_name(fault ? fault->status : TrialStatus::kOk)},
+          {"reason", fault ? Json(fault->reason) : Json(nullptr)},
+          {"error_max", row.result.error_max},
+          {"error_mean", row.result.error_mean}};
+}
+
+void print_rows(const std::vector<Row>& rows) {
+  Table table({"problem", "template", "config", "largest error", "mean error", "result"});
+  for (const Row& row : rows) {
+    const auto& fault = row.result.fault;
+    table.add({short_text(row.problem), std::string(row.candidate.family.kernel_template->name()), row.candidate.config.to_text(),
+               fmt::format("{:.2f}", row.result.error_max), fmt::format("{:.2f}", row.result.error_mean),
+               fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
+  }
+  print("errors against the oracle, in units of what is allowed\n" + table.text());
+}
+
+int exit_code_of_rows(const std::vector<Row>& rows) {
+  int code = kOk;
+  for (const Row& row : rows) {
+    if (!row.result.fault) continue;
+    if (row.result.fault->status == TrialStatus::kWrongResult) return kWrongResult;
+    code = kMissing;
+  }
+  return code;
+}
+
+int check(const Options& options) {
+  if (options.sample < 0)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
+  const auto problems = problems_of(options.workload);
+  const auto device = open_machine(options.machine.target);
+  const DeviceTarget target(device);
+  const Engine engine(device, engine_options(options.machine));
+  DeviceBackend backend(device);
+  std::vector<Row> rows;
+  for (const Problem& problem : problems) check_problem(engine, target, &backend, problem, options, &rows);
+  if (options.json) {
+    Json list = Json::array();
+    for (const Row& row : rows) list.push_back(row_json(row));
+    print_json("check", {{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}});
+  } else {
+    print_rows(rows);
+  }
+  return exit_code_of_rows(rows);
+}
+
+}  // namespace
+
+void add_check(CLI::App& program, int* exit_code) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
+                                  "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10", &options->json);
+  add_workload_options(command, &options->workload);
+  add_machine_options(command, &options->machine);
+  command->add_option("--template", options->template_name, "Template (default: what the runtime would choose)");
+  command->add_option("--config", options->config, "Knobs that differ from the default, knob=value,...");
+  command->add_option("--sample", options->sample, "Check this many random configs of each template instead");
+  command->add_option("--seed", options->seed, "Of inputs and sample")->capture_default_str();
+  command->callback([options, exit_code] { *exit_code = check(*options); });
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune db verify | gc | export | import | merge`: keeping a store, and moving rows between stores (cache/exchange.hpp).
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "cache/exchange.hpp"
+#include "generator/core/error.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/db_commands.hpp"
+#include "tuner/cli/file.hpp"
+#include "tuner/cli/output.hpp"
+
+namespace attune::cli {
+namespace {
+
+int verify(const DbOptions& options) {
+  const auto problems = open_db(options).verify();
+  if (options.json) {
+    print_json("db.verify", {{"store", options.path().string()}, {"sound", problems.empty()}, {"problems", problems}});
+  } else {
+    for (const std::string& problem : problems) print(problem + "\n");
+    if (problems.empty()) print(fmt::format("{} is sound\n", options.path().string()));
+  }
+  return problems.empty() ? kOk : kStorage;
+}
+
+int gc(const DbOptions& options) {
+  open_db(options);  // a missing store is an error, not a new store
+  std::vector<std::string> digests;
+  for (const KernelTemplate* one : all_templates()) digests.push_back(template_digest(*one));
+  const StoreStats gone = Store::open(options.path(), StoreMode::kReadWrite).collect_garbage(digests);
+  if (options.json) {
+    print_json("db.gc", {{"trials", gone.trials}, {"winners", gone.winners}, {"images", gone.images}, {"image_bytes", gone.image_bytes}});
+  } else {
+    print(fmt::format("deleted {} trials, {} winners and {} images ({})\n", gone.trials, gone.winners, gone.images,
+                      format_bytes(static_cast<double>(gone.image_bytes))));
+  }
+  return kOk;
+}
+
+bool has_suffix(const std::string& text, const std::string& suffix) {
+  return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+// The whole identity that begins with `prefix`, among those the store has trials of.
+std::string device_digest(const Store& store, const std::string& prefix) {
+  if (prefix.empty()) return {};
+  for (const WinnerRecord& winner : store.all_winners())
+    if (winner.device.digest().rfind(prefix, 0) == 0) return winner.device.digest();
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("--device is \"{}\"; no winner of this store was measured on such a device", prefix));
+}
+
+int export_rows(const DbOptions& options, const std::string& file) {
+  const bool lines = file == "-" || has_suffix(file, ".jsonl");
+  if (!lines && !has_suffix(file, ".db"))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("FILE is \"{}\"; accepted are names that end in .jsonl (rows as JSON lines) or .db (rows and images), and - "
+                            "for JSON lines on stdout",
+                            file));
+  const Store store = open_db(options);
+  const StoreContents contents = read_contents(store, {device_digest(store, options.device), options.template_name, !lines});
+  if (lines) {
+    std::ostringstream text;
+    export_lines(contents, text);
+    if (file == "-") {
+      print(text.str());
+      return kOk;
+    }
+    write_file(file, text.str());
+  } else {
+    export_slice(contents, file);
+  }
+  if (options.json)
+    print_json("db.export", {{"file", file}, {"trials", contents.trials.size()}, {"winners", contents.winners.size()}, {"images", contents.images.size()}});
+  else
+    print_notice(fmt::format("wrote {} trials, {} winners and {} images to {}", contents.trials.size(), contents.winners.size(),
+                             contents.images.size(), file));
+  return kOk;
+}
+
+StoreContents contents_of(const std::string& file) {
+  const std::string text = read_file(file);
+  if (text.rfind("SQLite format 3", 0) == 0) return read_contents(Store::open(file, StoreMode::kReadOnly));
+  std::istringstream in(text);
+  try {
+    return import_lines(in);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", file, error.what()));
+  }
+}
+
+// All files are read before any row is stored.
+int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files, bool dry_run) {
+  std::vector<StoreContents> all;
+  for (const std::string& file : files) all.push_back(contents_of(file));
+  Store store = Store::open(options.path(), StoreMode::kReadWrite);
+  Json steps = Json::array();
+  int64_t counts[3] = {};
+  std::string text;
+  for (const StoreContents& contents : all) {
+    const MergePlan plan = store.merge(contents, dry_run);
+    for (const MergeAction action : {MergeAction::kAdd, MergeAction::kReplace, MergeAction::kKeep})
+      counts[static_cast<int>(action)] += plan.count(action);
+    for (const MergeStep& step : plan.steps) {
+      steps.push_back({{"action", merge_action_name(step.action)}, {"row", step.row}, {"what", step.what}, {"why", step.why}});
+      if (dry_run) text += fmt::format("{:8} {:7} {} ({})\n", merge_action_name(step.action), step.row, step.what, step.why);
+    }
+  }
+  if (options.json) {
+    print_json(schema, {{"dry_run", dry_run}, {"added", counts[0]}, {"replaced", counts[1]}, {"kept", counts[2]}, {"steps", steps}});
+  } else {
+    print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n", dry_run ? "would change" : "changed", counts[0],
+                             counts[1], counts[2]));
+  }
+  return kOk;
+}
+
+struct FoldOptions : DbOptions {
+  std::vector<std::string> files;
+  bool dry_run = false;
+};
+
+}  // namespace
+
+void add_db_verify(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<DbOptions>();
+  CLI::App* command = add_db_command(db, "verify", "Check the file and every image against its SHA-256 (exit code 5 if damaged)",
+                                     "attune db verify", options.get());
+  command->callback([options, exit_code] { *exit_code = verify(*options); });
+}
+
+void add_db_gc(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<DbOptions>();
+  CLI::App* command =
+      add_db_command(db, "gc", "Delete images nothing uses and rows of templates that no longer exist", "attune db gc", options.get());
+  command->callback([options, exit_code] { *exit_code = gc(*options); });
+}
+
+void add_db_export(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<DbOptions>();
+  const auto file = std::make_shared<std::string>();
+  CLI::App* command = add_db_command(db, "export", "Write rows to a file: .jsonl for review, .db with images",
+                                     "attune db export winners.jsonl", options.get());
+  command->add_option("FILE", *file, "File to write; - for stdout")->required();
+  add_db_filter(command, options.get());
+  command->callback([options, file, exit_code] { *exit_code = export_rows(*options, *file); });
+}
+
+void add_db_import(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<FoldOptions>();
+  CLI::App* command = add_db_command(db, "import", "Take in the rows of one exported file", "attune db import winners.jsonl --dry-run",
+                                     options.get());
+  command->add_option("FILE", options->files, "A .jsonl or .db file")->required()->expected(1);
+  command->add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command->callback([options, exit_code] { *exit_code = fold_in(*options, "db.import", options->files, options->dry_run); });
+}
+
+void add_db_merge(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<FoldOptions>();
+  CLI::App* command = add_db_command(db, "merge", "Take in the rows of other stores: higher effort wins, then more samples, then newer",
+                                     "attune db merge a.db b.db --store all.db", options.get());
+  command->add_option("FILES", options->files, "Stores or exported files")->required()->expected(1, 1000);
+  command->add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command->callback([options, exit_code] { *exit_code = fold_in(*options, "db.merge", options->files, options->dry_run); });
+}
+
+}  // namespace attune::cli

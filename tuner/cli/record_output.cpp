@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON forms of store records for the program's output. The store's own forms are in cache/record_json.
+#include "tuner/cli/record_output.hpp"
+
+#include <fmt/format.h>
+
+namespace attune::cli {
+
+Json timing_json(const Timing& timing) {
+  return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6}, {"hi_s", timing.hi_us * 1e-6},
+          {"min_s", timing.min_us * 1e-6},     {"samples", timing.samples},   {"sm_clock_hz", timing.sm_clock_mhz * 1e6}};
+}
+
+Json winner_json(const WinnerRecord& winner) {
+  return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
+          {"device", winner.device.name},
+          {"device_identity", winner.device.digest()},
+          {"arch", winner.arch},
+          {"template", winner.toolchain.template_name},
+          {"compiler", winner.toolchain.compiler},
+          {"config", winner.config.to_text()},
+          {"tuned", timing_json(winner.timing)},
+          {"default", timing_json(winner.default_timing)},
+          {"default_config", winner.default_config.to_text()},
+          {"default_is_winner", winner.default_is_winner},
+          {"effort", effort_name(winner.effort)},
+          {"candidates", winner.candidates},
+          {"why", winner.why},
+          {"driver", winner.driver},
+          {"created", winner.created},
+          {"pinned", winner.pinned}};
+}
+
+Json device_json(const DeviceIdentity& device) {
+  return {{"name", device.name}, {"arch", device.arch}, {"driver", device.driver}, {"identity", device.digest()}};
+}
+
+std::string gain_text(const Timing& timing, const Timing& other) {
+  if (timing.median_us <= 0 || other.median_us <= 0) return "-";
+  return fmt::format("{:.2f}x", other.median_us / timing.median_us);
+}
+
+}  // namespace attune::cli
