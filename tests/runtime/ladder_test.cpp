@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ladder as a pure function: which rung, for which winners and policy.
+#include "runtime/ladder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace attune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A template with one knob, block, whose default is 64.
+class OneKnob final : public KernelTemplate {
+ public:
+  explicit OneKnob(std::string name) : name_(std::move(name)) {}
+  std::string_view name() const override { return name_; }
+  std::string_view source_path() const override { return ""; }
+  std::string_view knobs_path() const override { return ""; }
+  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override { return std::nullopt; }
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({{"block", {32, 64, 128}, "rows"}}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override { return Config({{"block", 64}}); }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {}; }
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&, const DeviceFacts&) const override { return {}; }
+  double predicted_cost(const KernelSpec&, const Arch&, const Config&, const Shape&, const DeviceFacts&) const override { return 1; }
+
+ private:
+  std::string name_;
+};
+
+class LadderTest : public ::testing::Test {
+ protected:
+  Problem problem(int64_t seqlen) const {
+    return parse_problem("dtype=bf16,head_dim=128,heads=8,batch=1,seqlen=" + std::to_string(seqlen));
+  }
+  WinnerRecord winner(int64_t seqlen, int64_t block = 128) const {
+    WinnerRecord row;
+    row.spec = spec_of(problem(seqlen));
+    row.shape = shape_of(problem(seqlen));
+    row.toolchain = {"tiled", "digest", "fake", ""};
+    row.arch = "sm_90";
+    row.config = Config({{"block", block}});
+    row.timing.median_us = 90;
+    row.default_timing.median_us = 100;
+    row.why = "fastest by 10 %";
+    return row;
+  }
+  Ladder climb_for(int64_t seqlen, const std::vector<WinnerRecord>& winners, Policy policy = Policy::kDefault,
+                   bool may_compile = true) const {
+    return climb(problem(seqlen), candidates_, winners, policy, may_compile);
+  }
+  static std::vector<Rung> rungs(const Ladder& ladder) {
+    std::vector<Rung> all;
+    for (const Choice& choice : ladder.choices) all.push_back(choice.rung);
+    return all;
+  }
+
+  OneKnob tiled_{"tiled"}, reference_{"reference_fake"};
+  std::vector<Candidate> candidates_{{&tiled_, parse_arch("sm_90"), "digest"}, {&reference_, parse_arch("sm_90"), "digest"}};
+};
+
+TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
+  const Ladder ladder = climb_for(1000, {});
+  EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kReference));
+  EXPECT_EQ(ladder.choices[0].config.at("block"), 64);
+  EXPECT_THAT(ladder.choices[0].why, HasSubstr("no tuned shape"));
+}
+
+TEST_F(LadderTest, AllRungsStandInOrder) {
+  WinnerRecord pinned = winner(1000, 32);
+  pinned.pinned = true;
+  const Ladder ladder = climb_for(1000, {winner(2000), winner(900), winner(1000), pinned});
+  EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kPinned, Rung::kExact, Rung::kBucket, Rung::kNearest, Rung::kDefaultConfig,
+                                         Rung::kReference));
+  EXPECT_EQ(ladder.choices[0].config.at("block"), 32);
+  EXPECT_EQ(ladder.choices[1].distance, 0);
+  EXPECT_EQ(ladder.choices[2].winner->shape.seqlen_q, 900);
+}
+
+TEST_F(LadderTest, TheNearerOfTwoIsTakenFirst) {
+  const Ladder ladder = climb_for(1000, {winner(4000), winner(2000)});
+  ASSERT_EQ(ladder.choices[0].rung, Rung::kNearest);
+  EXPECT_EQ(ladder.choices[0].winner->shape.seqlen_q, 2000);
+  EXPECT_NEAR(ladder.choices[0].distance, std::sqrt(2.0), 0.01);  // one octave in q and one in kv
+}
+
+TEST_F(LadderTest, NearestIsPassedOverWhereTheDefaultWon) {
+  WinnerRecord equal = winner(2000);
+  equal.default_is_winner = true;
+  const Ladder ladder = climb_for(1000, {equal});
+  EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
+  EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("the default config was as good there")));
+}
+
+TEST_F(LadderTest, ExactStandsEvenWhereTheDefaultWon) {
+  WinnerRecord equal = winner(1000, 64);
+  equal.default_is_winner = true;
+  EXPECT_EQ(climb_for(1000, {equal}).choices[0].rung, Rung::kExact);
+}
+
+TEST_F(LadderTest, FarShapesAreLeftToTheDefault) {
+  const Ladder ladder = climb_for(1000, {winner(64000)});
+  EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
+  EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("farther than 3")));
+}
+
+TEST_F(LadderTest, WithoutACompilerFarShapesStandBeforeTheReference) {
+  const Ladder ladder = climb_for(1000, {winner(64000)}, Policy::kDefault, false);
+  EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kNearest, Rung::kReference));
+}
+
+TEST_F(LadderTest, PolicyStrictStopsAtTheBucket) {
+  EXPECT_THAT(rungs(climb_for(1000, {winner(900)}, Policy::kStrict)), ElementsAre(Rung::kBucket));
+  EXPECT_TRUE(climb_for(1000, {winner(2000)}, Policy::kStrict).choices.empty());
+}
+
+TEST_F(LadderTest, PolicyNearestGoesAnyDistanceButNotToTheDefault) {
+  EXPECT_THAT(rungs(climb_for(1000, {winner(64000)}, Policy::kNearest)), ElementsAre(Rung::kNearest));
+  EXPECT_TRUE(climb_for(1000, {}, Policy::kNearest).choices.empty());
+}
+
+TEST_F(LadderTest, AWinnerOfAnotherTemplateTextIsStale) {
+  WinnerRecord stale = winner(1000);
+  stale.toolchain.template_digest = "older";
+  const Ladder ladder = climb_for(1000, {stale});
+  EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
+  EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("the template has changed since")));
+}
+
+TEST_F(LadderTest, AWinnerThatCannotRunHereSaysWhy) {
+  WinnerRecord other_arch = winner(1000), unknown = winner(1000), illegal = winner(1000, 48);
+  other_arch.arch = "sm_80";
+  unknown.toolchain.template_name = "gone";
+  const Ladder ladder = climb_for(1000, {other_arch, unknown, illegal});
+  EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
+  EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("made for sm_80"), HasSubstr("template gone does not serve"), HasSubstr("48")));
+}
+
+TEST(ShapeDistance, CountsOctavesOfRowsQueriesAndKeys) {
+  const Shape a{2, 1023, 1023, 8, 8}, b{1, 1023, 4095, 15, 15};
+  EXPECT_NEAR(shape_distance(a, b), 2.0 + 0.002, 0.01);  // 17/16 heads x batch counts little, keys two octaves
+  EXPECT_EQ(shape_distance(a, a), 0);
+}
+
+}  // namespace
+}  // namespace attune

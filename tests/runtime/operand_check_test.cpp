@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Table of operands that must be refused, each with the words its sentence must hold; and of layouts that must pass.
+#include "runtime/operand_check.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+
+// batch 2, seqlen_q 5, seqlen_kv 7, heads 4/2, head dim 64, fp16: addresses are never read.
+class OperandCheck : public ::testing::Test {
+ protected:
+  static void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+  const Problem problem_ = parse_problem("dtype=fp16,head_dim=64,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7");
+  Operands operands_ = contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x3000), at(0x4000), nullptr);
+
+  std::string refusal() const {
+    try {
+      check_operands(problem_, operands_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "accepted";
+  }
+};
+
+TEST_F(OperandCheck, ContiguousOperandsPass) { EXPECT_EQ(refusal(), "accepted"); }
+
+TEST_F(OperandCheck, HeadsBeforeRowsPass) {
+  operands_.q = {at(0x1000), 4 * 5 * 64, 64, 5 * 64};  // [batch, heads, rows, head_dim]
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(OperandCheck, PackedQkvPasses) {
+  operands_.k = {at(0x1000 + 512), 7 * 512, 512, 64};
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(OperandCheck, InputsMayRepeat) {
+  operands_.k.batch_stride = operands_.v.batch_stride = operands_.v.head_stride = 0;
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(OperandCheck, NullIsNamed) {
+  operands_.v.data = nullptr;
+  EXPECT_THAT(refusal(), HasSubstr("v is a null pointer"));
+}
+
+TEST_F(OperandCheck, MisalignedAddressIsNamed) {
+  operands_.q.data = at(0x1008);
+  EXPECT_THAT(refusal(), HasSubstr("q is at address 0x1008; accepted are addresses aligned to 16 bytes"));
+}
+
+TEST_F(OperandCheck, StrideOfPartVectorIsNamed) {
+  operands_.k.row_stride = 132;
+  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 132 elements; accepted are multiples of 8"));
+}
+
+TEST_F(OperandCheck, StrideInsideTheHeadDimensionOverlaps) {
+  operands_.q.head_stride = 32;
+  EXPECT_THAT(refusal(), HasSubstr("q.head_stride is 32 elements and overlaps the head dimension"));
+}
+
+TEST_F(OperandCheck, StrideThatOverlapsAnotherDimensionIsNamed) {
+  operands_.o.row_stride = 3 * 64;  // four heads of 64 do not fit
+  EXPECT_THAT(refusal(), HasSubstr("o.row_stride is 192 elements and overlaps head_stride, which spans 256"));
+}
+
+TEST_F(OperandCheck, OutputsMayNotRepeat) {
+  operands_.o.batch_stride = 0;
+  EXPECT_THAT(refusal(), HasSubstr("o.batch_stride is 0"));
+}
+
+TEST_F(OperandCheck, NegativeStrideIsNamed) {
+  operands_.v.row_stride = -128;
+  EXPECT_THAT(refusal(), HasSubstr("v.row_stride is -128"));
+}
+
+TEST_F(OperandCheck, StrideBeyondAddressesIsNamed) {
+  operands_.v.batch_stride = INT64_MAX / 2;
+  EXPECT_THAT(refusal(), HasSubstr("leaves the 64-bit address range"));
+}
+
+TEST_F(OperandCheck, LseOverlapIsNamed) {
+  alignas(16) float lse[64];
+  operands_.lse = lse;
+  EXPECT_EQ(refusal(), "accepted");
+  operands_.lse_batch_stride = 20;
+  operands_.lse_head_stride = 4;
+  EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 4 elements and overlaps"));
+  operands_.lse_head_stride = 0;
+  EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 0; accepted are 5 and more"));
+}
+
+TEST_F(OperandCheck, StridesOfSingleStepsDoNotMatter) {
+  Problem one = problem_;
+  one.batch = 1;
+  operands_.q.batch_stride = 3;
+  EXPECT_NO_THROW(check_operands(one, operands_));
+}
+
+TEST_F(OperandCheck, EmptyOperandsNeedNoAddress) {
+  Problem none = problem_;
+  none.seqlen_kv = 0;
+  operands_.k.data = operands_.v.data = nullptr;
+  EXPECT_NO_THROW(check_operands(none, operands_));
+}
+
+TEST_F(OperandCheck, WorkspaceIsChecked) {
+  Plan plan;
+  plan.problem = problem_;
+  EXPECT_NO_THROW(check_workspace(plan, nullptr, 0));
+  plan.launch.workspace_bytes = 1024;
+  EXPECT_NO_THROW(check_workspace(plan, at(0x100), 1024));
+  const auto text = [&](const void* workspace, int64_t bytes) -> std::string {
+    try {
+      check_workspace(plan, workspace, bytes);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(text(at(0x100), 1023), "workspace_bytes is 1023; accepted are 1024 and more for this plan");
+  EXPECT_THAT(text(nullptr, 1024), HasSubstr("workspace is a null pointer"));
+  EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
+}
+
+TEST_F(OperandCheck, TensorMapsTakeNeitherRepeatsNorHugeStrides) {
+  EXPECT_EQ(tensor_map_refusal(problem_, operands_), std::nullopt);
+  operands_.k.head_stride = 0;
+  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("k.head_stride is 0"));
+  operands_.k.head_stride = 64;
+  operands_.v.batch_stride = int64_t{1} << 39;
+  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("v.batch_stride"));
+}
+
+}  // namespace
+}  // namespace attune
