@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// MeasureBackend: where candidates are checked and timed. DeviceBackend does it on a Device in this process, IsolatedBackend
+// forwards to a DeviceBackend in a child process, tests script a FakeBackend. Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/candidate.hpp"
+
+namespace attune {
+
+// A kernel to load: everything a process that has no compiler needs.
+struct KernelRequest {
+  std::string template_name;
+  Config config;
+  KernelImage image;
+};
+
+struct MeasureTask {
+  Problem problem;
+  uint64_t seed = 1;                       // of the inputs
+  std::optional<KernelRequest> reference;  // made for check_spec(problem); nullopt = results are not checked
+};
+
+struct Prepared {
+  std::optional<Fault> fault;
+  double error_max = 0;   // relative to the allowed error
+  double error_mean = 0;
+  double estimate_us = 0;  // one launch, rough
+  ImageInfo info;         // what the device says; fields of -1 are not known to it
+};
+
+struct Sample {
+  int id = 0;
+  double us = 0;  // per launch
+  std::optional<Fault> fault;
+};
+
+struct Round {
+  std::vector<Sample> samples;  // in the order asked; ends early at a fault
+  int sm_clock_mhz = 0;         // 0 = not read
+};
+
+class MeasureBackend {
+ public:
+  virtual ~MeasureBackend() = default;
+  // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error when the device cannot.
+  virtual void open(const MeasureTask& task) = 0;
+  // Loads a kernel under `id`; with `check` holds its result against the oracle. A fault forgets it.
+  virtual Prepared prepare(int id, const KernelRequest& request, bool check) = 0;
+  // One sample of each kernel, in this order. A fault forgets the kernel it names; the others stay.
+  virtual Round round(const std::vector<int>& order) = 0;
+  virtual void drop(int id) = 0;
+  // A fresh process where there is one; kernels and problem are forgotten.
+  virtual void restart() {}
+};
+
+}  // namespace attune

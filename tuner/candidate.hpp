@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The search proposes candidates,
+// the compile pool makes them, the backend measures them; what is then known stands in a TrialRecord (cache/records.hpp).
+#pragma once
+
+#include <string>
+
+#include "cache/records.hpp"
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+// A template and the arch its code is made for on this device.
+struct Family {
+  const KernelTemplate* kernel_template = nullptr;
+  Arch arch;
+};
+
+struct TuneCandidate {
+  Family family;
+  Config config;
+  bool is_default = false;  // what an untuned runtime would launch
+
+  // "prefill_sm80@sm_90 block_m=128,block_n=64": tells candidates of one spec apart.
+  std::string text() const {
+    return std::string(family.kernel_template->name()) + "@" + family.arch.name() + " " + config.to_text();
+  }
+};
+
+// Why a candidate cannot win. Never kOk.
+struct Fault {
+  TrialStatus status = TrialStatus::kLaunchFailed;
+  std::string reason;
+  bool fatal = false;  // the process it happened in must not launch again
+};
+
+}  // namespace attune

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting, talking to and ending a child; see child_process.hpp.
+#include "tuner/child_process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "generator/core/error.hpp"
+
+extern char** environ;
+
+namespace attune {
+namespace {
+
+constexpr double kReapSeconds = 5;  // a killed process may wait for its driver
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+bool send_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+std::string ending(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  return fmt::format("exited with status {}", WEXITSTATUS(status));
+}
+
+[[noreturn]] void fail(const std::string& what, int error) {
+  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
+}
+
+}  // namespace
+
+// Frame on the wire: "<payload bytes> <line>\n<payload>".
+bool FrameSocket::send(const Frame& frame) const {
+  return send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line)) && send_all(fd_, frame.payload);
+}
+
+FrameSocket::Status FrameSocket::fill(double deadline) {
+  const double left = deadline - now_s();
+  const int timeout_ms = std::isinf(deadline) ? -1 : static_cast<int>(std::ceil(std::max(0.0, left) * 1000));
+  pollfd waiting{fd_, POLLIN, 0};
+  const int ready = ::poll(&waiting, 1, timeout_ms);
+  if (ready < 0) return errno == EINTR ? Status::kOk : Status::kClosed;
+  if (ready == 0) return Status::kTimeout;
+  char chunk[65536];
+  const ssize_t got = ::recv(fd_, chunk, sizeof chunk, 0);
+  if (got < 0 && errno == EINTR) return Status::kOk;
+  if (got <= 0) return Status::kClosed;
+  buffer_.append(chunk, static_cast<size_t>(got));
+  return Status::kOk;
+}
+
+FrameSocket::Status FrameSocket::receive(Frame* frame, double timeout_s) {
+  const double deadline = timeout_s < 0 ? INFINITY : now_s() + timeout_s;
+  for (;;) {
+    const size_t line_end = buffer_.find('\n');
+    const size_t space = buffer_.find(' ');
+    if (line_end != std::string::npos) {
+      size_t payload = 0;
+      const auto parsed = std::from_chars(buffer_.data(), buffer_.data() + line_end, payload);
+      if (parsed.ec != std::errc() || space > line_end) return Status::kClosed;  // not our language: as good as gone
+      if (buffer_.size() >= line_end + 1 + payload) {
+        frame->line = buffer_.substr(space + 1, line_end - space - 1);
+        frame->payload = buffer_.substr(line_end + 1, payload);
+        buffer_.erase(0, line_end + 1 + payload);
+        return Status::kOk;
+      }
+    }
+    if (const Status status = fill(deadline); status != Status::kOk) return status;
+  }
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command) : ChildProcess(start(command)) {}
+
+ChildProcess::Started ChildProcess::start(const std::vector<std::string>& command) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot make a socket pair", errno);
+  for (int& end : ends) {  // above 2, so that dup2 below really duplicates
+    const int high = ::fcntl(end, F_DUPFD_CLOEXEC, 3);
+    ::close(end);
+    end = high;
+  }
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for the parent alone
+  posix_spawnattr_setpgroup(&attributes, 0);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  ::close(ends[1]);
+  if (error != 0) {
+    ::close(ends[0]);
+    fail("cannot start " + command.front(), error);
+  }
+  return {pid, ends[0]};
+}
+
+ChildProcess::~ChildProcess() {
+  end();
+  ::close(fd_);
+}
+
+std::string ChildProcess::end() {
+  if (pid_ < 0) return "ended before";
+  int status = 0;
+  // One that closed its end is about to end by itself: its own status says more than our kill.
+  for (int i = 0; i < 20; ++i) {
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      return ending(status);
+    }
+    pollfd peer{fd_, POLLIN, 0};
+    ::poll(&peer, 1, 0);
+    if ((peer.revents & POLLHUP) == 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(pid_, SIGKILL);
+  for (const double deadline = now_s() + kReapSeconds; now_s() < deadline;) {
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      return ending(status);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  pid_ = -1;
+  return "killed, but its driver keeps it";
+}
+
+}  // namespace attune

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// ChildProcess: a program on the other end of a socket, which is its standard input and output. It can be killed at any time and
+// never outlives its owner. Frames are one line of JSON text, then as many raw bytes as the sender added.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+struct Frame {
+  std::string line;     // without its line break
+  std::string payload;
+};
+
+// One end of the socket. Not owned.
+class FrameSocket {
+ public:
+  explicit FrameSocket(int fd) : fd_(fd) {}
+  bool send(const Frame& frame) const;  // false when the other side is gone
+  enum class Status { kOk, kClosed, kTimeout };
+  // timeout_s < 0 waits for ever.
+  Status receive(Frame* frame, double timeout_s);
+
+ private:
+  Status fill(double deadline);
+
+  int fd_;
+  std::string buffer_;
+};
+
+class ChildProcess {
+ public:
+  // Throws kIo when the program cannot be started.
+  explicit ChildProcess(const std::vector<std::string>& command);
+  ~ChildProcess();  // kills it
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  FrameSocket& socket() { return socket_; }
+  pid_t pid() const { return pid_; }
+  // Ends it and says how it went: "killed by signal 11 (Segmentation fault)", "exited with status 3".
+  std::string end();
+
+ private:
+  struct Started {
+    pid_t pid;
+    int fd;
+  };
+  static Started start(const std::vector<std::string>& command);
+  explicit ChildProcess(Started started) : pid_(started.pid), fd_(started.fd), socket_(started.fd) {}
+
+  pid_t pid_;
+  int fd_;
+  FrameSocket socket_;
+};
+
+}  // namespace attune

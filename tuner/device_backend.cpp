@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checking and timing on a Device; see device_backend.hpp.
+#include "tuner/device_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "generator/core/error.hpp"
+#include "generator/template_registry.hpp"
+#include "tuner/narrow_float.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kSampleUs = 200;   // a sample shorter than this is mostly the timer's
+constexpr int kMaxLaunches = 200;
+
+Fault fault_of(const Error& error, TrialStatus otherwise, bool fatal) {
+  if (error.code() == ErrorCode::kOutOfMemory) return {TrialStatus::kOutOfResources, error.what(), false};
+  return {otherwise, error.what(), fatal};
+}
+
+void* offset(void* data, int64_t elements, Dtype dtype) {
+  return static_cast<char*>(data) + elements * dtype_bytes(dtype);
+}
+
+OperandView part_of(const OperandView& view, int64_t batch, int64_t row, int64_t head, Dtype dtype) {
+  OperandView part = view;
+  part.data = offset(view.data, batch * view.batch_stride + row * view.row_stride + head * view.head_stride, dtype);
+  return part;
+}
+
+}  // namespace
+
+DeviceBackend::DeviceBackend(std::shared_ptr<const Device> device) : device_(std::move(device)) {}
+
+void DeviceBackend::restart() {
+  loaded_.clear();
+  expected_.clear();
+  inputs_.reset();
+}
+
+void DeviceBackend::open(const MeasureTask& task) {
+  loaded_.clear();
+  expected_.clear();
+  if (!inputs_ || seed_ != task.seed) inputs_ = std::make_unique<Inputs>(*device_, task.seed);
+  seed_ = task.seed;
+  problem_ = task.problem;
+  inputs_->open(problem_);
+  if (task.reference) compute_expected(*task.reference);
+}
+
+DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request, const Problem& problem) const {
+  const KernelTemplate& kernel_template = template_by_name(request.template_name);
+  const KernelSpec spec = spec_of(problem);
+  Loaded loaded;
+  loaded.plan.problem = problem;
+  loaded.plan.kernel_template = &kernel_template;
+  loaded.plan.config = request.config;
+  loaded.plan.device = device_;
+  loaded.plan.launch = kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
+  loaded.plan.kernel = device_->load(request.image, spec, loaded.plan.launch);
+  const int64_t bytes = loaded.plan.launch.workspace_bytes;
+  if (bytes > 0) {
+    loaded.workspace = DeviceMemory(*device_, bytes);
+    device_->fill(loaded.workspace.data(), 0, bytes, nullptr);
+  }
+  return loaded;
+}
+
+void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const {
+  run(loaded.plan, operands, loaded.workspace.data(), loaded.workspace.bytes(), nullptr);
+}
+
+void DeviceBackend::compute_expected(const KernelRequest& reference) {
+  const CheckPlan plan = check_plan(problem_, check_flops_limit(device_->target() == Target::kCpu));
+  for (const CheckRegion& region : plan.regions) expected_.push_back(expect(reference, plan, region));
+}
+
+DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, const CheckPlan& plan,
+                                              const CheckRegion& region) const {
+  const Problem part = region_problem(problem_, plan, region);
+  const int64_t rows = part.batch * part.seqlen_q * part.num_heads_q;
+  Expected expected{region, std::vector<float>(static_cast<size_t>(rows * part.head_dim_v)),
+                    std::vector<float>(static_cast<size_t>(rows))};
+  const auto o_bytes = static_cast<int64_t>(expected.o.size() * sizeof(float));
+  const auto lse_bytes = static_cast<int64_t>(expected.lse.size() * sizeof(float));
+  const DeviceMemory o(*device_, o_bytes);
+  const DeviceMemory lse(*device_, lse_bytes);
+  const Operands& all = inputs_->set(0);
+  const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
+  Operands operands = contiguous_operands(part, nullptr, nullptr, nullptr, o.data(), reinterpret_cast<float*>(lse.data()));
+  operands.q = part_of(all.q, region.batch_begin, region.row_begin, region.kv_head_begin * ratio, problem_.dtype_q);
+  operands.k = part_of(all.k, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
+  operands.v = part_of(all.v, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
+  launch(load(reference, part), operands);
+  device_->synchronize();
+  device_->copy_to_host(expected.o.data(), o.data(), o_bytes);
+  device_->copy_to_host(expected.lse.data(), lse.data(), lse_bytes);
+  return expected;
+}
+
+Prepared DeviceBackend::prepare(int id, const KernelRequest& request, bool check_result) {
+  Prepared prepared;
+  Loaded loaded;
+  try {
+    loaded = load(request, problem_);
+  } catch (const Error& error) {
+    prepared.fault = fault_of(error, TrialStatus::kLaunchFailed, false);
+    return prepared;
+  } catch (const std::bad_alloc&) {
+    prepared.fault = Fault{TrialStatus::kOutOfResources, "out of host memory", false};
+    return prepared;
+  }
+  prepared.info = loaded.plan.kernel->info();
+  try {
+    if (check_result && !expected_.empty()) {
+      const CheckError error = check(loaded);
+      prepared.error_max = error.max;
+      prepared.error_mean = error.mean;
+      if (error.wrong) prepared.fault = Fault{TrialStatus::kWrongResult, *error.wrong, false};
+    }
+    if (!prepared.fault) estimate(&loaded, &prepared);
+  } catch (const Error& error) {
+    prepared.fault = fault_of(error, TrialStatus::kLaunchFailed, true);
+  }
+  if (!prepared.fault) loaded_[id] = std::move(loaded);
+  return prepared;
+}
+
+CheckError DeviceBackend::check(const Loaded& loaded) {
+  const Operands operands = inputs_->poisoned();
+  launch(loaded, operands);
+  device_->synchronize();
+  std::vector<float> lse(static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
+  device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));
+  Comparison comparison(problem_.dtype_o);
+  for (const Expected& expected : expected_) compare(expected, lse, &comparison);
+  return comparison.result();
+}
+
+void DeviceBackend::compare(const Expected& expected, const std::vector<float>& lse, Comparison* comparison) const {
+  const CheckRegion& region = expected.region;
+  const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
+  const int64_t heads = int64_t{region.num_kv_heads} * ratio;
+  const int64_t rows = region.row_end - region.row_begin;
+  const int64_t dim = problem_.head_dim_v;
+  const int64_t row_elements = problem_.num_heads_q * dim;
+  std::string bytes(static_cast<size_t>(rows * row_elements * dtype_bytes(problem_.dtype_o)), '\0');
+  std::vector<float> got(static_cast<size_t>(dim));
+  for (int64_t b = 0; b < region.num_batches; ++b) {
+    const OperandView from = part_of(inputs_->set(0).o, region.batch_begin + b, region.row_begin, 0, problem_.dtype_o);
+    device_->copy_to_host(bytes.data(), from.data, static_cast<int64_t>(bytes.size()));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t head = region.kv_head_begin * ratio + h;
+        for (int64_t i = 0; i < dim; ++i)
+          got[static_cast<size_t>(i)] = load_element(problem_.dtype_o, bytes.data(), r * row_elements + head * dim + i);
+        const int64_t row = region.row_begin + r;
+        const std::string where = fmt::format("batch {}, row {}, head {}", region.batch_begin + b, row, head);
+        comparison->add_row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)], got.data(),
+                            static_cast<int>(dim), where);
+        const int64_t lse_at = ((region.batch_begin + b) * problem_.num_heads_q + head) * problem_.seqlen_q + row;
+        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)], lse[static_cast<size_t>(lse_at)], where);
+      }
+    }
+  }
+}
+
+double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {
+  const int first = next_set_;
+  next_set_ = (next_set_ + launches) % inputs_->num_sets();
+  return device_->time_us(launches, [&](int i) { launch(loaded, inputs_->set(first + i)); }) / launches;
+}
+
+// The check, or the first launch here, was the warm-up.
+void DeviceBackend::estimate(Loaded* loaded, Prepared* prepared) {
+  double us = time_once_us(*loaded, 1);
+  const int launches = std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 1.0))), 1, kMaxLaunches);
+  us = std::min(us, time_once_us(*loaded, launches));
+  loaded->launches = std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 0.1))), 1, kMaxLaunches);
+  prepared->estimate_us = us;
+}
+
+Round DeviceBackend::round(const std::vector<int>& order) {
+  Round round;
+  for (int id : order) {
+    Sample sample;
+    sample.id = id;
+    const Loaded& loaded = loaded_.at(id);
+    try {
+      sample.us = time_once_us(loaded, loaded.launches);
+    } catch (const Error& error) {
+      sample.fault = fault_of(error, TrialStatus::kLaunchFailed, true);
+      loaded_.erase(id);
+    }
+    round.samples.push_back(sample);
+    if (sample.fault) break;
+  }
+  round.sm_clock_mhz = device_->sm_clock_mhz();
+  return round;
+}
+
+void DeviceBackend::drop(int id) { loaded_.erase(id); }
+
+}  // namespace attune

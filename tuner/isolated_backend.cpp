@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring in a replaceable child; see isolated_backend.hpp.
+#include "tuner/isolated_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kPatience = 20;  // times the slowest seen
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+double limit(double seen, double least, double most) { return seen <= 0 ? most : std::clamp(kPatience * seen, least, most); }
+
+}  // namespace
+
+IsolatedBackend::IsolatedBackend(std::vector<std::string> command, MeasureLimits limits)
+    : command_(std::move(command)), limits_(limits) {}
+
+double IsolatedBackend::prepare_limit() const { return limit(slowest_prepare_s_, limits_.least_s, limits_.prepare_s); }
+double IsolatedBackend::sample_limit() const { return limit(slowest_sample_s_, limits_.least_s, limits_.sample_s); }
+
+void IsolatedBackend::restart() {
+  child_.reset();
+  task_.reset();
+  loaded_.clear();
+  pending_.clear();
+}
+
+void IsolatedBackend::open(const MeasureTask& task) {
+  loaded_.clear();
+  pending_.clear();
+  slowest_prepare_s_ = slowest_sample_s_ = 0;
+  task_ = task;
+  if (!child_) return ensure_child();
+  child_->socket().send(encode(OpenRequest{task}));
+  Frame frame;
+  const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
+  if (status != FrameSocket::Status::kOk) throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
+  const OpenReply reply = decode_open_reply(frame);
+  if (!reply.error.empty()) throw Error(static_cast<ErrorCode>(reply.code), reply.error);
+}
+
+// A new child gets the problem and every kernel the former one had.
+void IsolatedBackend::ensure_child() {
+  if (child_) return;
+  if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");
+  child_ = std::make_unique<ChildProcess>(command_);
+  ++num_children_;
+  child_->socket().send(encode(OpenRequest{*task_}));
+  Frame frame;
+  const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
+  if (status != FrameSocket::Status::kOk) throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
+  const OpenReply reply = decode_open_reply(frame);
+  if (!reply.error.empty()) {
+    child_.reset();
+    throw Error(static_cast<ErrorCode>(reply.code), reply.error);
+  }
+  for (auto kernel = loaded_.begin(); kernel != loaded_.end();) {
+    const Prepared prepared = ask_prepare(kernel->first, kernel->second, false);
+    if (!prepared.fault) {
+      ++kernel;
+      continue;
+    }
+    pending_[kernel->first] = *prepared.fault;
+    kernel = loaded_.erase(kernel);
+    if (!child_) return ensure_child();
+  }
+}
+
+Fault IsolatedBackend::lost(FrameSocket::Status status, double limit_s) {
+  const bool timeout = status == FrameSocket::Status::kTimeout;
+  const std::string how = child_->end();
+  child_.reset();
+  if (timeout) return {TrialStatus::kTimedOut, fmt::format("no answer within {:.1f} s", limit_s), true};
+  return {TrialStatus::kLaunchFailed, "the measuring process was " + how, true};
+}
+
+Prepared IsolatedBackend::ask_prepare(int id, const KernelRequest& request, bool check) {
+  const Stopwatch watch;
+  const double limit_s = prepare_limit();
+  child_->socket().send(encode(PrepareRequest{id, request, check}));
+  Frame frame;
+  const FrameSocket::Status status = child_->socket().receive(&frame, limit_s);
+  Prepared prepared;
+  if (status != FrameSocket::Status::kOk) {
+    prepared.fault = lost(status, limit_s);
+    return prepared;
+  }
+  prepared = decode_prepared(frame);
+  if (!prepared.fault) slowest_prepare_s_ = std::max(slowest_prepare_s_, watch.seconds());
+  else if (prepared.fault->fatal) child_.reset();
+  return prepared;
+}
+
+Prepared IsolatedBackend::prepare(int id, const KernelRequest& request, bool check) {
+  ensure_child();
+  Prepared prepared = ask_prepare(id, request, check);
+  if (!prepared.fault) loaded_[id] = request;
+  return prepared;
+}
+
+Round IsolatedBackend::round(const std::vector<int>& order) {
+  ensure_child();
+  Round round;
+  std::vector<int> asked;
+  for (int id : order) {
+    const auto gone = pending_.find(id);
+    if (gone == pending_.end()) asked.push_back(id);
+    else round.samples.push_back({id, 0, gone->second});
+  }
+  child_->socket().send(encode(RoundRequest{asked}));
+  for (int id : asked) {
+    const Stopwatch watch;
+    const double limit_s = sample_limit();
+    Frame frame;
+    const FrameSocket::Status status = child_->socket().receive(&frame, limit_s);
+    SampleReply reply{{id, 0, std::nullopt}, 0};
+    if (status == FrameSocket::Status::kOk) reply = decode_sample_reply(frame);
+    else reply.sample.fault = lost(status, limit_s);
+    round.samples.push_back(reply.sample);
+    if (reply.sample.fault) {
+      loaded_.erase(id);
+      if (reply.sample.fault->fatal) child_.reset();
+      break;
+    }
+    slowest_sample_s_ = std::max(slowest_sample_s_, watch.seconds());
+    if (reply.sm_clock_mhz > 0)
+      round.sm_clock_mhz = round.sm_clock_mhz == 0 ? reply.sm_clock_mhz : std::min(round.sm_clock_mhz, reply.sm_clock_mhz);
+  }
+  return round;
+}
+
+void IsolatedBackend::drop(int id) {
+  loaded_.erase(id);
+  pending_.erase(id);
+  if (child_) child_->socket().send(encode(DropRequest{id}));
+}
+
+std::vector<std::string> own_worker_command(const std::string& device_name) {
+  return {std::filesystem::read_symlink("/proc/self/exe").string(), "worker", device_name};
+}
+
+}  // namespace attune

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or breaks the device costs itself
+// alone: the child is replaced, and the kernels that were loaded beside it are loaded again.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/backend.hpp"
+#include "tuner/child_process.hpp"
+#include "tuner/measure_protocol.hpp"
+
+namespace attune {
+
+// Upper limits. Once kernels have run, limits follow what they took (20 times), but not below `least_s`.
+struct MeasureLimits {
+  double open_s = 180;
+  double prepare_s = 60;
+  double sample_s = 30;
+  double least_s = 3;
+};
+
+class IsolatedBackend : public MeasureBackend {
+ public:
+  // `command`: the worker program and its arguments, e.g. {"/usr/bin/attune", "worker", "cuda:0"}.
+  explicit IsolatedBackend(std::vector<std::string> command, MeasureLimits limits = {});
+
+  void open(const MeasureTask& task) override;
+  Prepared prepare(int id, const KernelRequest& request, bool check) override;
+  Round round(const std::vector<int>& order) override;
+  void drop(int id) override;
+  void restart() override;
+  int num_children() const { return num_children_; }  // started so far
+
+ private:
+  void ensure_child();
+  Prepared ask_prepare(int id, const KernelRequest& request, bool check);
+  // What the child's silence or death means; the child is gone afterwards.
+  Fault lost(FrameSocket::Status status, double limit_s);
+  double prepare_limit() const;
+  double sample_limit() const;
+
+  const std::vector<std::string> command_;
+  const MeasureLimits limits_;
+  std::unique_ptr<ChildProcess> child_;
+  std::optional<MeasureTask> task_;
+  std::map<int, KernelRequest> loaded_;   // what the child has, or must get when it is replaced
+  std::map<int, Fault> pending_;          // kernels that did not come back after a replacement
+  double slowest_prepare_s_ = 0, slowest_sample_s_ = 0;
+  int num_children_ = 0;
+};
+
+// The worker command of the running program for this device.
+std::vector<std::string> own_worker_command(const std::string& device_name);
+
+}  // namespace attune

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What IsolatedBackend and its worker say to each other: one JSON object a frame; kernel images travel as payload.
+//   parent -> worker                                             worker -> parent
+//   {"do":"open","problem":…,"seed":…,"reference":{…}|null}+image  {"ok":true} | {"error":…,"code":…}
+//   {"do":"prepare","id":…,"kernel":{…},"check":…}+image           {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
+//   {"do":"round","order":[…]}                                   {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
+//   {"do":"drop","id":…}                                         (nothing)
+// After a fault marked fatal the worker exits.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tuner/backend.hpp"
+#include "tuner/child_process.hpp"
+
+namespace attune {
+
+struct OpenRequest {
+  MeasureTask task;
+};
+struct PrepareRequest {
+  int id = 0;
+  KernelRequest kernel;
+  bool check = true;
+};
+struct RoundRequest {
+  std::vector<int> order;
+};
+struct DropRequest {
+  int id = 0;
+};
+using Request = std::variant<OpenRequest, PrepareRequest, RoundRequest, DropRequest>;
+
+struct OpenReply {
+  std::string error;  // empty = open
+  int code = 0;       // ErrorCode
+};
+struct SampleReply {
+  Sample sample;
+  int sm_clock_mhz = 0;
+};
+
+Frame encode(const Request& request);
+Request decode_request(const Frame& frame);  // throws kInternal for what is no request
+Frame encode(const OpenReply& reply);
+Frame encode(const Prepared& reply);
+Frame encode(const SampleReply& reply);
+OpenReply decode_open_reply(const Frame& frame);
+Prepared decode_prepared(const Frame& frame);
+SampleReply decode_sample_reply(const Frame& frame);
+
+}  // namespace attune

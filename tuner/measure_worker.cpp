@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serving measurements over a socket; see measure_worker.hpp.
+#include "tuner/measure_worker.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "generator/core/error.hpp"
+#include "runtime/open_device.hpp"
+#include "tuner/device_backend.hpp"
+#include "tuner/measure_protocol.hpp"
+
+namespace attune {
+namespace {
+
+// A worker must not outlive its parent, whatever it hangs in, and must not leave core files about.
+void bind_to_parent() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGINT, SIG_IGN);
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+}
+
+int take_socket() {
+  const int socket = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  return socket;
+}
+
+class Server {
+ public:
+  Server(MeasureBackend& backend, FrameSocket socket) : backend_(backend), socket_(std::move(socket)) {}
+
+  int run() {
+    Frame frame;
+    while (!done_ && socket_.receive(&frame, -1) == FrameSocket::Status::kOk)
+      std::visit([this](const auto& request) { answer(request); }, decode_request(frame));
+    return 0;
+  }
+
+ private:
+  void say(const Frame& frame) {
+    if (!socket_.send(frame)) done_ = true;
+  }
+
+  void answer(const OpenRequest& request) {
+    OpenReply reply;
+    try {
+      backend_.open(request.task);
+    } catch (const Error& error) {
+      reply = {error.what(), static_cast<int>(error.code())};
+    }
+    say(encode(reply));
+  }
+
+  void answer(const PrepareRequest& request) {
+    const Prepared prepared = backend_.prepare(request.id, request.kernel, request.check);
+    say(encode(prepared));
+    if (prepared.fault && prepared.fault->fatal) done_ = true;
+  }
+
+  // One sample at a time, so that the parent knows which kernel was running if this process dies.
+  void answer(const RoundRequest& request) {
+    for (int id : request.order) {
+      const Round round = backend_.round({id});
+      const Sample& sample = round.samples.at(0);
+      say(encode(SampleReply{sample, round.sm_clock_mhz}));
+      if (sample.fault && sample.fault->fatal) done_ = true;
+      if (sample.fault || done_) return;
+    }
+  }
+
+  void answer(const DropRequest& request) { backend_.drop(request.id); }
+
+  MeasureBackend& backend_;
+  FrameSocket socket_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+int serve_measurements(MeasureBackend& backend) {
+  bind_to_parent();
+  return Server(backend, FrameSocket(take_socket())).run();
+}
+
+// The device is opened by the first request: failing to is an answer, not a death.
+int measure_worker_main(const std::string& device_name) {
+  class LateBackend : public MeasureBackend {
+   public:
+    explicit LateBackend(std::string name) : name_(std::move(name)) {}
+    void open(const MeasureTask& task) override {
+      if (!backend_) backend_ = std::make_unique<DeviceBackend>(open_device(name_));
+      backend_->open(task);
+    }
+    Prepared prepare(int id, const KernelRequest& request, bool check) override { return backend_->prepare(id, request, check); }
+    Round round(const std::vector<int>& order) override { return backend_->round(order); }
+    void drop(int id) override { backend_->drop(id); }
+
+   private:
+    const std::string name_;
+    std::unique_ptr<DeviceBackend> backend_;
+  };
+  LateBackend backend(device_name);
+  const int status = serve_measurements(backend);
+  // After a device fault, destructors would only meet more errors.
+  ::_exit(status);
+}
+
+}  // namespace attune

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The final of a ShapeTuner: what may be the fastest is timed again beside the default, and the winner rule decides on those
+// timings alone. See shape_tuner.hpp.
+#include <algorithm>
+#include <cmath>
+
+#include "cache/winner_rule.hpp"
+#include "tuner/shape_tuner.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kMargin = 1.03;        // exploring takes few samples: this much behind the best may still win
+constexpr int kBatch = 3;               // rounds between two looks at the intervals
+constexpr size_t kHalvingSamples = 6;   // intervals mean something from here on
+constexpr int kResolvedSamples = 12;
+constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
+constexpr size_t kRefreshed = 3;
+
+WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>& raced, const WinnerChoice& choice, int candidates) {
+  const TrialRecord& best = raced[choice.index];
+  WinnerRecord winner;
+  winner.spec = key.spec;
+  winner.shape = key.shape;
+  winner.device = key.device;
+  winner.policy = key.policy;
+  winner.toolchain = best.toolchain;
+  winner.arch = best.arch;
+  winner.config = best.config;
+  winner.timing = best.timing;
+  for (const TrialRecord& trial : raced) {
+    if (!trial.is_default) continue;
+    winner.default_timing = trial.timing;
+    winner.default_config = trial.config;
+  }
+  winner.default_is_winner = best.is_default;
+  winner.effort = best.effort;
+  winner.candidates = candidates;
+  winner.why = choice.why;
+  winner.driver = key.device.driver;
+  return winner;
+}
+
+}  // namespace
+
+// The default, and those within the margin of the best, fastest first.
+std::vector<int> ShapeTuner::finalists() const {
+  std::vector<int> ids;
+  const std::vector<int> order = ranking();
+  if (order.empty()) return ids;
+  const double limit = entries_.at(order.front()).record.timing.hi_us * kMargin;
+  for (int id : order) {
+    if (id == default_id_ || ids.size() == static_cast<size_t>(plan_.finalists)) continue;
+    if (entries_.at(id).record.timing.lo_us <= limit) ids.push_back(id);
+  }
+  if (default_id_ >= 0 && is_ok(entries_.at(default_id_))) ids.insert(ids.begin(), default_id_);
+  return ids;
+}
+
+void ShapeTuner::final_race(std::vector<int> ids) {
+  std::erase_if(ids, [&](int id) { return !make_live(id, INFINITY); });
+  race_->clear(ids);
+  std::vector<int> active = ids;
+  for (int done = 0; done < plan_.final_rounds && !active.empty() && !stopped();) {
+    const int made = race(active, std::min(kBatch, plan_.final_rounds - done));
+    if (made == 0) break;
+    done += made;
+    std::erase_if(active, [&](int id) { return entries_.at(id).record.status != TrialStatus::kOk; });
+    if (!active.empty() && race_->num_samples(active.front()) >= kHalvingSamples) {
+      const std::vector<int> alive = race_->survivors(active);
+      std::erase_if(active, [&](int id) { return id != default_id_ && std::find(alive.begin(), alive.end(), id) == alive.end(); });
+    }
+    if (resolved(active) || context_.now() >= deadline_) break;
+  }
+  if (stopped()) return;
+  decide(ids);
+}
+
+bool ShapeTuner::resolved(const std::vector<int>& ids) const {
+  return std::all_of(ids.begin(), ids.end(), [&](int id) {
+    const Timing timing = race_->timing(id);
+    return timing.samples >= kResolvedSamples && timing.hi_us - timing.lo_us <= kResolvedWidth * timing.median_us;
+  });
+}
+
+void ShapeTuner::decide(const std::vector<int>& ids) {
+  std::vector<TrialRecord> raced;
+  for (int id : ids) {
+    const Entry& entry = entries_.at(id);
+    if (entry.record.status != TrialStatus::kOk || race_->num_samples(id) == 0) continue;
+    record_timing(id, race_->timing(id));
+    raced.push_back(entry.record);
+  }
+  const std::optional<WinnerChoice> choice = choose_winner(raced);
+  if (!choice) {
+    report_.note = "no candidate works";
+    return;
+  }
+  const WinnerRecord winner = winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()));
+  book_.put_winner(winner);
+  for (int id : ids) {
+    const Entry& entry = entries_.at(id);
+    if (!(entry.record.config == winner.config) && id != default_id_) continue;
+    if (const auto compiled = context_.pool.wait(entry.candidate, 0); compiled && compiled->image)
+      book_.put_image(entry.record, *compiled->image);
+  }
+  report_.winner = winner;
+  report_.complete = report_.note.empty();
+}
+
+ShapeReport ShapeTuner::refresh(double deadline) {
+  set_deadline(deadline);
+  const std::optional<WinnerRecord> former = book_.stored_winner();
+  if (!former || task_.families.empty()) {
+    report_.note = "not tuned yet: nothing to refresh";
+    return finish();
+  }
+  effort_ = former->effort;
+  add(default_candidate(task_));
+  for (const TrialRecord& trial : book_.sorted()) {
+    if (trial.status != TrialStatus::kOk || entries_.size() > kRefreshed) break;
+    for (const Family& family : task_.families)
+      if (family.kernel_template->name() == trial.toolchain.template_name && family.arch.name() == trial.arch &&
+          tried_.count(TuneCandidate{family, trial.config, false}.text()) == 0)
+        add({family, trial.config, false});
+  }
+  std::vector<int> ids;
+  for (const auto& [id, unused] : entries_) ids.push_back(id);
+  if (open()) final_race(ids);
+  return finish();
+}
+
+}  // namespace attune

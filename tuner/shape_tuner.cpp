@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exploring the candidates of one (spec, shape); the final is in shape_final.cpp. See shape_tuner.hpp.
+#include "tuner/shape_tuner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kExploringShare = 0.7;  // of a shape's budget; the rest is the final's
+constexpr int kFirstRounds = 3;
+constexpr double kHopeless = 3;          // times the best estimate: recorded as that, never raced
+constexpr double kGain = 0.995;          // a wave of neighbours that gains less is the last
+constexpr size_t kCentres = 3;
+
+SearchTask search_task(const TuneTarget& target, const Problem& problem) {
+  const KernelSpec spec = spec_of(problem);
+  return {spec, shape_of(problem), target.facts(), target.families(spec)};
+}
+
+std::set<std::string> toolchain_digests(const TuneTarget& target, const std::vector<Family>& families) {
+  std::set<std::string> digests;
+  for (const Family& family : families) digests.insert(target.toolchain(family).digest());
+  return digests;
+}
+
+}  // namespace
+
+ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem, const EffortPlan& plan)
+    : context_(context),
+      problem_(problem),
+      plan_(plan),
+      task_(search_task(context.target, problem)),
+      effort_(context.options.effort),
+      book_(context.store, {task_.spec, task_.shape, context.target.identity(), measure_policy()},
+            toolchain_digests(context.target, task_.families), context.options.refresh ? Effort::kQuick : effort_,
+            context.options.retry_failed) {
+  report_.problem = problem;
+  RaceOptions race_options;
+  race_options.seed = context.options.seed ^ std::hash<std::string>{}(to_text(problem));
+  race_options.stop = [this] { return stopped(); };
+  race_ = std::make_unique<Race>(context.backend, race_options);
+}
+
+std::vector<TuneCandidate> ShapeTuner::first_wave(const std::vector<TuneCandidate>& hints) const {
+  return task_.families.empty() ? std::vector<TuneCandidate>{}
+                                : first_candidates(task_, plan_, context_.options.seed, hints);
+}
+
+std::vector<TuneCandidate> ShapeTuner::unknown(std::vector<TuneCandidate> candidates) const {
+  std::erase_if(candidates, [&](const TuneCandidate& c) { return book_.find(c, context_.target.toolchain(c.family)) != nullptr; });
+  return candidates;
+}
+
+void ShapeTuner::set_deadline(double deadline) {
+  began_ = context_.now();
+  deadline_ = deadline;
+  explore_until_ = began_ + kExploringShare * (deadline - began_);
+}
+
+ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double deadline) {
+  set_deadline(deadline);
+  const std::vector<TuneCandidate> first = first_wave(hints);
+  if (first.empty()) {
+    report_.note = "only the reference kernel serves this problem here: nothing to tune";
+    return finish();
+  }
+  if (report_.winner = settled(first); report_.winner) {
+    for (const TuneCandidate& candidate : first) add(candidate);
+    report_.already_tuned = report_.complete = true;
+    if (report_.winner->driver != context_.target.identity().driver)
+      report_.note = "measured with driver " + report_.winner->driver + "; --refresh times it again";
+    return finish();
+  }
+  if (!open()) return finish();
+  explore(first);
+  if (!stopped()) final_race(finalists());
+  return finish();
+}
+
+// The stored winner when this key was tuned before, at this effort, and this tune would begin with nothing new.
+std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>& first) const {
+  std::optional<WinnerRecord> winner = book_.stored_winner();
+  if (!winner || winner->effort < effort_) return std::nullopt;
+  const auto is_current = [&](const Family& f) { return context_.target.toolchain(f).digest() == winner->toolchain.digest(); };
+  if (!unknown(first).empty()) return std::nullopt;
+  if (!std::any_of(task_.families.begin(), task_.families.end(), is_current)) return std::nullopt;
+  return winner;
+}
+
+bool ShapeTuner::open() {
+  progress("opening");
+  try {
+    MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
+    if (!task.reference) throw Error(ErrorCode::kUnsupported, "no reference kernel serves this problem: results cannot be checked");
+    context_.backend.open(task);
+    return true;
+  } catch (const Error& error) {
+    report_.note = error.what();
+    return false;
+  }
+}
+
+void ShapeTuner::explore(const std::vector<TuneCandidate>& first) {
+  wave(first);
+  int waves = 0;
+  for (double before = INFINITY; waves < plan_.waves && best_us() < before * kGain && !exploring_is_over(); ++waves) {
+    before = best_us();
+    const std::vector<TuneCandidate> next = neighbourhood(task_, best_candidates(kCentres), tried_, plan_.wave_size);
+    if (next.empty()) break;
+    wave(next);
+  }
+  if (context_.now() >= explore_until_) report_.note = "the budget ended the search";
+}
+
+void ShapeTuner::wave(const std::vector<TuneCandidate>& candidates) {
+  std::vector<int> ids;
+  for (const TuneCandidate& candidate : candidates) {
+    ids.push_back(add(candidate));
+    if (entries_.at(ids.back()).record.timing.samples == 0 && entries_.at(ids.back()).record.status == TrialStatus::kOk)
+      context_.pool.submit(candidate);
+  }
+  std::vector<int> racing;
+  for (const auto& [id, entry] : entries_)
+    if (entry.live) racing.push_back(id);
+  std::vector<int> fresh;
+  for (int id : ids)
+    if (enter(id)) fresh.push_back(id);
+  racing.insert(racing.end(), fresh.begin(), fresh.end());
+  if (!fresh.empty()) race(racing, kFirstRounds);
+  for (int id : fresh)
+    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
+  keep_leaders();
+}
+
+// Registers a candidate, with what the book knows of it.
+int ShapeTuner::add(const TuneCandidate& candidate) {
+  tried_.insert(candidate.text());
+  const int id = static_cast<int>(entries_.size());
+  Entry& entry = entries_[id];
+  entry.candidate = candidate;
+  entry.record.toolchain = context_.target.toolchain(candidate.family);
+  entry.record.arch = candidate.family.arch.name();
+  entry.record.config = candidate.config;
+  entry.record.effort = effort_;
+  if (const TrialRecord* known = book_.find(candidate, entry.record.toolchain)) {
+    entry.record = *known;
+    ++report_.reused;
+  }
+  entry.record.is_default = candidate.is_default;
+  if (candidate.is_default) default_id_ = id;
+  return id;
+}
+
+// Makes a new candidate ready to race; false when it is known already, failed, is hopeless, or time is over.
+bool ShapeTuner::enter(int id) {
+  Entry& entry = entries_.at(id);
+  if (entry.record.status != TrialStatus::kOk || entry.record.timing.samples > 0) return false;
+  if (!entry.candidate.is_default && exploring_is_over()) return false;
+  const double best = best_us();
+  if (!make_live(id, entry.candidate.is_default ? INFINITY : explore_until_)) return false;
+  if (entry.candidate.is_default || entry.estimate_us < kHopeless * best) return true;
+  const double us = entry.estimate_us;
+  record_timing(id, Timing{us, us, us, us, 1, 0});
+  drop(id);
+  return false;
+}
+
+// Keeps loaded what may reach the final, so that the next wave races against it.
+void ShapeTuner::keep_leaders() {
+  std::set<int> keep{default_id_};
+  for (int id : ranking())
+    if (keep.size() < static_cast<size_t>(plan_.finalists) + 1) keep.insert(id);
+  for (const auto& [id, entry] : entries_)
+    if (entry.live && keep.count(id) == 0) drop(id);
+}
+
+std::vector<int> ShapeTuner::ranking() const {
+  std::vector<int> ids;
+  for (const auto& [id, entry] : entries_)
+    if (is_ok(entry)) ids.push_back(id);
+  std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) {
+    return entries_.at(a).record.timing.median_us < entries_.at(b).record.timing.median_us;
+  });
+  return ids;
+}
+
+std::vector<TuneCandidate> ShapeTuner::best_candidates(size_t count) const {
+  std::vector<TuneCandidate> best;
+  for (int id : ranking()) {
+    if (best.size() == count) break;
+    best.push_back(entries_.at(id).candidate);
+    best.back().is_default = false;
+  }
+  return best;
+}
+
+// By record, or by the estimate of what is loaded but not raced yet.
+double ShapeTuner::best_us() const {
+  double best = INFINITY;
+  for (const auto& [unused, entry] : entries_) {
+    if (is_ok(entry)) best = std::min(best, entry.record.timing.median_us);
+    else if (entry.live) best = std::min(best, entry.estimate_us);
+  }
+  return best;
+}
+
+void ShapeTuner::progress(const char* phase) const {
+  Progress progress;
+  progress.problem = problem_;
+  progress.phase = phase;
+  progress.tried = report_.measured;
+  const std::vector<int> order = ranking();
+  if (!order.empty()) {
+    progress.best_us = entries_.at(order.front()).record.timing.median_us;
+    progress.best = entries_.at(order.front()).candidate.config.to_text();
+  }
+  if (default_id_ >= 0) progress.default_us = entries_.at(default_id_).record.timing.median_us;
+  context_.report(progress);
+}
+
+ShapeReport ShapeTuner::finish() {
+  for (auto& [id, entry] : entries_)
+    if (entry.live) drop(id);
+  report_.trials = book_.sorted();
+  report_.seconds = context_.now() - began_;
+  return report_;
+}
+
+}  // namespace attune

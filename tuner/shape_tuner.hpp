@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShapeTuner: finds the winner of one (spec, shape). Waves of candidates are compiled, checked and raced for a few rounds;
+// what may still be the fastest meets the default in a final, whose timings alone decide. See tune_loop.hpp for the whole.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tuner/compile_pool.hpp"
+#include "tuner/measure.hpp"
+#include "tuner/search.hpp"
+#include "tuner/trial_book.hpp"
+#include "tuner/tune_loop.hpp"
+
+namespace attune {
+
+// What the shapes of one spec share.
+struct TuneContext {
+  const TuneTarget& target;
+  MeasureBackend& backend;
+  CompilePool& pool;
+  Store* store;
+  const TuneOptions& options;
+  std::function<double()> now;
+  std::function<std::optional<KernelRequest>(const Problem&)> oracle;  // compiled once per reference spec
+  std::function<void(Progress)> report;                               // fills in what concerns the whole tune
+};
+
+class ShapeTuner {
+ public:
+  ShapeTuner(TuneContext& context, const Problem& problem, const EffortPlan& plan);
+
+  // Candidates this shape begins with; for compiling ahead.
+  std::vector<TuneCandidate> first_wave(const std::vector<TuneCandidate>& hints) const;
+  // Those of them that no stored trial tells about.
+  std::vector<TuneCandidate> unknown(std::vector<TuneCandidate> candidates) const;
+  // `deadline` as of context.now().
+  ShapeReport tune(const std::vector<TuneCandidate>& hints, double deadline);
+  // Times the top 3 and the default again; nothing else.
+  ShapeReport refresh(double deadline);
+  // Fastest candidates known, best first.
+  std::vector<TuneCandidate> best_candidates(size_t count) const;
+  bool stored_all() const { return book_.stored_all(); }
+
+ private:
+  struct Entry {
+    TuneCandidate candidate;
+    TrialRecord record;      // timing.samples = 0: nothing known yet
+    double estimate_us = 0;  // 0 = never prepared here
+    bool live = false;       // loaded in the backend
+    bool tried_now = false;
+  };
+
+  // shape_tuner.cpp: exploring
+  std::optional<WinnerRecord> settled(const std::vector<TuneCandidate>& first) const;
+  bool open();
+  void explore(const std::vector<TuneCandidate>& first);
+  void wave(const std::vector<TuneCandidate>& candidates);
+  int add(const TuneCandidate& candidate);
+  bool enter(int id);
+  void keep_leaders();
+  // shape_final.cpp: the final
+  std::vector<int> finalists() const;
+  void final_race(std::vector<int> ids);
+  bool resolved(const std::vector<int>& ids) const;
+  void decide(const std::vector<int>& ids);
+  // shape_trial.cpp: one trial
+  bool make_live(int id, double until);
+  std::shared_ptr<const Compiled> wait_compiled(const Entry& entry, double until);
+  void fill_record(Entry* entry, const KernelImage& image, const Prepared& prepared);
+  void fail(int id, const Fault& fault);
+  void record_timing(int id, const Timing& timing);
+  int race(const std::vector<int>& ids, int rounds);
+  void drop(int id);
+
+  bool is_ok(const Entry& entry) const { return entry.record.status == TrialStatus::kOk && entry.record.timing.samples > 0; }
+  std::vector<int> ranking() const;  // ok ones, fastest first
+  double best_us() const;
+  bool stopped() const { return context_.options.stop && context_.options.stop(); }
+  bool exploring_is_over() const { return stopped() || context_.now() >= explore_until_; }
+  void set_deadline(double deadline);
+  void progress(const char* phase) const;
+  ShapeReport finish();
+
+  TuneContext& context_;
+  const Problem problem_;
+  const EffortPlan plan_;
+  SearchTask task_;
+  Effort effort_;
+  TrialBook book_;
+  std::unique_ptr<Race> race_;
+  std::map<int, Entry> entries_;
+  std::set<std::string> tried_;
+  ShapeReport report_;
+  double began_ = 0, explore_until_ = 0, deadline_ = 0;
+  int default_id_ = -1;
+};
+
+}  // namespace attune

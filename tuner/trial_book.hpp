@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and those made now, each written
+// to the store at once. A store that cannot be written does not stop the tune.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/store.hpp"
+#include "tuner/candidate.hpp"
+
+namespace attune {
+
+class TrialBook {
+ public:
+  // Loads trials of at least this effort made by one of `toolchains` (digests); failed ones are left out with `retry_failed`.
+  TrialBook(Store* store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed);
+
+  const TuningKey& key() const { return key_; }
+  const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
+  void put(const TrialRecord& trial);
+  void put_winner(const WinnerRecord& winner);
+  void put_image(const TrialRecord& trial, const KernelImage& image);
+  // The stored winner of this very key, whatever toolchain made it.
+  std::optional<WinnerRecord> stored_winner() const;
+  // Best first, failed last.
+  std::vector<TrialRecord> sorted() const;
+  bool stored_all() const { return stored_all_; }
+
+ private:
+  template <class Write>
+  void write(const Write& write);
+
+  Store* store_;
+  TuningKey key_;
+  std::map<std::string, TrialRecord> trials_;
+  bool stored_all_ = true;
+};
+
+}  // namespace attune
