@@ -18,21 +18,10 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 
 #include "cuda/attention/kv_pipeline_async.cuh"
 #include "cuda/attention/mma_prefill.cuh"
-#include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
     attune_kernel(const __grid_constant__ attune::AttentionArgs args) {
-  using namespace attune;
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const unsigned shared = shared_address(shared_memory);
-  const TileScheduler<kTileOrder, kBlockM> tile_at(args);
-  if constexpr (kPersistent) {
-    for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
-      attend<KvPipeline>(args, tile_at(tile), shared);
-      __syncthreads();
-    }
-  } else {
-    attend<KvPipeline>(args, tile_at(blockIdx.x), shared);
-  }
+  attune::attend_tiles<attune::KvPipeline>(args, attune::shared_address(shared_memory));
 }

@@ -11,11 +11,6 @@ namespace attune {
 constexpr bool kIsCausal = kMask != Mask::kNone;
 constexpr bool kHasLeftLimit = kWindowLeft >= 0;
 constexpr bool kHasRightLimit = kIsCausal || kWindowRight >= 0;
-// Columns visible left and right of the diagonal; a causal mask ends at the diagonal whatever the window says.
-constexpr int kReachLimit = 1 << 29;  // keeps row + offset + reach inside an int
-constexpr int kLeftReach = kWindowLeft < kReachLimit ? kWindowLeft : kReachLimit;
-constexpr int kRightReach = kIsCausal ? 0 : (kWindowRight < kReachLimit ? kWindowRight : kReachLimit);
-
 // Column on the diagonal of row 0.
 __device__ inline int diagonal_offset(const AttentionArgs& args) {
   return kMask == Mask::kCausalTopLeft ? 0 : args.seqlen_kv - args.seqlen_q;
@@ -31,8 +26,12 @@ struct VisibleColumns {
 __device__ inline VisibleColumns visible_columns(const AttentionArgs& args, int row) {
   const int diagonal = row + diagonal_offset(args);
   VisibleColumns columns{0, args.seqlen_kv - 1};
-  if constexpr (kHasLeftLimit) columns.first = max(0, diagonal - kLeftReach);
-  if constexpr (kHasRightLimit) columns.last = min(columns.last, diagonal + kRightReach);
+  if constexpr (kHasLeftLimit) columns.first = diagonal > kWindowLeft ? diagonal - kWindowLeft : 0;
+  if constexpr (kIsCausal) {  // ends at the diagonal whatever the window says
+    columns.last = min(columns.last, diagonal);
+  } else if constexpr (kHasRightLimit) {
+    columns.last = static_cast<int>(min(static_cast<long long>(columns.last), static_cast<long long>(diagonal) + kWindowRight));
+  }
   return columns;
 }
 

@@ -104,4 +104,18 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
   store_output(args, tile, output, softmax, rows);
 }
 
+// The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
+template <class Pipeline>
+__device__ __forceinline__ void attend_tiles(const AttentionArgs& args, unsigned shared) {
+  const TileScheduler<kTileOrder, kBlockM> tile_at(args);
+  if constexpr (kPersistent) {
+    for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
+      attend<Pipeline>(args, tile_at(tile), shared);
+      __syncthreads();
+    }
+  } else {
+    attend<Pipeline>(args, tile_at(blockIdx.x), shared);
+  }
+}
+
 }  // namespace attune

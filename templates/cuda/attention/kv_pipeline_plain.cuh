@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The KvPipeline (see kv_pipeline_async.cuh) of machines without cp.async: each tile is fetched to registers before the product
+// that precedes it and put into shared memory after that product, so its latency is covered by arithmetic.
+//   share_kv = 0: a slot for K and one for V; one barrier a tile. share_kv = 1: one slot for both; two barriers a tile.
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/tile_copy.cuh"
+#include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+
+namespace attune {
+
+class KvPipeline {
+  using KCopy = TileCopy<kHeadDimQk, kBlockN, kThreads>;
+  using VCopy = TileCopy<kHeadDimV, kBlockN, kThreads>;
+  static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
+
+ public:
+  __device__ KvPipeline(const AttentionArgs& args, const Tile& tile, unsigned ring, const BlockRange& range)
+      : k_(args.k, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
+        v_(args.v, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
+        ring_(ring),
+        begin_(range.begin),
+        end_(range.end) {}
+
+  // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
+  static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
+    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, tile.batch, tile.head, args.seqlen_q);
+    q.each(tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
+      store_shared_16(target + offset, fetched(source, exists));
+    });
+  }
+
+  template <bool kStarted>
+  static __device__ void wait_q() {
+    __syncthreads();
+  }
+
+  __device__ void start() { fetch(k_, end_ - 1); }
+
+  // Shared address of the K tile of `block`; valid until the matching acquire_v.
+  __device__ unsigned acquire_k(int block) {
+    put(k_, ring_);
+    fetch(v_, block);
+    return ring_;
+  }
+
+  // Shared address of the V tile of `block`; valid until the next acquire_k.
+  __device__ unsigned acquire_v(int block) {
+    const unsigned slot = ring_ + (kShareKv ? 0 : prefill_sm80_k_bytes(kLayout));
+    put(v_, slot);
+    fetch(k_, block - 1);
+    return slot;
+  }
+
+ private:
+  static __device__ __forceinline__ Vector16 fetched(const char* source, bool exists) {
+    return exists ? *reinterpret_cast<const Vector16*>(source) : Vector16{};
+  }
+
+  template <class Copy>
+  __device__ __forceinline__ void fetch(const Copy& tile, int block) {
+    if (block < begin_) return;
+    tile.each(block * kBlockN, [this](int index, const char* source, unsigned, bool exists) { staged_[index] = fetched(source, exists); });
+  }
+
+  template <class Copy>
+  __device__ __forceinline__ void put(const Copy& tile, unsigned slot) {
+    if constexpr (kShareKv) __syncthreads();
+    tile.each(0, [this, slot](int index, const char*, unsigned offset, bool) { store_shared_16(slot + offset, staged_[index]); });
+    __syncthreads();
+  }
+
+  KCopy k_;
+  VCopy v_;
+  unsigned ring_;
+  int begin_;
+  int end_;
+  Vector16 staged_[kStaged];  // the next tile, on its way from global to shared memory
+};
+
+}  // namespace attune

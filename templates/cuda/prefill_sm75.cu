@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm75: the Turing form of prefill_sm80.cu: fp16, mma.sync m16n8k8, plain loads through registers instead of cp.async.
+// Everything but the pipeline that fills shared memory is the same text. Knobs: prefill_sm75_knobs.cuh; legal values:
+// generator/families/prefill_sm75.cpp.
+#include "cuda/prefill_sm75_knobs.cuh"
+#include "shared/attention_args.h"
+#include "shared/prefill_sm80_layout.h"
+
+namespace attune {
+
+constexpr int kThreads = 32 * kWarps;
+constexpr int kStages = 1;
+constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
+static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == Dtype::kFp16, "Turing's mma.sync takes fp16");
+
+}  // namespace attune
+
+#include "cuda/attention/kv_pipeline_plain.cuh"
+#include "cuda/attention/mma_prefill.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+
+extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
+    attune_kernel(const __grid_constant__ attune::AttentionArgs args) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  attune::attend_tiles<attune::KvPipeline>(args, attune::shared_address(shared_memory));
+}
