@@ -33,16 +33,7 @@ void Store::Impl::open_for_reading() {
   require_private(path);
   file = file_id(path);
   database.emplace(Database::open(path, Database::Mode::kReadOnly));
-  SchemaState state;
-  try {
-    state = examine_schema(*database);
-  } catch (const SqliteError& error) {
-    if (error.fault() != SqliteFault::kNeedsRecovery) throw;
-    // A writer was killed: its half transaction must be rolled back first, which needs a writing connection.
-    Database recovering = Database::open(path, Database::Mode::kReadWrite);
-    examine_schema(recovering);
-    state = examine_schema(*database);
-  }
+  const SchemaState state = examine_schema(*database);
   if (state == SchemaState::kEmpty) refuse(path, "is empty");
   if (state == SchemaState::kForeign) refuse(path, "is a database of another program");
   if (state == SchemaState::kOlder) {
@@ -66,11 +57,18 @@ void Store::Impl::open_for_writing() {
   }
 }
 
-void Store::Impl::replace_damaged() {
-  database.reset();
-  if (!looks_like_damaged_store(path)) refuse(path, "is not an attune store; it is left alone");
-  set_aside(path, file);
-  open();
+void Store::Impl::mend(const SqliteError& error) {
+  if (error.fault() == SqliteFault::kNeedsRecovery) {
+    Database writing = Database::open(path, Database::Mode::kReadWrite);
+    examine_schema(writing);  // any read rolls back
+  } else if (error.fault() == SqliteFault::kDamaged && mode == StoreMode::kReadWrite) {
+    database.reset();
+    if (!(file_id(path) == file)) return;  // another process has replaced it already
+    if (!looks_like_damaged_store(path)) refuse(path, "is not an attune store; it is left alone");
+    set_aside(path, file);
+  } else {
+    throw error;
+  }
 }
 
 Store Store::open(const std::filesystem::path& path, StoreMode mode) {
@@ -80,8 +78,8 @@ Store Store::open(const std::filesystem::path& path, StoreMode mode) {
   try {
     impl->open();
   } catch (const SqliteError& error) {
-    if (error.fault() != SqliteFault::kDamaged || mode == StoreMode::kReadOnly) throw;
-    impl->replace_damaged();
+    impl->mend(error);
+    impl->open();
   }
   return Store(std::move(impl));
 }

@@ -23,10 +23,15 @@ struct Store::Impl {
   std::mutex mutex;
 
   void open();
-  // Sets the damaged file aside and opens a new one.
-  void replace_damaged();
+  Database& connected() {
+    if (!database) open();
+    return *database;
+  }
+  // Rolls back what a killed writer left half done, which a reading connection cannot, or sets a damaged file aside if this
+  // store may write. Afterwards the failed call is worth one more try. Throws the error again when nothing can be done.
+  void mend(const SqliteError& error);
 
-  // Runs work(database) in one transaction. A damaged file is replaced, once, if this store may write.
+  // Runs work(database) in one transaction, again after mend().
   template <class Work>
   auto read(Work&& work) {
     return guarded(Transaction::Kind::kRead, std::forward<Work>(work));
@@ -44,8 +49,7 @@ struct Store::Impl {
 
   template <class Work>
   auto in_transaction(Transaction::Kind kind, Work& work) {
-    if (!database) open();  // replacing a damaged file failed before
-    Transaction transaction(*database, kind);
+    Transaction transaction(connected(), kind);
     if constexpr (std::is_void_v<decltype(work(*database))>) {
       work(*database);
       transaction.commit();
@@ -62,9 +66,8 @@ struct Store::Impl {
     try {
       return in_transaction(kind, work);
     } catch (const SqliteError& error) {
-      if (error.fault() != SqliteFault::kDamaged || mode == StoreMode::kReadOnly) throw;
+      mend(error);
     }
-    replace_damaged();
     return in_transaction(kind, work);
   }
 };

@@ -80,9 +80,10 @@ std::vector<std::string> Store::verify() const {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::vector<std::string> problems;
   try {
-    append_check(*impl_->database, "PRAGMA integrity_check", problems);
-    append_check(*impl_->database, "PRAGMA foreign_key_check", problems);
-    for (std::string& fault : image_faults(*impl_->database)) problems.push_back(std::move(fault));
+    Database& database = impl_->connected();
+    append_check(database, "PRAGMA integrity_check", problems);
+    append_check(database, "PRAGMA foreign_key_check", problems);
+    for (std::string& fault : image_faults(database)) problems.push_back(std::move(fault));
   } catch (const SqliteError& error) {
     if (error.fault() != SqliteFault::kDamaged) throw;
     problems.emplace_back(error.what());
@@ -98,7 +99,7 @@ StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_
   });
   {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
-    impl_->database->execute("VACUUM");  // cannot run inside a transaction
+    impl_->connected().execute("VACUUM");  // cannot run inside a transaction
   }
   return difference(before, stats());
 }

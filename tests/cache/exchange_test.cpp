@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Export, import and merge: every row survives the way out and in, and conflicts are settled by the stated rule.
+#include "cache/exchange.hpp"
+
+#include <gmock/gmock.h>
+#include <rapidcheck.h>
+
+#include <sstream>
+
+#include "cache/record_json.hpp"
+#include "tests/cache/store_samples.hpp"
+
+namespace attune {
+namespace {
+
+using testing::HasSubstr;
+
+class ExchangeTest : public StoreTest {
+ protected:
+  Store store(const std::string& name) const { return Store::open(file(name), StoreMode::kReadWrite); }
+
+  static void fill(Store& store) {
+    for (const int64_t block_m : {64, 128}) store.put_trial(sample_key(), sample_trial(block_m));
+    TrialRecord failed = sample_trial(256);
+    failed.status = TrialStatus::kCompileFailed;
+    failed.reason = "spills 24 bytes\nC7510 \"quoted\"";
+    failed.timing = {};
+    store.put_trial(sample_key(4096), failed);
+    store.put_winner(sample_key(), sample_winner(sample_key()));
+    WinnerRecord pin = sample_winner(sample_key(), 128);
+    pin.pinned = true;
+    store.set_pinned(sample_key(), pin);
+    store.put_image(sample_image_key(64), sample_image("winner"));
+    store.put_image(sample_image_key(16), sample_image("other"));
+  }
+  static std::string lines_of(const Store& store) {
+    std::ostringstream out;
+    export_lines(read_contents(store), out);
+    return out.str();
+  }
+  static ExportFilter of_device(const DeviceIdentity& device) { return {device.digest(), "", true}; }
+  static MergePlan merge(Store& into, const StoreContents& from) { return into.merge(from, false); }
+};
+
+TEST_F(ExchangeTest, LinesComeBackAsTheSameRows) {
+  Store from = store("from"), into = store("into");
+  fill(from);
+  const std::string text = lines_of(from);
+  std::istringstream in(text);
+  const MergePlan plan = merge(into, import_lines(in));
+  EXPECT_EQ(plan.count(MergeAction::kAdd), 5) << "three trials, a winner, a pin";
+  EXPECT_EQ(lines_of(into), text);
+  EXPECT_EQ(into.stats().images, 0) << "lines hold no code";
+}
+
+TEST_F(ExchangeTest, LinesDoNotDependOnTheOrderOfWriting) {
+  Store one = store("one"), two = store("two");
+  for (const int64_t block_m : {16, 32, 64}) one.put_trial(sample_key(), sample_trial(block_m));
+  for (const int64_t block_m : {64, 16, 32}) two.put_trial(sample_key(), sample_trial(block_m));
+  EXPECT_EQ(lines_of(one), lines_of(two));
+}
+
+TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
+  Store from = store("from");
+  fill(from);
+  const std::string good = lines_of(from);
+  const auto refusal = [](const std::string& text) {
+    return error_of(ErrorCode::kInvalidArgument, [&] {
+      std::istringstream in(text);
+      import_lines(in);
+    });
+  };
+  const auto changed = [&](const std::string& what, const std::string& with) {
+    std::string text = good;
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  EXPECT_THAT(refusal(good + "{\n"), HasSubstr("line 7: is not a JSON object"));
+  EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
+  EXPECT_THAT(refusal(changed("\"schema\":2", "\"schema\":3")), HasSubstr("line 1: was written with schema 3"));
+  EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")), HasSubstr("kind is \"song\""));
+  EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));
+  EXPECT_THAT(refusal(changed("\"status\":\"ok\"", "\"status\":\"fine\"")), HasSubstr("status is \"fine\""));
+  EXPECT_THAT(refusal(changed("block_m=", "block_m")), HasSubstr("knob=integer"));
+  EXPECT_THAT(refusal(changed("head_dim_qk=128", "head_dim_qk=128x")), HasSubstr("is not the text of a kernel spec"));
+  EXPECT_THAT(refusal(changed("\"effort\":\"normal\",", "")), HasSubstr("effort"));
+}
+
+TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
+  Store from = store("from");
+  fill(from);
+  TuningKey elsewhere = sample_key();
+  elsewhere.device.sm_count = 114;
+  from.put_trial(elsewhere, sample_trial());
+  export_slice(read_contents(from, of_device(sample_key().device)), file("slice"));
+  const Store slice = Store::open(file("slice"), StoreMode::kReadOnly);
+  EXPECT_EQ(slice.stats().trials, 3);
+  EXPECT_EQ(slice.stats().devices, 1);
+  EXPECT_EQ(slice.stats().images, 1) << "the winner's; block_m=16 belongs to nobody";
+  EXPECT_EQ(slice.image(sample_image_key(64)).value().bytes, "winner");
+  EXPECT_TRUE(slice.verify().empty());
+  EXPECT_EQ(read_contents(from, {"", "prefill_sm90", true}).trials.size(), 0U);
+  EXPECT_EQ(read_contents(from, {"", "", false}).images.size(), 0U);
+  error_of(ErrorCode::kIo, [&] { export_slice({}, file("slice")); });
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
+}
+
+TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
+  struct Case {
+    Effort effort;
+    int samples;
+    std::string created;
+    MergeAction action;
+    std::string why;
+  };
+  const std::vector<Case> cases{
+      {Effort::kExhaustive, 1, "2020-01-01T00:00:00.000Z", MergeAction::kReplace, "higher effort"},
+      {Effort::kQuick, 99, "2030-01-01T00:00:00.000Z", MergeAction::kKeep, "lower effort"},
+      {Effort::kNormal, 31, "2020-01-01T00:00:00.000Z", MergeAction::kReplace, "more samples"},
+      {Effort::kNormal, 29, "2030-01-01T00:00:00.000Z", MergeAction::kKeep, "fewer samples"},
+      {Effort::kNormal, 30, "2030-01-01T00:00:00.000Z", MergeAction::kReplace, "newer"},
+      {Effort::kNormal, 30, "2020-01-01T00:00:00.000Z", MergeAction::kKeep, "older"},
+      {Effort::kNormal, 30, "2026-05-01T12:00:00.000Z", MergeAction::kKeep, "the same"},
+  };
+  int n = 0;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.why);
+    Store into = store("into" + std::to_string(n++));
+    WinnerRecord mine = sample_winner(sample_key());
+    mine.timing.samples = 30;
+    into.put_winner(sample_key(), mine);
+    into.put_trial(sample_key(), sample_trial());
+
+    StoreContents from;
+    TrialRecord trial = sample_trial();
+    trial.timing = {77, 76, 78, 75, c.samples, 0};
+    trial.effort = c.effort;
+    trial.created = c.created;
+    trial.driver = "600.0";
+    from.trials.push_back({sample_key(), trial});
+    WinnerRecord winner = sample_winner(sample_key());
+    winner.device = sample_key().device;
+    winner.policy = sample_key().policy;
+    winner.timing = trial.timing;
+    winner.effort = c.effort;
+    winner.created = c.created;
+    from.winners.push_back(winner);
+
+    for (const bool dry_run : {true, false}) {
+      const std::string before = lines_of(into);
+      const MergePlan plan = into.merge(from, dry_run);
+      ASSERT_EQ(plan.steps.size(), 2U);
+      for (const MergeStep& step : plan.steps) {
+        EXPECT_EQ(step.action, c.action);
+        EXPECT_EQ(step.why, c.why);
+      }
+      EXPECT_EQ(lines_of(into) != before, !dry_run && c.action == MergeAction::kReplace);
+    }
+    const bool replaced = c.action == MergeAction::kReplace;
+    EXPECT_EQ(into.trials(sample_key()).at(0).timing.median_us, replaced ? 77 : 100.5);
+    EXPECT_EQ(into.trials(sample_key()).at(0).driver, replaced ? "600.0" : "580.1") << "a row keeps the driver it was measured with";
+    EXPECT_EQ(into.all_winners().at(0).timing.median_us, replaced ? 77 : 90);
+  }
+}
+
+TEST_F(ExchangeTest, MergeTakesPinsAndImagesOnlyWhereThereAreNone) {
+  Store from = store("from"), into = store("into");
+  fill(from);
+  WinnerRecord pin = sample_winner(sample_key(), 32);
+  pin.pinned = true;
+  into.set_pinned(sample_key(), pin);
+  into.put_image(sample_image_key(64), sample_image("mine"));
+  const MergePlan plan = merge(into, read_contents(from));
+  std::vector<std::string> told;
+  for (const MergeStep& step : plan.steps) told.push_back(step.row + " " + merge_action_name(step.action));
+  EXPECT_THAT(told, testing::UnorderedElementsAre("trial add", "trial add", "trial add", "winner add", "pin keep", "image keep", "image add"));
+  EXPECT_EQ(into.load_winners(sample_key().device).at(0).config.at("block_m"), 32);
+  EXPECT_EQ(into.image(sample_image_key(64)).value().bytes, "mine");
+  EXPECT_EQ(into.image(sample_image_key(16)).value().bytes, "other");
+}
+
+TEST_F(ExchangeTest, DryRunNeedsNoWriteAccess) {
+  Store from = store("from");
+  fill(from);
+  store("into");
+  Store into = Store::open(file("into"), StoreMode::kReadOnly);
+  EXPECT_EQ(into.merge(read_contents(from), true).count(MergeAction::kAdd), 7);
+  EXPECT_EQ(into.stats().trials, 0);
+  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { into.merge(read_contents(from), false); }), HasSubstr("reading only"));
+}
+
+TEST_F(ExchangeTest, MergingAgainChangesNothing) {
+  Store from = store("from"), into = store("into");
+  fill(from);
+  merge(into, read_contents(from));
+  const MergePlan again = merge(into, read_contents(from));
+  EXPECT_EQ(again.count(MergeAction::kKeep), static_cast<int64_t>(again.steps.size()));
+}
+
+// Whoever merges into whom, both end with the same trials.
+TEST_F(ExchangeTest, MergeIsTheSameBothWays) {
+  int n = 0;
+  EXPECT_TRUE(rc::check("merging two stores in either order gives equal trials", [&] {
+    Store a = store("a" + std::to_string(n)), b = store("b" + std::to_string(n));
+    ++n;
+    for (Store* target : {&a, &b}) {
+      StoreContents contents;
+      const int count = *rc::gen::inRange(0, 5);
+      for (int i = 0; i < count; ++i) {
+        TrialRecord trial = sample_trial(*rc::gen::element(16, 32));
+        trial.effort = *rc::gen::element(Effort::kQuick, Effort::kNormal);
+        trial.timing.samples = *rc::gen::inRange(10, 12);
+        trial.created = "2026-01-0" + std::to_string(*rc::gen::inRange(1, 3)) + "T00:00:00.000Z";
+        trial.timing.median_us = 1;  // a tie of all three is kept by each side, so nothing else may differ
+        contents.trials.push_back({sample_key(), trial});
+      }
+      target->merge(contents, false);
+    }
+    const StoreContents of_a = read_contents(a);
+    a.merge(read_contents(b), false);
+    b.merge(of_a, false);
+    RC_ASSERT(lines_of(a) == lines_of(b));
+  }));
+}
+
+}  // namespace
+}  // namespace attune
