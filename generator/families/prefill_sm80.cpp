@@ -18,11 +18,13 @@ struct DefaultTile {
   int block_m, block_n, warps, stages, share_kv, q_place;
 };
 
-// From measurements on an H200; the later rows are for parts with 100 KB of shared memory.
+// From measurements on an H200. Later rows are for parts with less shared memory: a multiprocessor should hold kEnoughWarps.
+constexpr int kEnoughWarps = 8;
 constexpr DefaultTile kDefaultTiles[] = {
-    {64, 128, 64, 4, 2, 0, kQShared}, {64, 128, 64, 4, 1, 0, kQShared},
-    {128, 128, 64, 4, 2, 0, kQShared}, {128, 128, 32, 4, 1, 0, kQShared},
-    {256, 64, 64, 4, 1, 0, kQShared}, {256, 128, 32, 8, 1, 0, kQShared}, {256, 64, 32, 4, 1, 0, kQShared},
+    {64, 128, 64, 4, 2, 0, kQShared},  {64, 128, 64, 4, 1, 0, kQShared},                                     // 64
+    {128, 128, 64, 4, 2, 0, kQShared}, {128, 128, 64, 4, 1, 0, kQShared}, {128, 128, 32, 4, 1, 0, kQShared},  // 128
+    {256, 64, 64, 4, 1, 0, kQShared},  {256, 128, 64, 8, 1, 0, kQShared}, {256, 128, 32, 8, 1, 0, kQShared},  // 256
+    {256, 64, 32, 4, 1, 0, kQShared},
 };
 
 class PrefillSm80 final : public KernelTemplate {
@@ -48,11 +50,14 @@ class PrefillSm80 final : public KernelTemplate {
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape) const override {
     const SearchSpace legal = space(spec, arch);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    std::optional<Config> small;  // legal, but few warps
     for (const DefaultTile& tile : kDefaultTiles) {
-      if (widest > tile.widest_head_dim) continue;
-      if (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128) continue;
-      if (auto config = with_most_blocks(legal, spec, tile)) return *config;
+      if (widest > tile.widest_head_dim || (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128)) continue;
+      const auto config = with_most_blocks(legal, spec, tile);
+      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps) return *config;
+      if (config && !small) small = config;
     }
+    if (small) return *small;
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80 has no default for {} on {}", to_text(spec), arch.name()));
   }
 
