@@ -208,7 +208,7 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
 }
 
 int bench(const Options& options) {
-  const auto problems = problems_of(options.workload);
+  const auto problems = problems_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   Engine engine(device, engine_options(options.machine));
   EngineOptions no_store;

@@ -129,7 +129,7 @@ int exit_code_of_rows(const std::vector<Row>& rows) {
 int check(const Options& options) {
   if (options.sample < 0)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
-  const auto problems = problems_of(options.workload);
+  const auto problems = problems_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   const DeviceTarget target(device);
   const Engine engine(device, engine_options(options.machine));

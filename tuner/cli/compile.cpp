@@ -45,9 +45,10 @@ struct Job {
 std::vector<Job> jobs_for(const Options& options) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
-  const auto problems = problems_of(options.workload);
-  for (const std::string& name : split_list(options.archs, "--arch")) {
-    const Arch arch = arch_by_name(name);
+  std::vector<Arch> archs;
+  for (const std::string& name : split_list(options.archs, "--arch")) archs.push_back(arch_by_name(name));
+  const auto problems = problems_of(options.workload, archs.front().target);
+  for (const Arch& arch : archs) {
     const Compiler& compiler = compiler_for(arch);
     for (const Problem& problem : problems) {
       KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);

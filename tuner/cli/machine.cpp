@@ -20,6 +20,11 @@ void add_machine_options(CLI::App* command, MachineOptions* options) {
 
 std::shared_ptr<const Device> open_machine(const std::string& target) { return open_device(target); }
 
+Target target_of(const std::string& target) {
+  if (target == "auto") return cuda_device_count() > 0 ? Target::kCuda : Target::kCpu;
+  return target.rfind("cpu", 0) == 0 ? Target::kCpu : Target::kCuda;
+}
+
 std::shared_ptr<const Device> try_open_cuda(std::string* why) {
   return cuda_device_count(why) > 0 ? open_device("cuda") : nullptr;
 }

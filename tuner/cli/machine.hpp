@@ -23,6 +23,8 @@ void add_machine_options(CLI::App* command, MachineOptions* options);
 
 // "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile saying what is missing.
 std::shared_ptr<const Device> open_machine(const std::string& target);
+// The kind that open_machine would open, without opening it.
+Target target_of(const std::string& target);
 // nullptr when no driver answers; `why`, if given, then says so.
 std::shared_ptr<const Device> try_open_cuda(std::string* why);
 

@@ -3,9 +3,11 @@
 // The commands stand beside this file, one each; what they share is in command.hpp.
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "generator/core/log.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/measure_worker.hpp"
 
 namespace {
 
@@ -63,6 +65,8 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   set_log_sink(print_log);
   try {
+    // The tuner's child process (tuner/isolated_backend.hpp); not for people.
+    if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "attune: internal error: %s\n", error.what());

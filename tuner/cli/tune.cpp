@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune tune`: makes and measures kernels for the problems of a model or a list and stores every trial. Measuring happens in
+// a child process (tuner/isolated_backend.hpp). Ctrl-C, or the end of the budget, keeps what was measured.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <memory>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/progress_line.hpp"
+#include "tuner/cli/record_output.hpp"
+#include "tuner/cli/workload_options.hpp"
+#include "tuner/isolated_backend.hpp"
+#include "tuner/tune_loop.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Options {
+  bool json = false;
+  MachineOptions machine;
+  WorkloadOptions workload;
+  std::string effort = "normal";
+  std::string budget;
+  uint64_t seed = 1;
+  bool refresh = false;
+  bool retry_failed = false;
+  int jobs = 0;
+};
+
+std::atomic<bool> interrupted{false};
+
+// The first Ctrl-C ends the tune in good order, a second one ends the program.
+void on_interrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+Effort effort_of(const std::string& name) {
+  return name == "quick" ? Effort::kQuick : name == "normal" ? Effort::kNormal : Effort::kExhaustive;
+}
+
+// "90", "90s", "10m", "1h"; empty is 0: what the effort allows.
+double seconds_of(const std::string& text) {
+  if (text.empty()) return 0;
+  const char unit = text.back();
+  const double factor = unit == 'm' ? 60 : unit == 'h' ? 3600 : 1;
+  const std::string digits = unit == 'm' || unit == 'h' || unit == 's' ? text.substr(0, text.size() - 1) : text;
+  size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(digits, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used != digits.size() || !(value > 0) || value > 1e7)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--budget is \"{}\"; accepted are seconds above 0, as in 90, 90s, 10m or 1h", text));
+  return value * factor;
+}
+
+void show(ProgressLine* line, const Progress& now) {
+  const double left_s = now.budget_s - now.elapsed_s;
+  std::string text = fmt::format("{}/{} {}: {}, {} tried", now.shape + 1, now.num_shapes, short_text(now.problem), now.phase, now.tried);
+  if (now.best_us > 0) text += fmt::format(", best {}", format_time(now.best_us));
+  if (now.best_us > 0 && now.default_us > 0) text += fmt::format(" (default {})", format_time(now.default_us));
+  if (now.budget_s > 0) text += fmt::format(", at most {:.0f} s left", std::max(0.0, left_s));
+  line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, text);
+}
+
+Json report_json(const TuneReport& report, const Device& device, const std::filesystem::path& store) {
+  Json shapes = Json::array();
+  for (const ShapeReport& shape : report.shapes) {
+    size_t failed = 0;
+    for (const TrialRecord& trial : shape.trials) failed += trial.status == TrialStatus::kOk ? 0 : 1;
+    shapes.push_back({{"problem", to_text(shape.problem)},
+                      {"winner", shape.winner ? winner_json(*shape.winner) : Json(nullptr)},
+                      {"trials", shape.trials.size()},
+                      {"failed_trials", failed},
+                      {"measured", shape.measured},
+                      {"reused", shape.reused},
+                      {"complete", shape.complete},
+                      {"already_tuned", shape.already_tuned},
+                      {"note", shape.note},
+                      {"time_s", shape.seconds}});
+  }
+  return {{"device", device_json(device.identity())}, {"store", store.string()},          {"stored", report.stored},
+          {"interrupted", report.interrupted},        {"compiled", report.compiled},      {"time_s", report.seconds},
+          {"budget_s", report.budget_s},              {"shapes", shapes}};
+}
+
+std::string report_text(const TuneReport& report, const Device& device, const std::filesystem::path& store) {
+  Table table({"problem", "template", "config", "tuned", "default", "gain", "tried", "note"});
+  for (const ShapeReport& shape : report.shapes) {
+    const std::string tried = std::to_string(shape.measured + shape.reused);
+    if (!shape.winner) {
+      table.add({short_text(shape.problem), "-", "-", "-", "-", "-", tried, shape.note});
+      continue;
+    }
+    const WinnerRecord& winner = *shape.winner;
+    std::string note = shape.already_tuned ? "tuned before" : winner.why;
+    if (!shape.note.empty()) note += "; " + shape.note;
+    table.add({short_text(shape.problem), winner.toolchain.template_name, winner.config.to_text(), format_time(winner.timing.median_us),
+               format_time(winner.default_timing.median_us), gain_text(winner.timing, winner.default_timing), tried, note});
+  }
+  std::string text = fmt::format("{}\n{}", device.identity().name, table.text());
+  text += fmt::format("{} shapes, {} kernels compiled, {:.1f} s; {}\n", report.shapes.size(), report.compiled, report.seconds,
+                      report.stored ? "stored in " + store.string() : "not stored: the store cannot be written");
+  if (report.interrupted) text += "interrupted: the same command goes on from here\n";
+  return text;
+}
+
+// A shape without a winner that was searched to the end: nothing works there.
+int exit_code_for(const TuneReport& report) {
+  bool partial = report.interrupted;
+  for (const ShapeReport& shape : report.shapes) {
+    if (!shape.winner && shape.complete) return kNotSupported;
+    partial = partial || (!shape.complete && !shape.already_tuned);
+  }
+  if (partial) return kPartial;
+  return report.stored ? kOk : kStorage;
+}
+
+TuneReport run_tune(const Options& options, const std::vector<Problem>& problems, const std::shared_ptr<const Device>& device, Store* store) {
+  const DeviceTarget target(device);
+  IsolatedBackend backend(own_worker_command(options.machine.target));
+  ProgressLine line;
+  TuneOptions settings;
+  settings.effort = effort_of(options.effort);
+  settings.budget_s = seconds_of(options.budget);
+  settings.seed = options.seed;
+  settings.refresh = options.refresh;
+  settings.retry_failed = options.retry_failed;
+  settings.compile_threads = options.jobs;
+  settings.stop = [] { return interrupted.load(); };
+  if (line.active()) settings.progress = [&](const Progress& now) { show(&line, now); };
+  std::signal(SIGINT, on_interrupt);
+  TuneReport report = tune(target, backend, store, problems, settings);
+  std::signal(SIGINT, SIG_DFL);
+  return report;
+}
+
+int tune_command(const Options& options) {
+  seconds_of(options.budget);
+  if (options.jobs < 0)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
+  const auto problems = problems_of(options.workload, target_of(options.machine.target));
+  const auto device = open_machine(options.machine.target);
+  const std::filesystem::path path = options.machine.store_path();
+  Store store = Store::open(path, StoreMode::kReadWrite);
+  const TuneReport report = run_tune(options, problems, device, &store);
+  options.json ? print_json("tune", report_json(report, *device, path)) : print(report_text(report, *device, path));
+  return exit_code_for(report);
+}
+
+}  // namespace
+
+void add_tune(CLI::App& program, int* exit_code) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(program, "tune", "Make and measure kernels here; store every trial and the winners",
+                                  "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick", &options->json);
+  add_workload_options(command, &options->workload);
+  add_machine_options(command, &options->machine);
+  command->add_option("--effort", options->effort, "quick, normal or exhaustive; a higher effort replaces a lower one")
+      ->check(CLI::IsMember({"quick", "normal", "exhaustive"}))
+      ->capture_default_str();
+  command->add_option("--budget", options->budget, "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
+  command->add_option("--seed", options->seed, "Of inputs, candidates and order")->capture_default_str();
+  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")->capture_default_str();
+  command->add_flag("--refresh", options->refresh, "Time the best of what is tuned already again (after a driver update, say)");
+  command->add_flag("--retry-failed", options->retry_failed, "Try candidates again that failed before");
+  command->callback([options, exit_code] { *exit_code = tune_command(*options); });
+}
+
+}  // namespace attune::cli
