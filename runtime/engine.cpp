@@ -125,13 +125,11 @@ Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::s
   Ladder rungs = ladder(problem);
   std::optional<Error> failure;
   for (const Choice& choice : rungs.choices) {
-    Plan plan = plan_of(problem, choice, device);
-    const std::string what = fmt::format("{}: {} with {}", rung_name(choice.rung), plan.kernel_template->name(), choice.config.to_text());
-    if (no_tensor_maps && !plan.launch.tensor_maps.empty()) {
-      rungs.passed_over.push_back(fmt::format("{}: {}", what, *no_tensor_maps));
-      continue;
-    }
+    const std::string what = fmt::format("{}: {} with {}", rung_name(choice.rung), choice.candidate.kernel_template->name(),
+                                         choice.config.to_text());
     try {
+      Plan plan = plan_of(problem, choice, device);
+      if (no_tensor_maps && !plan.launch.tensor_maps.empty()) throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (load) {
         CachedKernel kernel = images.kernel(choice, spec_of(problem), plan.launch);
         plan.kernel = std::move(kernel.kernel);
@@ -142,7 +140,7 @@ Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::s
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
       if (!failure) failure = error;
-      if (error.code() != ErrorCode::kWouldCompile) log(LogLevel::kWarning, rungs.passed_over.back());
+      if (error.code() == ErrorCode::kCompile || error.code() == ErrorCode::kDriver) log(LogLevel::kWarning, rungs.passed_over.back());
     }
   }
   if (failure) throw *failure;

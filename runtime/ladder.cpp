@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/error.hpp"
+
 namespace attune {
 namespace {
 
@@ -103,8 +105,12 @@ class Climb {
     ladder_->choices.push_back({*row.candidate, row.winner->config, rung, std::move(why), row.distance, *row.winner});
   }
   void take_default(const Candidate& candidate, Rung rung, std::string why) {
-    Config config = candidate.kernel_template->default_config(spec_, candidate.arch, shape_);
-    ladder_->choices.push_back({candidate, std::move(config), rung, std::move(why), 0, std::nullopt});
+    try {
+      Config config = candidate.kernel_template->default_config(spec_, candidate.arch, shape_);
+      ladder_->choices.push_back({candidate, std::move(config), rung, std::move(why), 0, std::nullopt});
+    } catch (const Error& error) {
+      pass_over(fmt::format("{}: {}: {}", rung_name(rung), candidate.kernel_template->name(), error.what()));
+    }
   }
   void pass_over(std::string sentence) { ladder_->passed_over.push_back(std::move(sentence)); }
 
