@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bundles: written, read back, run by an engine without compiler and store; altered files are refused.
+#include "runtime/bundle.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "generator/core/error.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "runtime/engine.hpp"
+#include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BundleTest : public ::testing::Test {
+ protected:
+  // The best family's default config, compiled by the fake compiler, with one winner for the problem's shape.
+  BundledKernel kernel() const {
+    const KernelSpec spec = spec_of(problem_);
+    const KernelTemplate& best = *templates_for(spec, arch_).front();
+    BundledKernel made;
+    made.key = {spec, arch_.name(), {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
+                best.default_config(spec, arch_, shape_of(problem_))};
+    made.image = device_->compiler_.compile(render(best, spec, arch_, made.key.config), arch_);
+    WinnerRecord row;
+    row.spec = spec;
+    row.shape = shape_of(problem_);
+    row.toolchain = made.key.toolchain;
+    row.arch = made.key.arch;
+    row.config = row.default_config = made.key.config;
+    row.device.name = "NVIDIA H200";
+    row.timing = {101.5, 101, 102, 100, 50, 1980};
+    row.default_timing.median_us = 120;
+    row.why = "fastest by \"18 %\"";
+    row.created = "2026-01-02T03:04:05.000Z";
+    made.winners = {row};
+    return made;
+  }
+  EngineOptions bundle_only() const {
+    EngineOptions options;
+    options.use_store = false;
+    options.may_compile = false;
+    options.bundles = {folder_.path()};
+    return options;
+  }
+  std::filesystem::path image_file() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      if (entry.path().extension() == ".cubin") return entry.path();
+    return {};
+  }
+  std::string refusal() const {
+    try {
+      Bundle::open(folder_.path());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  void write_manifest(const std::string& text) const { std::ofstream(folder_ / "manifest.json") << text; }
+
+  testing::TemporaryFolder folder_;
+  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right,window=511:0");
+  const Arch arch_ = parse_arch("sm_90a");
+  std::shared_ptr<testing::FakeDevice> device_ = std::make_shared<testing::FakeDevice>();
+};
+
+TEST_F(BundleTest, ComesBackAsItWasWritten) {
+  const BundledKernel written = kernel();
+  write_bundle(folder_.path(), {written});
+  const Bundle bundle = Bundle::open(folder_.path());
+  ASSERT_EQ(bundle.winners().size(), 1u);
+  const WinnerRecord &row = bundle.winners()[0], &wrote = written.winners[0];
+  EXPECT_EQ(to_text(row.spec), to_text(wrote.spec));
+  EXPECT_EQ(to_text(row.shape), to_text(wrote.shape));
+  EXPECT_EQ(row.config, wrote.config);
+  EXPECT_EQ(row.toolchain.digest(), wrote.toolchain.digest());
+  EXPECT_EQ(row.timing.median_us, 101.5);
+  EXPECT_EQ(row.why, wrote.why);
+  EXPECT_EQ(row.created, wrote.created);
+  const std::optional<KernelImage> image = bundle.image(written.key);
+  ASSERT_TRUE(image);
+  EXPECT_EQ(image->bytes, written.image.bytes);
+  EXPECT_EQ(image->info.registers, 168);
+}
+
+TEST_F(BundleTest, AnEngineRunsFromItWithoutCompilerAndStore) {
+  write_bundle(folder_.path(), {kernel()});
+  device_->no_compiler = true;
+  const auto plan = Engine(device_, bundle_only()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->image_from, "bundle");
+  EXPECT_THAT(plan->explain(), HasSubstr("on NVIDIA H200"));
+}
+
+TEST_F(BundleTest, ItServesOtherShapesOfItsSpec) {
+  write_bundle(folder_.path(), {kernel()});
+  Problem other = problem_;
+  other.seqlen_q = 7;
+  other.seqlen_kv = 100000;
+  EXPECT_EQ(Engine(device_, bundle_only()).plan(other)->image_from, "bundle");
+}
+
+TEST_F(BundleTest, AnAlteredImageIsNotUsed) {
+  write_bundle(folder_.path(), {kernel()});
+  std::ofstream(image_file(), std::ios::app) << "x";
+  EXPECT_FALSE(Bundle::open(folder_.path()).image(kernel().key));
+  EXPECT_THROW(Engine(device_, bundle_only()).plan(problem_), Error);
+}
+
+TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {
+  write_bundle(folder_.path(), {kernel()});
+  ImageKey key = kernel().key;
+  key.toolchain.compiler.clear();
+  EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
+  key.toolchain.template_digest = "newer";
+  EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
+}
+
+TEST_F(BundleTest, WritingAgainReplacesABundleButNothingElse) {
+  write_bundle(folder_.path(), {kernel()});
+  write_bundle(folder_.path(), {});
+  EXPECT_TRUE(Bundle::open(folder_.path()).winners().empty());
+  std::ofstream(folder_ / "precious.txt") << "mine";
+  EXPECT_THROW(write_bundle(folder_.path(), {kernel()}), Error);
+}
+
+TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
+  EXPECT_THAT(refusal(), HasSubstr("manifest.json cannot be read"));
+  write_manifest("{");
+  EXPECT_THAT(refusal(), HasSubstr("is not a bundle manifest"));
+  write_manifest(R"({"attune_bundle": 2, "kernels": []})");
+  EXPECT_THAT(refusal(), HasSubstr("attune_bundle is 2; this library reads version 1"));
+  write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "../../etc/passwd"}]})");
+  EXPECT_THAT(refusal(), HasSubstr("accepted are plain names inside the bundle"));
+  write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "a.cubin"}]})");
+  EXPECT_THAT(refusal(), HasSubstr("sha256"));
+}
+
+}  // namespace
+}  // namespace attune

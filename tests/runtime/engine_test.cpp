@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine over a fake sm_90 and the real templates: rungs, policies, falling to the next family, where images come from.
+#include "runtime/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cache/store.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineOptions options() const {
+    EngineOptions chosen;
+    chosen.user_store = folder_ / "store.db";
+    return chosen;
+  }
+  Engine engine(const EngineOptions& chosen) const { return Engine(device_, chosen); }
+
+  // A winner for `shape_problem` with a config one step from the default of the best family.
+  WinnerRecord put_winner(const Problem& shape_problem, bool pinned = false) const {
+    const KernelSpec spec = spec_of(shape_problem);
+    const Arch arch = parse_arch("sm_90a");
+    const KernelTemplate& best = *templates_for(spec, arch).front();
+    WinnerRecord row;
+    row.spec = spec;
+    row.shape = shape_of(shape_problem);
+    row.toolchain = {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"};
+    row.arch = arch.name();
+    row.default_config = best.default_config(spec, arch, row.shape);
+    row.config = best.space(spec, arch).neighbours(row.default_config).front();
+    row.timing.median_us = 90;
+    row.default_timing.median_us = 100;
+    row.why = "fastest by 10 %";
+    row.pinned = pinned;
+    Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+    const TuningKey key{spec, row.shape, device_->identity(), {"test"}};
+    pinned ? store.set_pinned(key, row) : store.put_winner(key, row);
+    return row;
+  }
+
+  static ErrorCode code_of(const std::function<void()>& call, std::string* text = nullptr) {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (text) *text = error.what();
+      return error.code();
+    }
+    return ErrorCode{0};
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<testing::FakeDevice> device_ = std::make_shared<testing::FakeDevice>();
+  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+};
+
+TEST_F(EngineTest, AnUntunedProblemGetsTheDefaultConfig) {
+  Engine engine = this->engine(options());
+  const auto plan = engine.plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kDefaultConfig);
+  EXPECT_EQ(plan->kernel_template, templates_for(spec_of(problem_), parse_arch("sm_90a")).front());
+  EXPECT_EQ(plan->arch.name(), "sm_90a");
+  EXPECT_EQ(plan->image_from, "compiler fake 1.0");
+  EXPECT_EQ(plan->expected_us, 0);
+  EXPECT_EQ(engine.plan(problem_), plan) << "the second look-up must give the same plan";
+  EXPECT_EQ(device_->compiler_.total(), 1);
+}
+
+TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
+  const WinnerRecord row = put_winner(problem_);
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->config, row.config);
+  EXPECT_EQ(plan->expected_us, 90);
+  EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
+}
+
+TEST_F(EngineTest, APinIsTakenBeforeTheTunedWinner) {
+  put_winner(problem_);
+  put_winner(problem_, true);
+  EXPECT_EQ(engine(options()).plan(problem_)->rung, Rung::kPinned);
+}
+
+TEST_F(EngineTest, ANearbyShapeServesAndSaysSo) {
+  Problem twice = problem_;
+  twice.seqlen_q = twice.seqlen_kv = 8192;
+  put_winner(twice);
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kNearest);
+  EXPECT_GT(plan->distance, 1);
+  EXPECT_EQ(plan->expected_us, 0);
+}
+
+TEST_F(EngineTest, ReloadSeesWhatWasTunedMeanwhile) {
+  Engine engine = this->engine(options());
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kDefaultConfig);
+  put_winner(problem_);
+  engine.reload();
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
+}
+
+TEST_F(EngineTest, ImagesAreKeptForTheNextProcess) {
+  engine(options()).plan(problem_);
+  device_->no_compiler = true;
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->image_from, "store");
+  EXPECT_EQ(plan->kernel->info().registers, 168);
+}
+
+TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
+  const auto first = engine(options()).plan(problem_);
+  ImageKey key{spec_of(problem_), first->arch.name(),
+               {std::string(first->kernel_template->name()), template_digest(*first->kernel_template), "fake 1.0", "-fake"}, first->config};
+  KernelImage foreign;
+  foreign.bytes = "for another device";
+  Store::open(folder_ / "store.db", StoreMode::kReadWrite).put_image(key, foreign);
+  EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
+}
+
+TEST_F(EngineTest, PolicyStrictRefusesWhatIsNotTuned) {
+  EngineOptions strict = options();
+  strict.policy = Policy::kStrict;
+  std::string text;
+  EXPECT_EQ(code_of([&] { engine(strict).plan(problem_); }, &text), ErrorCode::kNotTuned);
+  EXPECT_THAT(text, HasSubstr("attune tune --problem " + to_text(problem_)));
+  put_winner(problem_);
+  EXPECT_EQ(engine(strict).plan(problem_)->rung, Rung::kExact);
+}
+
+TEST_F(EngineTest, NoJitRefusesToCompileAndUsesWhatIsThere) {
+  EngineOptions no_jit = options();
+  no_jit.may_compile = false;
+  std::string text;
+  EXPECT_EQ(code_of([&] { engine(no_jit).plan(problem_); }, &text), ErrorCode::kWouldCompile);
+  EXPECT_THAT(text, HasSubstr("no_jit"));
+  EXPECT_EQ(device_->compiler_.total(), 0);
+  engine(options()).plan(problem_);
+  EXPECT_EQ(engine(no_jit).plan(problem_)->image_from, "store");
+}
+
+class CountingTuner final : public ConfigSource {
+ public:
+  explicit CountingTuner(std::function<std::optional<WinnerRecord>()> answer) : answer_(std::move(answer)) {}
+  std::optional<WinnerRecord> tune(const Problem&) override {
+    ++calls;
+    return answer_();
+  }
+  int calls = 0;
+
+ private:
+  std::function<std::optional<WinnerRecord>()> answer_;
+};
+
+TEST_F(EngineTest, TuneOnMissTunesOnce) {
+  CountingTuner tuner([this] { return put_winner(problem_); });
+  EngineOptions live = options();
+  live.policy = Policy::kTuneOnMiss;
+  live.config_source = &tuner;
+  Engine engine = this->engine(live);
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
+  engine.plan(problem_);
+  EXPECT_EQ(tuner.calls, 1);
+}
+
+TEST_F(EngineTest, TuneOnMissGoesOnWhenTuningFindsNothing) {
+  CountingTuner tuner([] { return std::nullopt; });
+  EngineOptions live = options();
+  live.policy = Policy::kTuneOnMiss;
+  live.config_source = &tuner;
+  EXPECT_EQ(engine(live).plan(problem_)->rung, Rung::kDefaultConfig);
+}
+
+TEST_F(EngineTest, AFamilyThatDoesNotCompileFallsToTheNextAndSaysSo) {
+  const std::string best(templates_for(spec_of(problem_), parse_arch("sm_90a")).front()->name());
+  device_->compiler_.refuse = [&](const Source& source) -> std::optional<std::string> {
+    if (source.file_name.starts_with(best)) return "ptxas says no";
+    return std::nullopt;
+  };
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_NE(plan->kernel_template->name(), best);
+  EXPECT_THAT(plan->passed_over, Contains(HasSubstr("ptxas says no")));
+  EXPECT_THAT(plan->explain(), HasSubstr("ptxas says no"));
+}
+
+TEST_F(EngineTest, WithoutACompilerTheReasonComesThrough) {
+  device_->no_compiler = true;
+  std::string text;
+  EXPECT_EQ(code_of([&] { engine(options()).plan(problem_); }, &text), ErrorCode::kCompile);
+  EXPECT_EQ(text, "there is no compiler in this test");
+}
+
+TEST_F(EngineTest, ALayoutThatTmaRefusesGoesToAFamilyWithoutTensorMaps) {
+  Operands repeated = contiguous_operands(problem_, nullptr, nullptr, nullptr, nullptr, nullptr);
+  repeated.k.head_stride = repeated.v.head_stride = 0;
+  Engine engine = this->engine(options());
+  const auto contiguous = engine.plan(problem_);
+  const auto plan = engine.plan(problem_, &repeated);
+  ASSERT_FALSE(contiguous->launch.tensor_maps.empty());
+  EXPECT_TRUE(plan->launch.tensor_maps.empty());
+  EXPECT_THAT(plan->passed_over, Contains(HasSubstr("k.head_stride is 0, which TMA does not take")));
+}
+
+TEST_F(EngineTest, RunRefusesOperandsThePlanWasNotMadeFor) {
+  const auto plan = engine(options()).plan(problem_);
+  char* const base = reinterpret_cast<char*>(0x10000);
+  Operands operands = contiguous_operands(problem_, base, base, base, base, nullptr);
+  operands.k.head_stride = 0;
+  std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256);
+  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  std::string text;
+  EXPECT_EQ(code_of([&] { run(*plan, operands, workspace, plan->workspace_bytes(), nullptr); }, &text), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(text, HasSubstr("make the plan with these operands as its layout"));
+  EXPECT_EQ(device_->seen->launches, 0);
+}
+
+TEST_F(EngineTest, RunFillsTheArguments) {
+  const auto plan = engine(options()).plan(problem_);
+  char* const base = reinterpret_cast<char*>(0x10000);
+  alignas(16) float lse = 0;
+  const Operands operands = contiguous_operands(problem_, base, base + 16, base + 32, base + 48, &lse);
+  std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256, 1);
+  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  init_workspace(*plan, workspace, plan->workspace_bytes(), nullptr);
+  for (int64_t i = 0; i < plan->launch.zeroed_bytes; ++i) ASSERT_EQ(static_cast<char*>(workspace)[i], 0);
+  run(*plan, operands, workspace, plan->workspace_bytes(), nullptr);
+  ASSERT_EQ(device_->seen->launches, 1);
+  const AttentionArgs& args = device_->seen->last_args;
+  EXPECT_EQ(args.k.data, base + 16);
+  EXPECT_EQ(args.k.row_stride, 8 * 128);
+  EXPECT_EQ(args.lse_head_stride, 4096);
+  EXPECT_EQ(args.lse_batch_stride, 4096 * 32);
+  EXPECT_EQ(args.num_heads_kv, 8);
+  EXPECT_EQ(args.num_tiles, plan->launch.num_tiles);
+  EXPECT_EQ(args.workspace, workspace);
+  EXPECT_FLOAT_EQ(args.softmax_scale_log2, 1.44269504f / std::sqrt(128.0f));
+}
+
+TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
+  Problem empty = problem_;
+  empty.seqlen_q = 0;
+  const auto plan = engine(options()).plan(empty);
+  std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256);
+  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  char* const base = reinterpret_cast<char*>(0x10000);
+  run(*plan, contiguous_operands(empty, nullptr, base, base, nullptr, nullptr), workspace, plan->workspace_bytes(), nullptr);
+  EXPECT_EQ(device_->seen->launches, 0);
+}
+
+TEST_F(EngineTest, PlansKeepTheirKernelAliveWithoutTheEngine) {
+  std::shared_ptr<const Plan> plan = engine(options()).plan(problem_);
+  EXPECT_EQ(device_->seen->live_kernels, 1);
+  plan.reset();
+  EXPECT_EQ(device_->seen->live_kernels, 0);
+}
+
+TEST_F(EngineTest, CheckNamesEveryTemplate) {
+  const auto answers = engine(options()).check(problem_);
+  EXPECT_EQ(answers.size(), all_templates().size());
+  for (const auto& [name, reason] : answers)
+    if (name == "prefill_cpu") {
+      EXPECT_TRUE(reason) << "a CPU template cannot serve a GPU";
+    }
+}
+
+TEST_F(EngineTest, PlanWithTakesTheCallersConfigOrRefusesIt) {
+  Engine engine = this->engine(options());
+  const KernelTemplate& best = *templates_for(spec_of(problem_), parse_arch("sm_90a")).front();
+  const Config config = best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_));
+  EXPECT_EQ(engine.plan_with(problem_, best, config)->config, config);
+  Config illegal = config;
+  illegal.set(config.knobs().front().first, 7);
+  EXPECT_EQ(code_of([&] { engine.plan_with(problem_, best, illegal); }), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(EngineTest, AnUnusableStoreIsNoReasonToFail) {
+  EngineOptions blocked = options();
+  blocked.user_store = "/proc/nowhere/store.db";
+  EXPECT_EQ(engine(blocked).plan(problem_)->rung, Rung::kDefaultConfig);
+}
+
+TEST_F(EngineTest, ChooseCompilesNothing) {
+  put_winner(problem_);
+  const Plan plan = engine(options()).choose(problem_);
+  EXPECT_EQ(plan.rung, Rung::kExact);
+  EXPECT_FALSE(plan.kernel);
+  EXPECT_EQ(device_->compiler_.total(), 0);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment may say, and the capture file.
+#include "runtime/options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "generator/core/error.hpp"
+#include "runtime/capture.hpp"
+#include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"ATTUNE_STORE", "ATTUNE_BUNDLE", "ATTUNE_POLICY", "ATTUNE_NO_JIT", "ATTUNE_CAPTURE", "ATTUNE_LOG"})
+      unsetenv(name);
+  }
+  void TearDown() override { SetUp(); }
+  static std::string refusal() {
+    try {
+      options_from_environment();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+};
+
+TEST_F(OptionsTest, NothingSetGivesTheDefaults) {
+  const Options options = options_from_environment();
+  EXPECT_TRUE(options.engine.use_store && options.engine.may_compile);
+  EXPECT_EQ(options.engine.policy, Policy::kDefault);
+  EXPECT_FALSE(options.log_level);
+}
+
+TEST_F(OptionsTest, EveryVariableIsRead) {
+  setenv("ATTUNE_STORE", "/a/store.db", 1);
+  setenv("ATTUNE_BUNDLE", "/b:/c", 1);
+  setenv("ATTUNE_POLICY", "strict", 1);
+  setenv("ATTUNE_NO_JIT", "1", 1);
+  setenv("ATTUNE_CAPTURE", "/d", 1);
+  setenv("ATTUNE_LOG", "warning", 1);
+  const Options options = options_from_environment();
+  EXPECT_EQ(options.engine.user_store, "/a/store.db");
+  EXPECT_THAT(options.engine.bundles, ::testing::ElementsAre("/b", "/c"));
+  EXPECT_EQ(options.engine.policy, Policy::kStrict);
+  EXPECT_FALSE(options.engine.may_compile);
+  EXPECT_EQ(options.engine.capture_file, "/d");
+  EXPECT_EQ(options.log_level, LogLevel::kWarning);
+}
+
+TEST_F(OptionsTest, AnEmptyStoreMeansNone) {
+  setenv("ATTUNE_STORE", "", 1);
+  EXPECT_FALSE(options_from_environment().engine.use_store);
+}
+
+TEST_F(OptionsTest, WrongWordsAreNamed) {
+  setenv("ATTUNE_POLICY", "fastest", 1);
+  EXPECT_THAT(refusal(), HasSubstr("ATTUNE_POLICY is \"fastest\"; accepted are default, nearest"));
+  unsetenv("ATTUNE_POLICY");
+  setenv("ATTUNE_NO_JIT", "yes", 1);
+  EXPECT_THAT(refusal(), HasSubstr("ATTUNE_NO_JIT is \"yes\"; accepted are 0 and 1"));
+  unsetenv("ATTUNE_NO_JIT");
+  setenv("ATTUNE_LOG", "loud", 1);
+  EXPECT_THAT(refusal(), HasSubstr("ATTUNE_LOG is \"loud\""));
+}
+
+TEST(Capture, WritesEachProblemOnceAsJson) {
+  testing::TemporaryFolder folder;
+  Capture capture(folder / "problems.jsonl");
+  const Problem a = parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"), b = parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=128");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) capture.note(i % 2 ? a : b);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::ifstream lines(folder / "problems.jsonl");
+  std::vector<std::string> problems;
+  for (std::string line; std::getline(lines, line);) problems.push_back(nlohmann::json::parse(line).at("problem"));
+  EXPECT_THAT(problems, ::testing::UnorderedElementsAre(to_text(a), to_text(b)));
+}
+
+TEST(Capture, PlansAreNotedAndRunsAreNot) {
+  testing::TemporaryFolder folder;
+  EngineOptions options;
+  options.use_store = false;
+  options.capture_file = folder / "problems.jsonl";
+  Engine engine(std::make_shared<testing::FakeDevice>(), options);
+  const Problem problem = parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128");
+  const auto plan = engine.plan(problem);
+  std::filesystem::remove(folder / "problems.jsonl");
+  engine.plan(problem);
+  EXPECT_FALSE(std::filesystem::exists(folder / "problems.jsonl"));
+}
+
+TEST(Capture, AnUnwritableFileIsLoggedOnce) {
+  std::vector<std::string> logged;
+  const LogSink former = set_log_sink([&](LogLevel, std::string_view text) { logged.emplace_back(text); });
+  Capture capture("/proc/nowhere/problems.jsonl");
+  capture.note(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"));
+  capture.note(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=256"));
+  set_log_sink(former);
+  EXPECT_THAT(logged, ::testing::ElementsAre(HasSubstr("/proc/nowhere/problems.jsonl cannot be written")));
+}
+
+}  // namespace
+}  // namespace attune
