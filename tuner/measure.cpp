@@ -60,15 +60,29 @@ int Race::run(std::vector<int> ids, int rounds) {
     std::erase_if(ids, [&](int id) { return faults_.count(id) > 0; });
     if (ids.empty() || (options_.stop && options_.stop())) break;
     std::shuffle(ids.begin(), ids.end(), random_);
-    const Round round = backend_.round(ids);
+    const Round round = whole_round(ids);
     if (options_.after_round) options_.after_round();
-    for (const Sample& sample : round.samples)
-      if (sample.fault) faults_.emplace(sample.id, *sample.fault);
     if (clock_is_low(round.sm_clock_mhz)) continue;
     add(round);
     ++done;
   }
   return done;
+}
+
+// A fault ends the backend's round; those after it get their sample all the same.
+Round Race::whole_round(std::vector<int> order) {
+  Round whole;
+  while (!order.empty()) {
+    const Round part = backend_.round(order);
+    if (part.samples.empty()) break;
+    for (const Sample& sample : part.samples) {
+      if (sample.fault) faults_.emplace(sample.id, *sample.fault);
+      std::erase(order, sample.id);
+      whole.samples.push_back(sample);
+    }
+    whole.sm_clock_mhz = part.sm_clock_mhz;
+  }
+  return whole;
 }
 
 void Race::add(const Round& round) {

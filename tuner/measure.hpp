@@ -40,6 +40,7 @@ class Race {
   std::vector<int> survivors(const std::vector<int>& ids) const;
 
  private:
+  Round whole_round(std::vector<int> order);
   bool clock_is_low(int sm_clock_mhz);
   void add(const Round& round);
 

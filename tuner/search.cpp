@@ -55,14 +55,14 @@ class Collection {
 EffortPlan effort_plan(Effort effort) {
   switch (effort) {
     case Effort::kQuick:
-      return {.predicted = 6, .random = 1, .waves = 1, .wave_size = 4, .finalists = 3, .final_rounds = 12,
+      return {.predicted = 6, .random = 1, .waves = 1, .wave_size = 4, .finalists = 3, .final_rounds = 12, .final_s = 0.2,
               .budget_s_first = 10, .budget_s_more = 10};
     case Effort::kNormal:
-      return {.predicted = 20, .random = 3, .waves = 3, .wave_size = 12, .finalists = 5, .final_rounds = 30,
+      return {.predicted = 20, .random = 3, .waves = 3, .wave_size = 12, .finalists = 5, .final_rounds = 30, .final_s = 0.5,
               .budget_s_first = 11, .budget_s_more = 7};
     case Effort::kExhaustive: break;
   }
-  return {.whole_space = true, .waves = 0, .finalists = 8, .final_rounds = 60, .budget_s_first = 3600, .budget_s_more = 3600};
+  return {.whole_space = true, .waves = 0, .finalists = 8, .final_rounds = 60, .final_s = 2, .budget_s_first = 3600, .budget_s_more = 3600};
 }
 
 TuneCandidate default_candidate(const SearchTask& task) {

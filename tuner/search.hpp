@@ -20,7 +20,8 @@ struct EffortPlan {
   int waves = 0;             // rounds of neighbours
   int wave_size = 0;
   int finalists = 0;         // besides the default
-  int final_rounds = 0;
+  int final_rounds = 0;      // unless the intervals are narrow before; more when they take less than final_s
+  double final_s = 0;
   double budget_s_first = 0;  // default budget of a spec's first shape ...
   double budget_s_more = 0;   // ... and of each further one, which finds the kernels compiled
 };

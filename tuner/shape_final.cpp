@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMargin = 1.03;        // exploring takes few samples: this much behind the best may still win
 constexpr int kBatch = 3;               // rounds between two looks at the intervals
-constexpr size_t kHalvingSamples = 6;   // intervals mean something from here on
+constexpr int kHalvingRounds = 6;       // intervals mean something from here on
 constexpr int kResolvedSamples = 12;
 constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
@@ -61,16 +61,18 @@ void ShapeTuner::final_race(std::vector<int> ids) {
   std::erase_if(ids, [&](int id) { return !make_live(id, INFINITY); });
   race_->clear(ids);
   std::vector<int> active = ids;
-  for (int done = 0; done < plan_.final_rounds && !active.empty() && !stopped();) {
-    const int made = race(active, std::min(kBatch, plan_.final_rounds - done));
+  const double began = context_.now();
+  for (int done = 0; !active.empty() && !stopped();) {
+    const int made = race(active, kBatch);
     if (made == 0) break;
     done += made;
     std::erase_if(active, [&](int id) { return entries_.at(id).record.status != TrialStatus::kOk; });
-    if (!active.empty() && race_->num_samples(active.front()) >= kHalvingSamples) {
+    if (done >= kHalvingRounds) {
       const std::vector<int> alive = race_->survivors(active);
       std::erase_if(active, [&](int id) { return id != default_id_ && std::find(alive.begin(), alive.end(), id) == alive.end(); });
     }
     if (resolved(active) || context_.now() >= deadline_) break;
+    if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
   }
   if (stopped()) return;
   decide(ids);

@@ -23,7 +23,7 @@ struct TuneContext {
   const TuneTarget& target;
   MeasureBackend& backend;
   CompilePool& pool;
-  Store* store;
+  StoreWriter& store;
   const TuneOptions& options;
   std::function<double()> now;
   std::function<std::optional<KernelRequest>(const Problem&)> oracle;  // compiled once per reference spec
@@ -44,7 +44,6 @@ class ShapeTuner {
   ShapeReport refresh(double deadline);
   // Fastest candidates known, best first.
   std::vector<TuneCandidate> best_candidates(size_t count) const;
-  bool stored_all() const { return book_.stored_all(); }
 
  private:
   struct Entry {

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
-
 namespace attune {
 namespace {
 
@@ -16,10 +13,11 @@ std::string identity(const ToolchainIdentity& toolchain, const std::string& arch
 
 }  // namespace
 
-TrialBook::TrialBook(Store* store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed)
+TrialBook::TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed)
     : store_(store), key_(std::move(key)) {
-  if (store_ == nullptr) return;
-  for (TrialRecord& trial : store_->trials(key_)) {
+  std::vector<TrialRecord> stored;
+  store_.read([&](const Store& s) { stored = s.trials(key_); });
+  for (TrialRecord& trial : stored) {
     if (toolchains.count(trial.toolchain.digest()) == 0) continue;
     if (trial.effort < effort || (retry_failed && trial.status != TrialStatus::kOk)) continue;
     trials_[identity(trial.toolchain, trial.arch, trial.config)] = std::move(trial);
@@ -31,37 +29,29 @@ const TrialRecord* TrialBook::find(const TuneCandidate& candidate, const Toolcha
   return found == trials_.end() ? nullptr : &found->second;
 }
 
-template <class Write>
-void TrialBook::write(const Write& write) {
-  if (store_ == nullptr) return;
-  try {
-    write(*store_);
-  } catch (const Error& error) {
-    if (stored_all_) log(LogLevel::kWarning, std::string("not stored, the tune goes on: ") + error.what());
-    stored_all_ = false;
-  }
-}
-
 void TrialBook::put(const TrialRecord& trial) {
   trials_[identity(trial.toolchain, trial.arch, trial.config)] = trial;
-  write([&](Store& store) { store.put_trial(key_, trial); });
+  store_.write([key = key_, trial](Store& store) { store.put_trial(key, trial); });
 }
 
 void TrialBook::put_winner(const WinnerRecord& winner) {
-  write([&](Store& store) { store.put_winner(key_, winner); });
+  store_.write([key = key_, winner](Store& store) { store.put_winner(key, winner); });
 }
 
 void TrialBook::put_image(const TrialRecord& trial, const KernelImage& image) {
-  write([&](Store& store) { store.put_image({key_.spec, trial.arch, trial.toolchain, trial.config}, image); });
+  const ImageKey key{key_.spec, trial.arch, trial.toolchain, trial.config};
+  store_.write([key, image](Store& store) { store.put_image(key, image); });
 }
 
 std::optional<WinnerRecord> TrialBook::stored_winner() const {
-  if (store_ == nullptr) return std::nullopt;
-  for (WinnerRecord& winner : store_->load_winners(key_.device))
-    if (to_text(winner.spec) == to_text(key_.spec) && to_text(winner.shape) == to_text(key_.shape) &&
-        winner.policy.text == key_.policy.text)
-      return std::move(winner);
-  return std::nullopt;
+  std::optional<WinnerRecord> found;
+  store_.read([&](const Store& store) {
+    for (WinnerRecord& winner : store.load_winners(key_.device))
+      if (to_text(winner.spec) == to_text(key_.spec) && to_text(winner.shape) == to_text(key_.shape) &&
+          winner.policy.text == key_.policy.text)
+        found = std::move(winner);
+  });
+  return found;
 }
 
 std::vector<TrialRecord> TrialBook::sorted() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and those made now, each written
-// to the store at once. A store that cannot be written does not stop the tune.
+// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and those made now, each handed to
+// the store at once.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "cache/store.hpp"
 #include "tuner/candidate.hpp"
+#include "tuner/store_writer.hpp"
 
 namespace attune {
 
 class TrialBook {
  public:
   // Loads trials of at least this effort made by one of `toolchains` (digests); failed ones are left out with `retry_failed`.
-  TrialBook(Store* store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed);
+  TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed);
 
   const TuningKey& key() const { return key_; }
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
@@ -28,16 +28,11 @@ class TrialBook {
   std::optional<WinnerRecord> stored_winner() const;
   // Best first, failed last.
   std::vector<TrialRecord> sorted() const;
-  bool stored_all() const { return stored_all_; }
 
  private:
-  template <class Write>
-  void write(const Write& write);
-
-  Store* store_;
+  StoreWriter& store_;
   TuningKey key_;
   std::map<std::string, TrialRecord> trials_;
-  bool stored_all_ = true;
 };
 
 }  // namespace attune

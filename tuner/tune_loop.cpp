@@ -81,6 +81,7 @@ class TuneLoop {
   TuneReport run(const std::vector<Group>& groups) {
     for (const Group& group : groups)
       if (!stopped()) tune_group(group);
+    report_.stored = store_.stored_all();
     report_.interrupted = stopped();
     report_.seconds = now_() - began_;
     report_.budget_s = shares_.total();
@@ -103,7 +104,6 @@ class TuneLoop {
       const double deadline = shares_.next(now_(), began_ + shares_.total());
       report_.shapes.push_back(options_.refresh ? tuner.refresh(deadline) : tuner.tune(hints, deadline));
       for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape)) hints.push_back(std::move(best));
-      report_.stored = report_.stored && tuner.stored_all();
     }
     pool.cancel_pending();
     report_.compiled += pool.num_compiled();
@@ -138,7 +138,7 @@ class TuneLoop {
 
   const TuneTarget& target_;
   MeasureBackend& backend_;
-  Store* store_;
+  StoreWriter store_;
   const TuneOptions& options_;
   const EffortPlan plan_;
   BudgetShares shares_;

@@ -38,9 +38,9 @@ struct TuneOptions {
   bool refresh = false;          // re-time the top 3 and the default of what is tuned already
   bool retry_failed = false;     // failed trials of an earlier tune are tried again
   int compile_threads = 0;       // 0 = by the machine
-  std::function<bool()> stop;    // Ctrl-C: asked often, keeps everything measured
-  std::function<void(const Progress&)> progress;
-  std::function<double()> now;   // seconds, monotonic; tests give their own
+  std::function<bool()> stop{};  // Ctrl-C: asked often, keeps everything measured
+  std::function<void(const Progress&)> progress{};
+  std::function<double()> now{};  // seconds, monotonic; tests give their own
 };
 
 struct ShapeReport {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that exists only as numbers: a table of true times over a small search space, to which measuring adds noise,
+// outliers, drift and drops of the clock. Some configs do not compile, crash, hang or give wrong results. Time is simulated, so
+// that hundreds of tunes run in a second.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <random>
+#include <string>
+
+#include "tuner/tune_loop.hpp"
+
+namespace attune::testing {
+
+enum class Fate { kGood, kCompileError, kSpills, kCrash, kCrashLater, kHang, kWrong };
+
+struct WorldOptions {
+  uint64_t seed = 1;
+  double noise = 0.01;         // relative standard deviation of a sample
+  double outliers = 0.03;      // share of samples that take up to 3 times as long
+  double drift = 0.05;         // slow relative swing of all times
+  double clock_drops = 0.05;   // share of rounds at 0.7 of the clock
+  double bad_share = 0.15;     // of configs, that do not end well
+  double base_us = 300;
+};
+
+// What is true.
+class World {
+ public:
+  explicit World(WorldOptions options) : options_(options) {}
+  const WorldOptions& options() const { return options_; }
+  double true_us(const Config& config, const Shape& shape) const;
+  Fate fate(const Config& config) const;  // the default config is always good
+  double best_us(const KernelSpec& spec, const Shape& shape) const;
+  void set_fate(const Config& config, Fate fate) { fates_[config.to_text()] = fate; }
+
+ private:
+  WorldOptions options_;
+  std::map<std::string, Fate> fates_;
+};
+
+// Knobs block_m, block_n, stages, warps; 100-odd legal configs. `world` must outlive it.
+class SimulatedTemplate : public KernelTemplate {
+ public:
+  explicit SimulatedTemplate(const World& world, std::string name = "simulated") : world_(world), name_(std::move(name)) {}
+  std::string_view name() const override { return name_; }
+  std::string_view source_path() const override { return "none"; }
+  std::string_view knobs_path() const override { return "none"; }
+  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override { return std::nullopt; }
+  SearchSpace space(const KernelSpec&, const Arch&) const override;
+  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override;
+  Resources resources(const KernelSpec&, const Arch&, const Config& config) const override;
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&, const DeviceFacts&) const override { return {}; }
+  double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape, const DeviceFacts&) const override;
+
+ private:
+  const World& world_;
+  std::string name_;
+};
+
+class SimulatedTarget : public TuneTarget {
+ public:
+  explicit SimulatedTarget(const World& world);
+  Target kind() const override { return Target::kCuda; }
+  const DeviceIdentity& identity() const override { return identity_; }
+  const DeviceFacts& facts() const override { return facts_; }
+  std::vector<Family> families(const KernelSpec&) const override { return {family_}; }
+  ToolchainIdentity toolchain(const Family&) const override { return {"simulated", template_digest, "fake 1.0", "-O3"}; }
+  KernelImage make(const KernelSpec&, const TuneCandidate& candidate) const override;
+  std::optional<TuneCandidate> reference(const KernelSpec&) const override { return TuneCandidate{family_, Config(), false}; }
+
+  std::string template_digest = "digest-1";
+  DeviceIdentity identity_;
+  mutable std::atomic<int> num_made = 0;
+
+ private:
+  const World& world_;
+  SimulatedTemplate template_;
+  Family family_;
+  DeviceFacts facts_;
+};
+
+// Seconds that everything takes. Advanced by the backend.
+struct SimulatedClock {
+  double now_s = 0;
+  double open_s = 0.3, prepare_s = 0.03, hang_s = 3;
+};
+
+class SimulatedBackend : public MeasureBackend {
+ public:
+  SimulatedBackend(const World& world, SimulatedClock& clock, uint64_t noise_seed)
+      : world_(world), clock_(clock), random_(noise_seed), phase_(static_cast<double>(noise_seed % 97)) {}
+  void open(const MeasureTask& task) override;
+  Prepared prepare(int id, const KernelRequest& request, bool check) override;
+  Round round(const std::vector<int>& order) override;
+  void drop(int id) override { loaded_.erase(id); }
+
+  std::map<std::string, int> num_prepared;  // by config text
+  int num_samples = 0;
+
+ private:
+  double measured_us(const Config& config, double clock_ratio);
+
+  const World& world_;
+  SimulatedClock& clock_;
+  std::mt19937_64 random_;
+  double phase_;
+  Problem problem_;
+  std::map<int, Config> loaded_;
+};
+
+Problem llama_problem(int64_t seqlen, int64_t batch = 1);
+std::vector<Problem> llama_problems();  // eight shapes of one spec
+
+}  // namespace attune::testing

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tune loop on a simulated device: does it find the fastest kernel in spite of noise, do bad candidates cost only
+// themselves, is the budget kept, does it resume exactly.
+#include "tuner/tune_loop.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cache/winner_rule.hpp"
+#include "tests/tuner/simulated_device.hpp"
+
+namespace attune::testing {
+namespace {
+
+struct Outcome {
+  SimulatedClock clock;
+  TuneReport report;
+  std::map<std::string, int> num_prepared;
+  int num_made = 0;
+};
+
+Outcome tune_simulated(const World& world, const std::vector<Problem>& problems, uint64_t noise_seed, Store* store = nullptr,
+                   TuneOptions options = {}) {
+  Outcome run;
+  SimulatedTarget target(world);
+  SimulatedBackend backend(world, run.clock, noise_seed);
+  options.compile_threads = 1;
+  options.now = [&run] { return run.clock.now_s; };
+  run.report = tune(target, backend, store, problems, options);
+  run.num_prepared = backend.num_prepared;
+  run.num_made = target.num_made;
+  return run;
+}
+
+double true_us(const World& world, const ShapeReport& shape) { return world.true_us(shape.winner->config, shape_of(shape.problem)); }
+
+double regret(const World& world, const ShapeReport& shape) {
+  return true_us(world, shape) / world.best_us(spec_of(shape.problem), shape_of(shape.problem)) - 1;
+}
+
+class TuneStoreTest : public ::testing::Test {
+ protected:
+  TuneStoreTest() { std::filesystem::create_directory(folder_); std::filesystem::permissions(folder_, std::filesystem::perms::owner_all); }
+  ~TuneStoreTest() override { std::filesystem::remove_all(folder_); }
+  Store open_store() const { return Store::open(folder_ / "store.db", StoreMode::kReadWrite); }
+
+  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("attune_tune_test_" + std::to_string(::getpid()));
+};
+
+TEST(TuneLoop, FindsTheFastestKernelInSpiteOfNoise) {
+  constexpr int kWorlds = 100;
+  double sum = 0, worst = 0;
+  int flips = 0, rows = 0;
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
+    const World world({.seed = seed});
+    const Outcome first = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed);
+    const Outcome second = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed + 1);
+    for (size_t i = 0; i < first.report.shapes.size(); ++i, ++rows) {
+      ASSERT_TRUE(first.report.shapes[i].winner && second.report.shapes[i].winner);
+      const double r = regret(world, first.report.shapes[i]);
+      sum += r;
+      worst = std::max(worst, r);
+      const double a = true_us(world, first.report.shapes[i]), b = true_us(world, second.report.shapes[i]);
+      flips += std::max(a, b) / std::min(a, b) > 1.02 ? 1 : 0;  // two tunes disagree by more than the tie band explains
+    }
+  }
+  RecordProperty("mean_regret_percent", std::to_string(100 * sum / rows));
+  RecordProperty("worst_regret_percent", std::to_string(100 * worst));
+  std::printf("mean regret %.3f %%, worst %.2f %%, flips %d of %d\n", 100 * sum / rows, 100 * worst, flips, rows);
+  EXPECT_LT(sum / rows, 0.01);
+  EXPECT_LE(flips, rows / 100);
+}
+
+TEST(TuneLoop, BadCandidatesNeverWinAndCostOnlyThemselves) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const World world({.seed = seed, .bad_share = 0.6});
+    const Outcome run = tune_simulated(world, {llama_problem(1024)}, seed);
+    const ShapeReport& shape = run.report.shapes.at(0);
+    ASSERT_TRUE(shape.winner) << seed;
+    EXPECT_EQ(world.fate(shape.winner->config), Fate::kGood);
+    int failed = 0;
+    for (const TrialRecord& trial : shape.trials) {
+      const Fate fate = world.fate(trial.config);
+      EXPECT_EQ(trial.status == TrialStatus::kOk, fate == Fate::kGood || (fate == Fate::kCrashLater && trial.timing.samples == 1))
+          << trial.config.to_text();
+      failed += trial.status != TrialStatus::kOk;
+      EXPECT_EQ(trial.status != TrialStatus::kOk, !trial.reason.empty());
+      EXPECT_TRUE(fate != Fate::kSpills || trial.status == TrialStatus::kCompileFailed);
+      EXPECT_TRUE(fate != Fate::kHang || trial.status == TrialStatus::kTimedOut);
+    }
+    EXPECT_GT(failed, 0);
+  }
+}
+
+TEST(TuneLoop, TunedIsNeverSlowerThanDefault) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const World world({.seed = seed});
+    for (const ShapeReport& shape : tune_simulated(world, {llama_problem(512), llama_problem(4096)}, seed).report.shapes) {
+      const Config usual = parse_config("block_m=64,block_n=64,stages=2,warps=4");
+      EXPECT_LE(true_us(world, shape), world.true_us(usual, shape_of(shape.problem)) * 1.005);
+      EXPECT_GT(shape.winner->default_timing.samples, 0);
+      EXPECT_EQ(shape.winner->default_config, usual);
+    }
+  }
+}
+
+TEST(TuneLoop, KeepsItsBudget) {
+  for (const double budget : {3.0, 10.0, 60.0}) {
+    const World world({.seed = 7, .bad_share = 0.4});
+    const Outcome run = tune_simulated(world, llama_problems(), 3, nullptr, {.budget_s = budget});
+    EXPECT_LE(run.clock.now_s, budget + 8 * 1.0 + 3) << "budget " << budget;  // the final of a shape begun, and one hang
+    EXPECT_EQ(run.report.shapes.size(), 8U);
+    for (const ShapeReport& shape : run.report.shapes) EXPECT_TRUE(shape.winner) << shape.note;
+  }
+}
+
+TEST(TuneLoop, NormalEffortTunesEightShapesWithinAMinute) {
+  const World world({.seed = 3});
+  const Outcome run = tune_simulated(world, llama_problems(), 1);
+  EXPECT_LE(run.clock.now_s, 60);
+  for (const ShapeReport& shape : run.report.shapes) EXPECT_TRUE(shape.complete) << shape.note;
+}
+
+TEST(TuneLoop, ShapesOfOneSpecShareCompiledKernels) {
+  const World world({.seed = 5, .bad_share = 0});
+  const Outcome run = tune_simulated(world, llama_problems(), 1);
+  int prepared = 0;
+  for (const auto& [unused, count] : run.num_prepared) prepared += count;
+  EXPECT_LT(run.num_made, prepared / 2);
+}
+
+TEST(TuneLoop, ExhaustiveTriesTheWholeSpace) {
+  const World world({.seed = 11, .bad_share = 0});
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1, nullptr, {.effort = Effort::kExhaustive});
+  const SimulatedTemplate space(world);
+  EXPECT_EQ(run.report.shapes[0].trials.size(), space.space({}, Arch()).enumerate().size());
+  EXPECT_LT(regret(world, run.report.shapes[0]), 0.02);
+}
+
+TEST(TuneLoop, CandidatesThatTieGoToTheDefault) {
+  World world({.seed = 2, .noise = 0.002, .outliers = 0, .drift = 0, .clock_drops = 0, .bad_share = 0});
+  SimulatedTemplate space(world);
+  const Config usual = space.default_config({}, Arch(), {});
+  for (const Config& config : space.space({}, Arch()).enumerate())  // leaves what is at most 1 % faster, or slower
+    if (world.true_us(config, shape_of(llama_problem(1024))) < 0.99 * world.true_us(usual, shape_of(llama_problem(1024))))
+      world.set_fate(config, Fate::kWrong);
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1);
+  EXPECT_EQ(run.report.shapes[0].winner->config, usual);
+  EXPECT_TRUE(run.report.shapes[0].winner->default_is_winner);
+}
+
+TEST_F(TuneStoreTest, ASecondTuneMeasuresNothing) {
+  const World world({.seed = 4});
+  Store store = open_store();
+  const Outcome first = tune_simulated(world, llama_problems(), 1, &store);
+  const Outcome second = tune_simulated(world, llama_problems(), 2, &store);
+  EXPECT_EQ(second.num_prepared.size(), 0U);
+  EXPECT_EQ(second.num_made, 0);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_TRUE(second.report.shapes[i].already_tuned);
+    EXPECT_EQ(second.report.shapes[i].winner->config, first.report.shapes[i].winner->config);
+  }
+}
+
+TEST_F(TuneStoreTest, AnInterruptedTuneGoesOnWhereItStopped) {
+  const World world({.seed = 6});
+  for (const int stop_after : {20, 60, 120, 200}) {
+    std::filesystem::remove(folder_ / "store.db");
+    Store store = open_store();
+    int asked = 0;
+    TuneOptions options;
+    options.stop = [&] { return ++asked > stop_after; };
+    const Outcome first = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 1, &store, options);
+    EXPECT_TRUE(first.report.interrupted);
+    const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)), SimulatedTarget(world).identity_, measure_policy()};
+    const std::vector<TrialRecord> kept = store.trials(key);
+    const Outcome second = tune_simulated(world, {llama_problem(1024)}, 2, &store);
+    ASSERT_TRUE(second.report.shapes[0].winner);
+    int again = 0;
+    for (const TrialRecord& trial : kept) again += second.num_prepared.count(trial.config.to_text()) ? 1 : 0;
+    EXPECT_LE(again, 6) << "only finalists are timed again, " << kept.size() << " trials were stored";
+    EXPECT_EQ(second.report.shapes[0].reused, static_cast<int>(kept.size()));
+    EXPECT_LT(regret(world, second.report.shapes[0]), 0.05);
+  }
+}
+
+TEST_F(TuneStoreTest, FailedTrialsAreRememberedAndRetriedOnRequest) {
+  const World world({.seed = 8, .bad_share = 0.5});
+  Store store = open_store();
+  const Outcome first = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300});
+  const Outcome second = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300});
+  EXPECT_TRUE(second.num_prepared.empty());
+  const Outcome third = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300, .retry_failed = true});
+  EXPECT_FALSE(third.num_prepared.empty());
+  for (const auto& [text, unused] : third.num_prepared)
+    EXPECT_TRUE(world.fate(parse_config(text)) != Fate::kGood || third.num_prepared.at(text) == 1) << text;
+}
+
+TEST_F(TuneStoreTest, AHigherEffortReplacesALowerOne) {
+  const World world({.seed = 9});
+  Store store = open_store();
+  tune_simulated(world, {llama_problem(1024)}, 1, &store, {.effort = Effort::kQuick});
+  const Outcome normal = tune_simulated(world, {llama_problem(1024)}, 2, &store);
+  EXPECT_EQ(normal.report.shapes[0].reused, 0);
+  EXPECT_EQ(normal.report.shapes[0].winner->effort, Effort::kNormal);
+  const Outcome quick = tune_simulated(world, {llama_problem(1024)}, 3, &store, {.effort = Effort::kQuick});
+  EXPECT_TRUE(quick.report.shapes[0].already_tuned);
+}
+
+TEST_F(TuneStoreTest, ANewTemplateTextIsTunedAnew) {
+  const World world({.seed = 12});
+  Store store = open_store();
+  tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  Outcome run;
+  SimulatedTarget target(world);
+  target.template_digest = "digest-2";
+  SimulatedBackend backend(world, run.clock, 5);
+  TuneOptions options;
+  options.now = [&run] { return run.clock.now_s; };
+  const TuneReport report = tune(target, backend, &store, {llama_problem(1024)}, options);
+  EXPECT_FALSE(report.shapes[0].already_tuned);
+  EXPECT_EQ(report.shapes[0].reused, 0);
+}
+
+TEST_F(TuneStoreTest, RefreshTimesOnlyTheTopThreeAndTheDefault) {
+  const World world({.seed = 13});
+  Store store = open_store();
+  tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 2, &store, {.refresh = true});
+  EXPECT_LE(run.num_prepared.size(), 4U);
+  EXPECT_GE(run.num_prepared.size(), 2U);
+  ASSERT_TRUE(run.report.shapes[0].winner);
+  EXPECT_LT(regret(world, run.report.shapes[0]), 0.03);
+}
+
+TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {
+  const World world({.seed = 14});
+  Store store = open_store();
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  const WinnerRecord& winner = *run.report.shapes[0].winner;
+  for (const Config& config : {winner.config, winner.default_config}) {
+    const auto image = store.image({winner.spec, winner.arch, winner.toolchain, config});
+    ASSERT_TRUE(image);
+    EXPECT_EQ(image->bytes, config.to_text());
+  }
+  ASSERT_EQ(store.load_winners(SimulatedTarget(world).identity_).size(), 1U);
+}
+
+TEST(TuneLoop, NothingWorksIsSaidNotThrown) {
+  World world({.seed = 15});
+  SimulatedTemplate space(world);
+  for (const Config& config : space.space({}, Arch()).enumerate()) world.set_fate(config, Fate::kWrong);
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1);
+  EXPECT_FALSE(run.report.shapes[0].winner);
+  EXPECT_EQ(run.report.shapes[0].note, "no candidate works");
+}
+
+}  // namespace
+}  // namespace attune::testing
