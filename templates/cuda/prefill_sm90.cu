@@ -22,15 +22,14 @@ __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shar
 
 __device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shared, int warpgroup, const TensorMap& map_o) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
-  const int thread = threadIdx.x % kWarpgroupThreads;
-  const PrefillTiles order(args);
   WgmmaConsumer consumer(args, shared, warpgroup);
   for (TileStream tiles(args, shared); !tiles.done(); tiles.advance()) {
-    const PrefillTile tile = prefill_tile(args, order, tiles.tile());
-    const int row = tile.first_row + warpgroup * kWarpgroupRows + thread / 32 * 16 + thread % 32 / 4;
     Output o;
     RowStats rows;
-    consumer.attend(tile, tiles.parity(), row, o, &rows);
+    const PrefillTile tile = prefill_tile(args, tiles.tile());
+    consumer.attend(tile, tiles.parity(), o, &rows);
+    const int thread = thread_index_anew() % kWarpgroupThreads;
+    const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     if constexpr (kKvSplits > 1) {
@@ -45,7 +44,7 @@ __device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shar
     }
     store_lse(args, tile, row, lse);
   }
-  if (kOStaging && thread == 0) tma_store_wait();
+  if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)

@@ -27,6 +27,7 @@ constexpr int kPingPong = 1;           // warpgroups take turns in issuing wgmma
 constexpr int kScheduler = 2;          // 0 one tile per block, 1 static persistent, 2 dynamic, longest tiles first
 constexpr int kL2SectionMb = 32;       // K and V of the heads that are worked on together; 0 = head after head
 constexpr int kOStaging = 1;           // 1 shared memory and TMA store, 0 16-byte stores from registers
+constexpr int kRowMax = 1;             // how a grown row maximum is found: 0 tested in every step, 1 by the sums it leaves
 constexpr int kRescaleThreshold = 8;   // log2 growth of a row's maximum that is let pass before O is rescaled
 constexpr int kKvSplits = 1;           // blocks that share one tile of Q, each a part of its keys
 

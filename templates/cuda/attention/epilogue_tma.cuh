@@ -8,7 +8,7 @@
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/pack.cuh"
+#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/tma.cuh"
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ void normalise(const AttentionArgs& args, int row, fl
     const VisibleColumns columns = visible_columns(args, row + 8 * half);
     const bool empty = columns.last < columns.first;
     const float inverse = 1.f / rows.sum[half];
-    lse[half] = empty ? -__int_as_float(0x7f800000) : (rows.max[half] * args.softmax_scale_log2 + log2_approx(rows.sum[half])) * kLn2;
+    lse[half] = empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       if (i / 2 % 2 == half) o[i] = empty ? 0.f : o[i] * inverse;  // 0 even where V is not finite
@@ -53,13 +53,13 @@ __device__ __forceinline__ void store_output_tma(const TensorMap& map, const Pre
     const int first_chunk = i / 4 % 8;   // of 8 columns, within the panel
     const unsigned address =
         row_address + i / 32 * kWarpgroupRows * kPanelRowBytes + (((first_chunk + chunk) ^ (row % 8)) << 4);
-    const unsigned low = pack_pair<kDtypeO>(o[i], o[i + 1]);
-    const unsigned high = pack_pair<kDtypeO>(o[i + 2], o[i + 3]);
+    const unsigned low = pack<kDtypeO>(o[i], o[i + 1]);
+    const unsigned high = pack<kDtypeO>(o[i + 2], o[i + 3]);
     if constexpr (kCount % 8 == 0) {
-      stmatrix_x4(address, {low, high, pack_pair<kDtypeO>(o[i + 4], o[i + 5]), pack_pair<kDtypeO>(o[i + 6], o[i + 7])});
+      stmatrix_x4(address, {low, high, pack<kDtypeO>(o[i + 4], o[i + 5]), pack<kDtypeO>(o[i + 6], o[i + 7])});
     } else if (i + 8 <= kCount) {
-      stmatrix_x4(address, {low, high, pack_pair<kDtypeO>(o[(i + 4) % kCount], o[(i + 5) % kCount]),
-                            pack_pair<kDtypeO>(o[(i + 6) % kCount], o[(i + 7) % kCount])});
+      stmatrix_x4(address, {low, high, pack<kDtypeO>(o[(i + 4) % kCount], o[(i + 5) % kCount]),
+                            pack<kDtypeO>(o[(i + 6) % kCount], o[(i + 7) % kCount])});
     } else {
       stmatrix_x2(address, low, high);
     }
@@ -118,13 +118,13 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args, co
     for (int group = 0; group < kGroups; ++group) {
       FourWords words;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) words.word[j] = pack_pair<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
+      for (int j = 0; j < 4; ++j) words.word[j] = pack<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
       quad_transpose(&words);
       if (inside) reinterpret_cast<FourWords*>(out)[4 * group + quad_lane] = words;
     }
 #pragma unroll
     for (int i = 16 * kGroups + 2 * half; i < kCount; i += 4)
-      if (inside) out[i + quad_lane - 2 * half] = pack_pair<kDtypeO>(o[i], o[i + 1]);
+      if (inside) out[i + quad_lane - 2 * half] = pack<kDtypeO>(o[i], o[i + 1]);
   }
 }
 

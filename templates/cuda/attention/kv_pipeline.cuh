@@ -2,7 +2,7 @@
 // The slots through which K and V tiles go from the producer to the consumers, and the mbarriers that guard them.
 //
 //   producer:  wait empty[slot] -> announce bytes on full[slot] -> TMA ...           (one thread)
-//   consumer:  wait full[slot]  -> wgmma reads the slot -> wgmma_wait -> arrive on empty[slot]   (one thread a warpgroup)
+//   consumer:  wait full[slot]  -> wgmma reads the slot -> wgmma_wait -> arrive on empty[slot]   (one lane of every warp)
 //
 // Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The producer waits for the
 // opposite parity, so its first round passes. K and V have barriers of their own, so K is given back right after Q K.
@@ -13,17 +13,19 @@
 
 namespace attune {
 
+// Slot and parity in one register.
 template <int kSlots>
-struct SlotCursor {
-  int slot = 0;
-  unsigned parity = 0;
-
+class SlotCursor {
+ public:
+  __device__ __forceinline__ int slot() const { return state_ >> 1; }
+  __device__ __forceinline__ unsigned parity() const { return state_ & 1; }
   __device__ __forceinline__ void advance() {
-    if (++slot == kSlots) {
-      slot = 0;
-      parity ^= 1;
-    }
+    state_ += 2;
+    if (state_ >= 2 * kSlots) state_ = (state_ - 2 * kSlots) ^ 1;
   }
+
+ private:
+  int state_ = 0;
 };
 
 // Where one side stands. With one ring, K and V tiles alternate through the same slots.
@@ -40,22 +42,24 @@ struct KvCursors {
   }
 };
 
+constexpr int kConsumerWarps = 4 * kWarpgroups;
+
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
     mbarrier_init(shared + kLayout.q_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.q_empty + 8 * i, 1);
+    mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }
   for (int i = 0; i < kLayout.k_slots; ++i) {
     mbarrier_init(shared + kLayout.k_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.k_empty + 8 * i, kWarpgroups);
+    mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kLayout.v_slots; ++i) {
     mbarrier_init(shared + kLayout.v_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.v_empty + 8 * i, kWarpgroups);
+    mbarrier_init(shared + kLayout.v_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kTileSlots; ++i) {
     mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.tile_empty + 8 * i, 4 * kWarpgroups);  // one arrival per consumer warp
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);
   }
   fence_mbarrier_init();
 }

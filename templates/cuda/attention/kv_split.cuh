@@ -41,10 +41,10 @@ class SplitWorkspace {
 };
 
 template <int kCount>
-__device__ __forceinline__ void store_part(float* part, const float (&o)[kCount], const RowStats& rows, bool no_keys) {
+__device__ __forceinline__ void store_part(float* part, const float (&o)[kCount], const RowStats& rows, float scale_log2, bool no_keys) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    part[half * kWarpgroupThreads] = no_keys ? kMaskedScore : rows.max[half];
+    part[half * kWarpgroupThreads] = no_keys ? kMaskedScore * scale_log2 : rows.max[half];
     part[(2 + half) * kWarpgroupThreads] = no_keys ? 0.f : rows.sum[half];
   }
 #pragma unroll
@@ -53,12 +53,12 @@ __device__ __forceinline__ void store_part(float* part, const float (&o)[kCount]
 
 // The sum of all parts, each weighted by the distance of its maximum from the common one.
 template <int kCount>
-__device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float scale_log2, float (&o)[kCount], RowStats* rows) {
+__device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount], RowStats* rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    rows->max[half] = kMaskedScore;
+    rows->max[half] = __ldcg(workspace.part(0) + half * kWarpgroupThreads);
     rows->sum[half] = 0.f;
-    for (int split = 0; split < kKvSplits; ++split)
+    for (int split = 1; split < kKvSplits; ++split)
       rows->max[half] = fmaxf(rows->max[half], __ldcg(workspace.part(split) + half * kWarpgroupThreads));
   }
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float
     float weight[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      weight[half] = exp2_approx((__ldcg(part + half * kWarpgroupThreads) - rows->max[half]) * scale_log2);
+      weight[half] = exp2_approx(__ldcg(part + half * kWarpgroupThreads) - rows->max[half]);
       rows->sum[half] += weight[half] * __ldcg(part + (2 + half) * kWarpgroupThreads);
     }
 #pragma unroll
@@ -82,7 +82,7 @@ template <int kCount>
 __device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const PrefillTile& tile, int warpgroup, int thread, float (&o)[kCount],
                                                RowStats* rows) {
   const SplitWorkspace workspace(args, tile, warpgroup, thread);
-  store_part(workspace.part(tile.split), o, *rows, tile.no_keys);
+  store_part(workspace.part(tile.split), o, *rows, args.softmax_scale_log2, tile.no_keys);
   __threadfence();
   const int barrier = kBarrierWarpgroup + warpgroup;
   named_barrier_sync(barrier, kWarpgroupThreads);
@@ -93,7 +93,7 @@ __device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const 
   }
   if (!named_barrier_any(barrier, kWarpgroupThreads, last)) return false;
   __threadfence();
-  add_parts(workspace, args.softmax_scale_log2, o, rows);
+  add_parts(workspace, o, rows);
   return true;
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Online softmax over the accumulators of a warpgroup, with a lazy and exact row maximum. Used by prefill_sm90.
+// Online softmax over the accumulators of a warpgroup, with a running row maximum that may lag behind the true one. Used by
+// prefill_sm90. Any maximum gives the right quotient O / sum; it only has to keep exp2 from overflowing. Exact in both forms:
+//
+// row_max 0, by test: before exponentiating, an integer maximum of the raw score bits (half an instruction per element: for
+//   floats >= 0 integer and float order agree, negative floats are negative integers, and the seed +0 hides them) tells whether
+//   a row has grown by more than kRescaleThreshold in log2; only then the true maximum is taken and O rescaled. If the lagging
+//   maximum plus headroom is below zero the test always passes: very negative rows are exact too.
+// row_max 1, by sums: nothing is tested before; the sums of a step tell afterwards whether a probability came near overflow. Then
+//   the step is redone from the scores, recomputed, under their true maximum. Steps with a mask take the true maximum always.
 //
 // A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half (i / 2) % 2, and the four
-// lanes of a quad share the rows. The running maximum may lag behind the true one by `headroom` = kRescaleThreshold / c, with
-// c = softmax_scale * log2(e): probabilities then reach 2^kRescaleThreshold instead of 1, which fp32 sums and bf16 or fp16
-// probabilities hold without loss, and rescaling O becomes rare.
-//
-// The test for growth is an integer maximum of the raw score bits, half an instruction per element: for floats >= 0 integer
-// and float order agree, negative floats are negative integers, and the seed +0 hides them. If the lagging maximum plus
-// headroom is below zero the test always passes and the exact branch runs: very negative rows are exact too.
+// lanes of a quad share the rows.
 //
 // Masked scores are -2^100, a finite power of two: a row that is fully masked in its first step gets exp2(0) = 1 there, and
 // the first visible score wipes that out with a factor exp2(-huge) = 0. With a power of two both s * c and m * c are exact,
@@ -22,7 +24,7 @@ namespace attune {
 constexpr float kMaskedScore = -1.2676506002282294e30f;  // -2^100
 
 struct RowStats {
-  float max[2];  // of the scores, unscaled
+  float max[2];  // of score * c, c = softmax_scale * log2(e)
   float sum[2];  // of this thread's own columns
 };
 
@@ -36,21 +38,23 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// Maximum of the thread's elements of each row, not below `floor`.
+// True maximum of score * c over both rows of the quad.
 template <int kCount>
-__device__ __forceinline__ void thread_row_max(const float (&s)[kCount], const float (&floor)[2], float (&max)[2]) {
-  max[0] = floor[0];
-  max[1] = floor[1];
+__device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2, float (&max)[2]) {
+  max[0] = s[0];
+  max[1] = s[2];
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
     max[0] = fmaxf(max[0], fmaxf(s[i], s[i + 1]));
     max[1] = fmaxf(max[1], fmaxf(s[i + 2], s[i + 3]));
   }
+  max[0] = quad_max(max[0]) * scale_log2;
+  max[1] = quad_max(max[1]) * scale_log2;
 }
 
-// Whether any score of the warp's rows exceeds its lagging maximum by more than `headroom`.
+// Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.
 template <int kCount>
-__device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows, float headroom) {
+__device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows, float scale_log2) {
   int top0 = 0;
   int top1 = 0;
 #pragma unroll
@@ -58,55 +62,54 @@ __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const Row
     top0 = __vimax3_s32(top0, __float_as_int(s[i]), __float_as_int(s[i + 1]));
     top1 = __vimax3_s32(top1, __float_as_int(s[i + 2]), __float_as_int(s[i + 3]));
   }
-  return __any_sync(~0u, __int_as_float(top0) > rows.max[0] + headroom || __int_as_float(top1) > rows.max[1] + headroom);
+  const float growth0 = fmaf(__int_as_float(top0), scale_log2, -rows.max[0]);
+  const float growth1 = fmaf(__int_as_float(top1), scale_log2, -rows.max[1]);
+  return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
 }
 
-// s = exp2(s * c - max * c), and the sums grow by it.
+// s = exp2(s * c - max), and the sums grow by it.
 template <int kCount>
-__device__ __forceinline__ void exponentiate(float (&s)[kCount], RowStats* rows, float scale_log2) {
-  const float shift0 = rows->max[0] * scale_log2;
-  const float shift1 = rows->max[1] * scale_log2;
+__device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2], float scale_log2, float (&sum)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
-    s[i] = exp2_approx(fmaf(s[i], scale_log2, -shift0));
-    s[i + 1] = exp2_approx(fmaf(s[i + 1], scale_log2, -shift0));
-    s[i + 2] = exp2_approx(fmaf(s[i + 2], scale_log2, -shift1));
-    s[i + 3] = exp2_approx(fmaf(s[i + 3], scale_log2, -shift1));
-    rows->sum[0] += s[i];
-    rows->sum[0] += s[i + 1];
-    rows->sum[1] += s[i + 2];
-    rows->sum[1] += s[i + 3];
+    s[i] = exp2_approx(fmaf(s[i], scale_log2, -max[0]));
+    s[i + 1] = exp2_approx(fmaf(s[i + 1], scale_log2, -max[0]));
+    s[i + 2] = exp2_approx(fmaf(s[i + 2], scale_log2, -max[1]));
+    s[i + 3] = exp2_approx(fmaf(s[i + 3], scale_log2, -max[1]));
+    sum[0] += s[i];
+    sum[0] += s[i + 1];
+    sum[1] += s[i + 2];
+    sum[1] += s[i + 3];
   }
 }
 
 // First step of a tile: scores to probabilities under their exact maximum.
 template <int kCount>
 __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows, float scale_log2) {
-  thread_row_max(s, {s[0], s[2]}, rows->max);
-  rows->max[0] = quad_max(rows->max[0]);
-  rows->max[1] = quad_max(rows->max[1]);
+  true_row_max(s, scale_log2, rows->max);
   rows->sum[0] = 0.f;
   rows->sum[1] = 0.f;
-  exponentiate(s, rows, scale_log2);
+  exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 
-// Later steps. Returns whether O must be multiplied by `factor`, the same answer in all lanes of the warp.
+// Raises the maxima to the true ones; `factor` is what sums and O under the old ones must be multiplied by.
 template <int kCount>
-__device__ __forceinline__ bool softmax_next(float (&s)[kCount], RowStats* rows, float scale_log2, float headroom, float (&factor)[2]) {
-  const bool grew = row_max_grew(s, *rows, headroom);
-  if (grew) {
-    float max[2];
-    thread_row_max(s, rows->max, max);
+__device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats* rows, float scale_log2, float (&factor)[2]) {
+  float max[2];
+  true_row_max(s, scale_log2, max);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      max[half] = quad_max(max[half]);
-      factor[half] = exp2_approx((rows->max[half] - max[half]) * scale_log2);
-      rows->max[half] = max[half];
-      rows->sum[half] *= factor[half];
-    }
+  for (int half = 0; half < 2; ++half) {
+    max[half] = fmaxf(max[half], rows->max[half]);
+    factor[half] = exp2_approx(rows->max[half] - max[half]);
+    rows->max[half] = max[half];
+    rows->sum[half] *= factor[half];
   }
-  exponentiate(s, rows, scale_log2);
-  return grew;
 }
+
+// The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from where a probability overflows.
+constexpr float kLargestSum = kDtypeQ == Dtype::kFp16 ? 32768.f : 1.8446744073709552e19f;  // 2^15, 2^64
+
+// Whether any row of the warp came near overflow; true for NaN.
+__device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) { return __any_sync(~0u, !(sum[0] + sum[1] < kLargestSum)); }
 
 }  // namespace attune

@@ -11,6 +11,7 @@
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -90,7 +91,11 @@ constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst
 using PrefillTiles = TileScheduler<kTileOrder, kBlockM, kL2SectionMb>;
 
 // There is always a block to visit, so that no role needs a case for tiles without keys: such tiles are masked as a whole.
-__device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, const PrefillTiles& order, int tile) {
+__device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, int tile) {
+  AttentionArgs here = args;  // divisors of this tile only: their reciprocals must not stay in registers
+  here.seqlen_q = anew(args.seqlen_q);
+  here.num_heads_q = anew(args.num_heads_q);
+  const PrefillTiles order(here);
   PrefillTile work;
   work.number = tile / kKvSplits;
   work.split = tile % kKvSplits;

@@ -24,9 +24,8 @@ class TmaProducer {
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
-    const PrefillTiles order(args);
     for (TileStream tiles(args, shared_); !tiles.done();) {
-      const PrefillTile tile = prefill_tile(args, order, tiles.tile());
+      const PrefillTile tile = prefill_tile(args, tiles.tile());
       const int kv_head = tile.head / kGqaRatio;
       const int next = tiles.draw();
       load_k(tile.last_block, kv_head, tile.batch);
@@ -54,16 +53,16 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int block, int head, int batch) {
-    const int slot = cursors_.k.slot;
-    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity ^ 1, "k_empty");
+    const int slot = cursors_.k.slot();
+    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
     load_panels<kLayout.panels_qk, kBlockN>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
                                             block * kBlockN, head, batch);
     cursors_.k.advance();
   }
 
   __device__ __forceinline__ void load_v(int block, int head, int batch) {
-    const int slot = cursors_.v().slot;
-    mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity ^ 1, "v_empty");
+    const int slot = cursors_.v().slot();
+    mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kBlockN>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
                                            block * kBlockN, head, batch);
     cursors_.v().advance();

@@ -8,9 +8,11 @@
 
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/recompute_scores.cuh"
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/pack.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/wgmma_fence.cuh"
 #include "generated/wgmma.cuh"
 
@@ -20,19 +22,31 @@ using Scores = float[kBlockN / 2];             // (64, kBlockN) over the warpgro
 using Probabilities = unsigned[kBlockN / 4];   // (64, kBlockN), two 16-bit values each: the A operand of P V
 using Output = float[kHeadDimV / 2];           // (64, kHeadDimV)
 
+// Without a causal mask or a window only the first step, the ragged end of the keys, can need a mask.
+constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
+
+// First of the two rows that a thread of a warpgroup holds; the second is 8 further down.
+__device__ __forceinline__ int accumulator_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
+
 // Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane % 4) + i % 2.
 template <int kCount>
-__device__ __forceinline__ void mask_scores(float (&s)[kCount], const VisibleColumns (&rows)[2], int first_column) {
-  const int origin = first_column + 2 * (threadIdx.x % 4);
-  const int first[2] = {rows[0].first - origin, rows[1].first - origin};
-  const int last[2] = {rows[0].last - origin, rows[1].last - origin};
+__device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount], int first_row, int first_column) {
+  const int thread = thread_index_anew() % kWarpgroupThreads;
+  const int row = first_row + accumulator_row(thread);
+  const int origin = first_column + 2 * (thread % 4);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int column = i / 4 * 8 + i % 2;
-    const int half = i / 2 % 2;
-    if (column > last[half]) s[i] = kMaskedScore;
-    if constexpr (kHasLeftLimit) {
-      if (column < first[half]) s[i] = kMaskedScore;
+  for (int half = 0; half < 2; ++half) {
+    const VisibleColumns columns = visible_columns(args, row + 8 * half);
+#pragma unroll
+    for (int i = 2 * half; i < kCount; i += 4) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int column = i / 4 * 8 + j;
+        if (column > columns.last - origin) s[i + j] = kMaskedScore;
+        if constexpr (kHasLeftLimit) {
+          if (column < columns.first - origin) s[i + j] = kMaskedScore;
+        }
+      }
     }
   }
 }
@@ -40,7 +54,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kCount], const VisibleCol
 // An accumulator pair is, rounded, an A operand register of the next product: no data moves between lanes.
 __device__ __forceinline__ void round_probabilities(const Scores& s, Probabilities& p) {
 #pragma unroll
-  for (int i = 0; i < kBlockN / 4; ++i) p[i] = pack_pair<kDtypeQ>(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < kBlockN / 4; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
 }
 
 __device__ __forceinline__ void rescale(Output& o, const float (&factor)[2]) {
@@ -54,18 +68,15 @@ class WgmmaConsumer {
       : args_(args),
         shared_(shared),
         warpgroup_(warpgroup),
-        leader_(threadIdx.x % kWarpgroupThreads == 0),
-        headroom_(kRescaleThreshold / args.softmax_scale_log2),
         q_descriptor_(wgmma_descriptor(shared + kLayout.q + warpgroup * kLayout.q_bytes, 0)) {
     if constexpr (kPingPong) {
       if (warpgroup == 0) named_barrier_arrive(kBarrierTurn, 2 * kWarpgroupThreads);  // the first turn is free
     }
   }
 
-  // O of one tile, not yet divided by the row sums. `row` is this thread's first row, its second is row + 8.
-  __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, int row, Output& o, RowStats* rows) {
-    const VisibleColumns columns[2] = {visible_columns(args_, row), visible_columns(args_, row + 8)};
-    const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;
+  // O of one tile, not yet divided by the row sums.
+  __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o, RowStats* rows) {
+    const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
     // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     Scores s;
@@ -75,98 +86,132 @@ class WgmmaConsumer {
 
     int block = tile.last_block;
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
-    {
-      const int k_slot = acquire_k();
-      issue_qk(s, k_slot);
-      wgmma_wait<0>();
-      wgmma_pin(s);
-      release_k(k_slot, block == tile.first_block);
-    }
-    if (range.needs_mask(block)) mask_scores(s, columns, block * kBlockN);
+    wait_k();
+    issue_qk(s);
+    wgmma_wait<0>();
+    wgmma_pin(s);
+    release_k(block == tile.first_block);
+    if (range.needs_mask(block)) mask_scores(args_, s, first_row, block * kBlockN);
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
 
 #pragma unroll 1
     for (--block; block >= tile.first_block; --block) {
-      float factor[2];
-      const bool last = block == tile.first_block;
+      if constexpr (!kOverlap) multiply_pv(o, p);
+      wait_k();
+      wait_turn();
+      issue_qk(s);
       if constexpr (kOverlap) {
-        const int k_slot = acquire_k();
-        wait_turn();
-        issue_qk(s, k_slot);
-        const int v_slot = acquire_v();
-        issue_pv(o, p, v_slot);
+        wait_v();
+        issue_pv(o, p, v_tile());
         pass_turn();
         wgmma_wait<1>();
-        wgmma_pin(s);
-        release_k(k_slot, last);
-        if (range.needs_mask(block)) mask_scores(s, columns, block * kBlockN);
-        const bool grew = softmax_next(s, rows, args_.softmax_scale_log2, headroom_, factor);
+      } else {
+        wgmma_wait<0>();
+      }
+      wgmma_pin(s);
+      float factor[2];
+      const bool masked = kMasksInside && range.needs_mask(block);
+      const bool grew = softmax_step(s, rows, first_row, block, masked, block == tile.first_block, factor);
+      if constexpr (kOverlap) {
         wgmma_wait<0>();
         wgmma_pin(o);
-        release_v(v_slot);
-        round_probabilities(s, p);
-        if (grew) rescale(o, factor);
-      } else {
-        multiply_pv(o, p);
-        const int k_slot = acquire_k();
-        issue_qk(s, k_slot);
-        wgmma_wait<0>();
-        wgmma_pin(s);
-        release_k(k_slot, last);
-        if (range.needs_mask(block)) mask_scores(s, columns, block * kBlockN);
-        const bool grew = softmax_next(s, rows, args_.softmax_scale_log2, headroom_, factor);
-        round_probabilities(s, p);
-        if (grew) rescale(o, factor);
+        release_v();
       }
+      round_probabilities(s, p);
+      if (grew) rescale(o, factor);
     }
     multiply_pv(o, p);
   }
 
  private:
-  __device__ __forceinline__ void issue_qk(Scores& s, int slot) {
+  // Scores to probabilities; gives the K slot back, and Q after the last step. Returns whether O must be multiplied by `factor`.
+  __device__ __forceinline__ bool softmax_step(Scores& s, RowStats* rows, int first_row, int block, bool masked, bool last,
+                                               float (&factor)[2]) {
+    const float scale_log2 = args_.softmax_scale_log2;
+    bool grew = false;
+    if constexpr (kRowMax == 0) {
+      release_k(last);
+      if (masked) mask_scores(args_, s, first_row, block * kBlockN);
+      grew = row_max_grew(s, *rows, scale_log2);
+      if (grew) raise_row_max(s, rows, scale_log2, factor);
+      exponentiate(s, rows->max, scale_log2, rows->sum);
+    } else {
+      if (masked) {
+        mask_scores(args_, s, first_row, block * kBlockN);
+        raise_row_max(s, rows, scale_log2, factor);
+        grew = true;
+      }
+      float sum[2] = {0.f, 0.f};
+      exponentiate(s, rows->max, scale_log2, sum);
+      if (!masked && sums_overflow(sum)) {
+        wgmma_wait<0>();  // frees the registers of P
+        recompute_scores(s, shared_ + kLayout.q + warpgroup_ * kLayout.q_bytes, k_tile());
+        raise_row_max(s, rows, scale_log2, factor);
+        grew = true;
+        sum[0] = sum[1] = 0.f;
+        exponentiate(s, rows->max, scale_log2, sum);
+      }
+      release_k(last);
+      rows->sum[0] += sum[0];
+      rows->sum[1] += sum[1];
+    }
+    return grew;
+  }
+
+  // The slots held: with one ring V is taken before K is given back, so the common cursor has moved on.
+  __device__ __forceinline__ int k_slot() { return kKvRing > 0 ? ring_k_slot_ : cursors_.k.slot(); }
+  __device__ __forceinline__ int v_slot() { return kKvRing > 0 ? ring_v_slot_ : cursors_.v().slot(); }
+  __device__ __forceinline__ unsigned k_tile() { return shared_ + kLayout.k + k_slot() * kLayout.k_slot_bytes; }
+  __device__ __forceinline__ unsigned v_tile() { return shared_ + kLayout.v + v_slot() * kLayout.v_slot_bytes; }
+
+  __device__ __forceinline__ void issue_qk(Scores& s) {
     wgmma_fence();
-    wgmma_qk(s, q_descriptor_, wgmma_descriptor(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, 0));
+    wgmma_qk(s, q_descriptor_, wgmma_descriptor(k_tile(), 0));
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p, int slot) {
+  __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p, unsigned tile) {
     wgmma_fence();
-    wgmma_pv(o, p, wgmma_descriptor(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, kBlockN * kPanelRowBytes));
+    wgmma_pv(o, p, wgmma_descriptor(tile, kBlockN * kPanelRowBytes));
     wgmma_commit();
   }
 
   __device__ __forceinline__ void multiply_pv(Output& o, Probabilities& p) {
-    const int slot = acquire_v();
-    issue_pv(o, p, slot);
+    wait_v();
+    issue_pv(o, p, v_tile());
     wgmma_wait<0>();
     wgmma_pin(o);
-    release_v(slot);
+    release_v();
   }
 
-  __device__ __forceinline__ int acquire_k() {
-    const int slot = cursors_.k.slot;
-    mbarrier_wait(shared_ + kLayout.k_full + 8 * slot, cursors_.k.parity, "k_full");
-    cursors_.k.advance();
-    return slot;
+  __device__ __forceinline__ void wait_k() {
+    mbarrier_wait(shared_ + kLayout.k_full + 8 * cursors_.k.slot(), cursors_.k.parity(), "k_full");
+    ring_k_slot_ = cursors_.k.slot();
+    if constexpr (kKvRing > 0) cursors_.k.advance();
   }
 
-  __device__ __forceinline__ int acquire_v() {
-    const int slot = cursors_.v().slot;
-    mbarrier_wait(shared_ + kLayout.v_full + 8 * slot, cursors_.v().parity, "v_full");
-    cursors_.v().advance();
-    return slot;
+  __device__ __forceinline__ void wait_v() {
+    mbarrier_wait(shared_ + kLayout.v_full + 8 * cursors_.v().slot(), cursors_.v().parity(), "v_full");
+    ring_v_slot_ = cursors_.v().slot();
+    if constexpr (kKvRing > 0) cursors_.v().advance();
   }
 
-  __device__ __forceinline__ void release_k(int slot, bool q_too) {
-    if (!leader_) return;
-    mbarrier_arrive(shared_ + kLayout.k_empty + 8 * slot);
-    if (q_too) mbarrier_arrive(shared_ + kLayout.q_empty + 8 * warpgroup_);
+  // Gives back the slot of K, and after the last step of a tile Q as well.
+  __device__ __forceinline__ void release_k(bool q_too) {
+    if (warp_leader()) {
+      mbarrier_arrive(shared_ + kLayout.k_empty + 8 * k_slot());
+      if (q_too) mbarrier_arrive(shared_ + kLayout.q_empty + 8 * warpgroup_);
+    }
+    if constexpr (kKvRing == 0) cursors_.k.advance();
   }
 
-  __device__ __forceinline__ void release_v(int slot) {
-    if (leader_) mbarrier_arrive(shared_ + kLayout.v_empty + 8 * slot);
+  __device__ __forceinline__ void release_v() {
+    if (warp_leader()) mbarrier_arrive(shared_ + kLayout.v_empty + 8 * v_slot());
+    if constexpr (kKvRing == 0) cursors_.v().advance();
   }
+
+  __device__ __forceinline__ bool warp_leader() const { return thread_index_anew() % 32 == 0; }
 
   __device__ __forceinline__ void wait_turn() {
     if constexpr (kPingPong) named_barrier_sync(kBarrierTurn + warpgroup_, 2 * kWarpgroupThreads);
@@ -182,10 +227,10 @@ class WgmmaConsumer {
   const AttentionArgs& args_;
   unsigned shared_;
   int warpgroup_;
-  bool leader_;
-  float headroom_;
   unsigned long long q_descriptor_;
   KvCursors cursors_;
+  int ring_k_slot_ = 0;
+  int ring_v_slot_ = 0;
 };
 
 }  // namespace attune
