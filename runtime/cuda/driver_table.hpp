@@ -40,7 +40,7 @@ inline constexpr int kLaunchClusterDimension = 4;
 // CUtensorMapDataType, CUtensorMapL2promotion
 inline constexpr int kMapFp16 = 6, kMapFp32 = 7, kMapBf16 = 9, kMapUint8 = 0, kMapPromote256 = 3;
 
-struct alignas(64) TensorMap {  // CUtensorMap
+struct alignas(128) TensorMap {  // CUtensorMap; 64 before CUDA 13
   uint64_t opaque[16];
 };
 

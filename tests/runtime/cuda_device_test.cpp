@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA device, kernel and tensor maps over a stub driver: contexts, launch configuration, errors, caching. No GPU.
+#include "runtime/cuda/cuda_device.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/core/error.hpp"
+#include "runtime/cuda/cuda_kernel.hpp"
+#include "runtime/cuda/tensor_map.hpp"
+#include "tests/runtime/stub_driver.hpp"
+
+namespace attune::cuda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::stub_calls;
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    stub_calls = {};
+    stub_calls.current = testing::stub_primary();
+  }
+  std::shared_ptr<const CudaContext> context() { return CudaContext::open(driver_, 0); }
+  std::unique_ptr<LoadedKernel> kernel(const LaunchPlan& plan) {
+    KernelImage image;
+    image.bytes = "cubin";
+    return CudaDevice(context()).load(image, spec_, plan);
+  }
+  static std::string text_of(const std::function<void()>& call, ErrorCode expected) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), expected);
+      return error.what();
+    }
+    return "no error";
+  }
+
+  const DriverTable driver_ = testing::stub_driver();
+  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=8/2,batch=2,seqlen=512");
+  const KernelSpec spec_ = spec_of(problem_);
+};
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  const CudaDevice device(context());
+  EXPECT_EQ(device.identity().arch, "sm_90");
+  EXPECT_EQ(device.identity().sm_count, 132);
+  EXPECT_EQ(device.identity().slice, "MIG 1g.18gb");
+  EXPECT_EQ(device.archs().front().name(), "sm_90a");
+}
+
+TEST_F(CudaDeviceTest, CodeRunsOnLaterMinorVersionsOfItsMajor) {
+  const auto names = [](int capability) {
+    std::vector<std::string> all;
+    for (const Arch& arch : runnable_archs(capability)) all.push_back(arch.name());
+    return all;
+  };
+  EXPECT_THAT(names(90), ElementsAre("sm_90a", "sm_90"));
+  EXPECT_THAT(names(89), ElementsAre("sm_89", "sm_86", "sm_80"));
+  EXPECT_THAT(names(87), ElementsAre("sm_86", "sm_80"));
+  EXPECT_THAT(names(75), ElementsAre("sm_75"));
+  EXPECT_THAT(names(121), ElementsAre("sm_121", "sm_120"));
+  EXPECT_TRUE(names(70).empty());
+}
+
+TEST_F(CudaDeviceTest, AContextThatIsCurrentIsUsedAsItIs) {
+  stub_calls.current = reinterpret_cast<Context>(0x7777);
+  EXPECT_EQ(context()->handle(), stub_calls.current);
+  EXPECT_EQ(stub_calls.retains, 0);
+}
+
+TEST_F(CudaDeviceTest, WithoutOneThePrimaryContextIsRetainedAndGivenBack) {
+  stub_calls.current = nullptr;
+  { EXPECT_EQ(context()->handle(), testing::stub_primary()); }
+  EXPECT_EQ(stub_calls.retains, 1);
+  EXPECT_EQ(stub_calls.releases, 1);
+}
+
+TEST_F(CudaDeviceTest, OrdinalsThatDoNotExistAreNamed) {
+  stub_calls.current = nullptr;
+  EXPECT_THAT(text_of([&] { CudaContext::open(driver_, 3); }, ErrorCode::kInvalidArgument), HasSubstr("cuda:3 does not exist; this machine has 1"));
+}
+
+TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
+  LaunchPlan plan;
+  plan.grid_x = 132;
+  plan.grid_y = 2;
+  plan.threads = 384;
+  plan.shared_bytes = 200000;
+  plan.cluster = 2;
+  const auto kernel = this->kernel(plan);
+  EXPECT_EQ(stub_calls.shared_allowed, 200000);
+  EXPECT_EQ(kernel->info().registers, 100 + kFuncRegisters);
+  AttentionArgs args{};
+  args.seqlen_q = 77;
+  kernel->launch(plan, args, reinterpret_cast<StreamHandle>(0x55));
+  EXPECT_EQ(stub_calls.last_config.grid_x, 132u);
+  EXPECT_EQ(stub_calls.last_config.grid_y, 2u);
+  EXPECT_EQ(stub_calls.last_config.block_x, 384u);
+  EXPECT_EQ(stub_calls.last_config.shared_bytes, 200000u);
+  EXPECT_EQ(stub_calls.last_config.stream, reinterpret_cast<Stream>(0x55));
+  EXPECT_EQ(stub_calls.last_cluster, 2u);
+  EXPECT_EQ(stub_calls.last_args.seqlen_q, 77);
+}
+
+TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
+  const auto kernel = this->kernel({});
+  stub_calls.current = nullptr;
+  kernel->launch({}, {}, nullptr);
+  EXPECT_EQ(stub_calls.pushes, 1);
+  EXPECT_EQ(stub_calls.pops, 1);
+}
+
+TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
+  LaunchPlan plan;
+  plan.tensor_maps = {{Operand::kQ, 64, 64, 128}, {Operand::kK, 64, 128, 128}, {Operand::kV, 64, 128, 128}, {Operand::kO, 64, 64, 128}};
+  const auto kernel = this->kernel(plan);
+  AttentionArgs args{};
+  args.batch = 2, args.seqlen_q = args.seqlen_kv = 512, args.num_heads_q = 8, args.num_heads_kv = 2;
+  args.q = args.k = args.v = args.o = {reinterpret_cast<void*>(0x10000), 512 * 8 * 128, 8 * 128, 128};
+  args.k.data = reinterpret_cast<void*>(0x20000), args.v.data = reinterpret_cast<void*>(0x30000), args.o.data = reinterpret_cast<void*>(0x40000);
+  for (int i = 0; i < 10; ++i) kernel->launch(plan, args, nullptr);
+  EXPECT_GE(stub_calls.encodes, 4);
+  EXPECT_LE(stub_calls.encodes, 4 * 3) << "a collision may cost some encodes, but not one a launch";
+  args.q.data = reinterpret_cast<void*>(0x50000);
+  const int before = stub_calls.encodes;
+  kernel->launch(plan, args, nullptr);
+  EXPECT_GT(stub_calls.encodes, before) << "another address must be encoded again";
+}
+
+TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
+  AttentionArgs args{};
+  args.batch = 1, args.seqlen_q = 100, args.seqlen_kv = 0, args.num_heads_q = 8, args.num_heads_kv = 2;
+  args.q = {reinterpret_cast<void*>(0x10000), 3, 8 * 128, 128};
+  args.k = {nullptr, 0, 2 * 128, 128};
+  const TensorMapKey q = tensor_map_key({Operand::kQ, 64, 64, 128}, Dtype::kBf16, 128, args);
+  EXPECT_THAT(q.dims, ElementsAre(128, 100, 8, 1));
+  EXPECT_THAT(q.strides, ElementsAre(2048, 256, 256)) << "the stride of a single batch is replaced";
+  EXPECT_EQ(q.dtype, kMapBf16);
+  EXPECT_EQ(q.swizzle, 3);
+  const TensorMapKey k = tensor_map_key({Operand::kK, 64, 128, 0}, Dtype::kFp16, 128, args);
+  EXPECT_EQ(k.dims[1], 1u) << "TMA takes no extent of 0";
+  EXPECT_EQ(k.address, args.q.data);
+  EXPECT_EQ(k.swizzle, 0);
+}
+
+TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {
+  const auto kernel = this->kernel({});
+  stub_calls.next_launch = 700;
+  EXPECT_THAT(text_of([&] { kernel->launch({}, {}, nullptr); }, ErrorCode::kDriver),
+              HasSubstr("cuLaunchKernelEx failed: CUDA_ERROR_STUB (700: as the test wants)"));
+  stub_calls.next_load = kNoBinaryForGpu;
+  EXPECT_THAT(text_of([&] { this->kernel({}); }, ErrorCode::kInvalidArgument), HasSubstr("another arch"));
+  stub_calls.next_load = kOutOfMemory;
+  text_of([&] { this->kernel({}); }, ErrorCode::kOutOfMemory);
+}
+
+TEST_F(CudaDeviceTest, HostObjectsAreRefused) {
+  KernelImage image;
+  image.format = ImageFormat::kHostObject;
+  EXPECT_THAT(text_of([&] { CudaDevice(context()).load(image, spec_, {}); }, ErrorCode::kInvalidArgument), HasSubstr("loads cubins"));
+}
+
+TEST_F(CudaDeviceTest, AKernelOutlivesItsDevice) {
+  stub_calls.current = nullptr;
+  std::unique_ptr<LoadedKernel> kernel = this->kernel({});
+  EXPECT_EQ(stub_calls.releases, 0);
+  kernel.reset();
+  EXPECT_EQ(stub_calls.unloads, 1);
+  EXPECT_EQ(stub_calls.releases, 1);
+}
+
+TEST(DriverTable, WithoutADriverThereIsASentence) {
+  std::string why;
+  if (open_driver(&why)) GTEST_SKIP() << "this machine has a driver: " << driver_version(*open_driver());
+  EXPECT_THAT(why, ::testing::AnyOf(HasSubstr("libcuda.so.1"), HasSubstr("driver")));
+}
+
+}  // namespace
+}  // namespace attune::cuda

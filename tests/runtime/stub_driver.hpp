@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver table whose functions only count and remember, so that the CUDA device can be tested, and its host cost measured,
+// without a GPU. One device, an sm_90 with 132 multiprocessors.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/driver_table.hpp"
+#include "templates/shared/attention_args.h"
+
+namespace attune::testing {
+
+struct StubCalls {
+  int launches = 0, encodes = 0, loads = 0, unloads = 0, pushes = 0, pops = 0, retains = 0, releases = 0;
+  cuda::Context current = nullptr;
+  cuda::Result next_launch = cuda::kSuccess, next_load = cuda::kSuccess;
+  cuda::LaunchConfig last_config{};
+  unsigned last_cluster = 0;
+  AttentionArgs last_args{};
+  int shared_allowed = 0;
+};
+
+inline StubCalls stub_calls;
+
+inline cuda::Context stub_primary() { return reinterpret_cast<cuda::Context>(0x1000); }
+
+// Fills every entry; those not named here succeed and do nothing.
+inline cuda::DriverTable stub_driver() {
+  using namespace cuda;
+  static StubCalls& calls = stub_calls;
+  DriverTable t;
+  t.cuGetErrorName = [](Result, const char** text) { return *text = "CUDA_ERROR_STUB", kSuccess; };
+  t.cuGetErrorString = [](Result, const char** text) { return *text = "as the test wants", kSuccess; };
+  t.cuDriverGetVersion = [](int* version) { return *version = 13000, kSuccess; };
+  t.cuDeviceGetCount = [](int* count) { return *count = 1, kSuccess; };
+  t.cuDeviceGet = [](Ordinal* device, int ordinal) { return *device = ordinal, kSuccess; };
+  t.cuDeviceGetName = [](char* name, int, Ordinal) { return std::strcpy(name, "Stub H200 MIG 1g.18gb"), kSuccess; };
+  t.cuDeviceGetPCIBusId = [](char* id, int, Ordinal) { return std::strcpy(id, "0000:00:00.0"), kSuccess; };
+  t.cuDeviceGetAttribute = [](int* value, int attribute, Ordinal) {
+    *value = attribute == kAttrCapabilityMajor       ? 9
+             : attribute == kAttrCapabilityMinor     ? 0
+             : attribute == kAttrMultiprocessorCount ? 132
+                                                     : 1000;
+    return kSuccess;
+  };
+  t.cuDevicePrimaryCtxRetain = [](Context* context, Ordinal) { return *context = stub_primary(), ++calls.retains, kSuccess; };
+  t.cuDevicePrimaryCtxRelease = [](Ordinal) { return ++calls.releases, kSuccess; };
+  t.cuCtxGetCurrent = [](Context* context) { return *context = calls.current, kSuccess; };
+  t.cuCtxGetDevice = [](Ordinal* device) { return *device = 0, kSuccess; };
+  t.cuCtxPushCurrent = [](Context) { return ++calls.pushes, kSuccess; };
+  t.cuCtxPopCurrent = [](Context* context) { return *context = nullptr, ++calls.pops, kSuccess; };
+  t.cuModuleLoadDataEx = [](Module* module, const void*, unsigned, int*, void**) {
+    *module = reinterpret_cast<Module>(0x2000);
+    return ++calls.loads, calls.next_load;
+  };
+  t.cuModuleUnload = [](Module) { return ++calls.unloads, kSuccess; };
+  t.cuModuleGetFunction = [](Function* function, Module, const char*) {
+    return *function = reinterpret_cast<Function>(0x3000), kSuccess;
+  };
+  t.cuFuncGetAttribute = [](int* value, int attribute, Function) { return *value = 100 + attribute, kSuccess; };
+  t.cuFuncSetAttribute = [](Function, int attribute, int value) {
+    if (attribute == kFuncMaxDynamicShared) calls.shared_allowed = value;
+    return kSuccess;
+  };
+  t.cuLaunchKernelEx = [](const LaunchConfig* config, Function, void** parameters, void**) {
+    calls.last_config = *config;
+    calls.last_cluster = config->num_attributes ? config->attributes[0].value.cluster.x : 0;
+    calls.last_args = *static_cast<const AttentionArgs*>(parameters[0]);
+    return ++calls.launches, calls.next_launch;
+  };
+  t.cuTensorMapEncodeTiled = [](TensorMap* map, int, uint32_t, void* address, const uint64_t*, const uint64_t*, const uint32_t*,
+                                const uint32_t*, int, int, int, int) {
+    map->opaque[0] = reinterpret_cast<uint64_t>(address);
+    return ++calls.encodes, kSuccess;
+  };
+  return t;
+}
+
+}  // namespace attune::testing
