@@ -83,17 +83,33 @@ bool visible(const Problem& p, int64_t row, int64_t column) {
          (p.window_right < 0 || column <= diagonal + p.window_right);
 }
 
-// One output row in arithmetic `Real`; `round_p` and `round_o` say where precision is dropped.
+// One head of one operand as a dense [rows, dim] matrix.
 template <class Real>
-double attend_row(const AttentionCase& c, int64_t b, int64_t row, int64_t head, const std::function<Real(Real)>& round_p, std::vector<Real>* o) {
-  const Problem& p = c.problem;
-  const int64_t kv_head = head / (p.num_heads_q / p.num_heads_kv);
+struct Matrix {
+  std::vector<Real> values;
+  int64_t dim;
+
+  Matrix(const HostOperand& operand, int64_t b, int64_t head, int64_t rows, int64_t width) : dim(width) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = 0; i < width; ++i) values.push_back(static_cast<Real>(operand.at(b, row, head, i)));
+  }
+  const Real* row(int64_t index) const { return values.data() + index * dim; }
+};
+
+template <class Real>
+struct Head {
+  Matrix<Real> q, k, v;
+};
+
+// One output row in arithmetic `Real`; `round_p` says how the weights lose precision before they meet V.
+template <class Real>
+double attend_row(const Problem& p, const Head<Real>& head, int64_t row, const std::function<Real(Real)>& round_p, std::vector<Real>* o) {
   std::vector<Real> scores(static_cast<size_t>(p.seqlen_kv), -std::numeric_limits<Real>::infinity());
   Real highest = -std::numeric_limits<Real>::infinity();
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
     if (!visible(p, row, j)) continue;
     Real dot = 0;
-    for (int64_t i = 0; i < p.head_dim_qk; ++i) dot += static_cast<Real>(c.q.at(b, row, head, i)) * static_cast<Real>(c.k.at(b, j, kv_head, i));
+    for (int64_t i = 0; i < p.head_dim_qk; ++i) dot += head.q.row(row)[i] * head.k.row(j)[i];
     scores[static_cast<size_t>(j)] = dot * static_cast<Real>(p.scale());
     highest = std::max(highest, scores[static_cast<size_t>(j)]);
   }
@@ -105,7 +121,7 @@ double attend_row(const AttentionCase& c, int64_t b, int64_t row, int64_t head, 
     const Real weight = std::exp(scores[static_cast<size_t>(j)] - highest);
     sum += weight;
     const Real rounded = round_p(weight);
-    for (int64_t i = 0; i < p.head_dim_v; ++i) (*o)[static_cast<size_t>(i)] += rounded * static_cast<Real>(c.v.at(b, j, kv_head, i));
+    for (int64_t i = 0; i < p.head_dim_v; ++i) (*o)[static_cast<size_t>(i)] += rounded * head.v.row(j)[i];
   }
   for (Real& value : *o) value /= sum;
   return static_cast<double>(highest) + std::log(static_cast<double>(sum));
@@ -119,12 +135,15 @@ AttentionResult attend(const AttentionCase& c, const std::function<Real(Real)>& 
   result.lse.resize(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q));
   std::vector<Real> o;
   for (int64_t b = 0; b < p.batch; ++b)
-    for (int64_t row = 0; row < p.seqlen_q; ++row)
-      for (int64_t head = 0; head < p.num_heads_q; ++head) {
-        result.lse[static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + row)] = attend_row<Real>(c, b, row, head, round_p, &o);
+    for (int64_t head = 0; head < p.num_heads_q; ++head) {
+      const int64_t kv_head = head / (p.num_heads_q / p.num_heads_kv);
+      const Head<Real> operands{{c.q, b, head, p.seqlen_q, p.head_dim_qk}, {c.k, b, kv_head, p.seqlen_kv, p.head_dim_qk}, {c.v, b, kv_head, p.seqlen_kv, p.head_dim_v}};
+      for (int64_t row = 0; row < p.seqlen_q; ++row) {
+        result.lse[static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + row)] = attend_row<Real>(p, operands, row, round_p, &o);
         const int64_t base = ((b * p.seqlen_q + row) * p.num_heads_q + head) * p.head_dim_v;
         for (int64_t i = 0; i < p.head_dim_v; ++i) result.o[static_cast<size_t>(base + i)] = round_o(static_cast<double>(o[static_cast<size_t>(i)]));
       }
+    }
   return result;
 }
 

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
+
+    python3 tests/bench/attention.py --set grid --peers cudnn,flash2 --out results/grid.json [--store FILE] [--only "d128"]
+    python3 tests/bench/attention.py --set models --template prefill_sm80 ...   # hold one family against its peer
+
+Prints a table of TFLOP/s over visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with
+the first peer before anything is timed.
+"""
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import attune  # noqa: E402
+import cases  # noqa: E402
+import peers  # noqa: E402
+import timing  # noqa: E402
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def tensors(case):
+    def draw(seqlen, heads):
+        return torch.randn(case.batch, seqlen, heads, case.head_dim, device="cuda", dtype=DTYPES[case.dtype])
+    return draw(case.seqlen_q, case.heads_q), draw(case.seqlen_kv, case.heads_kv), draw(case.seqlen_kv, case.heads_kv)
+
+
+def attune_runner(context, case, q, k, v):
+    """The plan, its output tensor and a callable that enqueues it on the current stream."""
+    o = torch.full_like(q, float("nan"))
+    plan = context.plan(case.problem)
+    workspace = torch.zeros(max(plan.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
+    call = plan.bind(q, k, v, o, workspace=workspace)
+    return plan, o, call
+
+
+def as_bshd(result):
+    out = result[0] if isinstance(result, tuple) else result
+    return out.transpose(1, 2)
+
+
+def check(case, o, peer_runners):
+    """Relative distance to the first peer that answers; raises when it cannot be rounding."""
+    for name, run in peer_runners.items():
+        want = run()
+        want = want if name == "flash3" else as_bshd(want)
+        distance = ((o.float() - want.float()).norm() / want.float().norm()).item()
+        if not distance < 0.02:
+            raise SystemExit(f"{case.name}: attune and {name} differ by {distance:.3g} of the norm")
+        return distance
+    return None
+
+
+def peer_runners(case, q, k, v, names, failures):
+    runners = {}
+    for name in names:
+        try:
+            run = peers.PEERS[name](case, q, k, v)
+            if run is not None:
+                run()
+                runners[name] = run
+        except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
+            failures.append({"case": case.name, "peer": name, "error": str(error).splitlines()[0]})
+    return runners
+
+
+def run_case(case, contexts, names, arguments, rng, failures):
+    q, k, v = tensors(case)
+    runners, plans = {}, {}
+    others = peer_runners(case, q, k, v, names, failures)
+    distance = None
+    for label, context in contexts.items():
+        plan, o, call = attune_runner(context, case, q, k, v)
+        call()
+        torch.cuda.synchronize()
+        distance = check(case, o, others)
+        runners[label], plans[label] = call, plan
+    timings = timing.interleaved_us({**runners, **others}, arguments.rounds, arguments.sample_us, rng)
+    best_peer = min((timings[name]["median_us"] for name in others if name != "standard"), default=math.nan)
+    return {"case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings,
+            "tflops": {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()},
+            "tuned_over_best_peer": best_peer / timings["tuned"]["median_us"],
+            "distance_to_peer": distance,
+            "plans": {label: {"template": plan.template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
+
+
+def print_row(row, names):
+    columns = " ".join(f"{row['tflops'].get(name, math.nan):8.1f}" for name in names)
+    print(f"{row['case']:32s} {columns}   x{row['tuned_over_best_peer']:.3f}  {row['plans']['tuned']['template']} "
+          f"{row['plans']['tuned']['rung']}", flush=True)
+
+
+def geomean(values):
+    values = [value for value in values if value > 0]
+    return math.exp(statistics.fmean(math.log(value) for value in values)) if values else math.nan
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", default="grid", choices=sorted(cases.SETS))
+    parser.add_argument("--peers", default="cudnn,flash2,flash3")
+    parser.add_argument("--only", default="", help="substring of the case's name")
+    parser.add_argument("--store", default=None)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sample-us", type=float, default=3000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", default=None)
+    arguments = parser.parse_args()
+    torch.manual_seed(arguments.seed)
+    rng = random.Random(arguments.seed)
+    names = [name for name in arguments.peers.split(",") if name]
+    contexts = {"tuned": attune.Context(target="cuda", store=arguments.store), "default": attune.Context(target="cuda", store="")}
+    chosen = [case for case in cases.SETS[arguments.set]() if arguments.only in case.name]
+    columns = list(contexts) + names
+    print(f"{'TFLOP/s':32s} {' '.join(f'{name:>8s}' for name in columns)}   tuned / best peer")
+    gemm, rows, failures = [timing.gemm_tflops()], [], []
+    for index, case in enumerate(chosen):
+        if index == len(chosen) // 2:
+            gemm.append(timing.gemm_tflops())
+        rows.append(run_case(case, contexts, names, arguments, rng, failures))
+        print_row(rows[-1], columns)
+        torch.cuda.empty_cache()
+    gemm.append(timing.gemm_tflops())
+    ratios = [row["tuned_over_best_peer"] for row in rows if row["tuned_over_best_peer"] == row["tuned_over_best_peer"]]
+    over_default = [row["timings"]["default"]["median_us"] / row["timings"]["tuned"]["median_us"] for row in rows]
+    summary = {"geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan),
+               "geomean_over_default": geomean(over_default), "gemm_8192_tflops": gemm}
+    print(json.dumps(summary))
+    if arguments.out:
+        result = {"schema": "attune.bench.attention.1", "command": " ".join(sys.argv), **timing.facts(), "attune": attune.version(),
+                  "summary": summary, "failures": failures, "rows": rows}
+        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
