@@ -15,12 +15,14 @@
 namespace attune {
 namespace {
 
-bool selected(const ExportFilter& filter, const DeviceIdentity& device, const ToolchainIdentity& toolchain) {
+bool selected(const ExportFilter& filter, const DeviceIdentity& device,
+              const ToolchainIdentity& toolchain) {
   return (filter.device_digest.empty() || filter.device_digest == device.digest()) &&
          (filter.template_name.empty() || filter.template_name == toolchain.template_name);
 }
 
-// An image belongs to no device: it goes with the winners that use it, or with all when no device is asked for.
+// An image belongs to no device: it goes with the winners that use it, or with all when no device
+// is asked for.
 bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners) {
   return std::any_of(winners.begin(), winners.end(), [&](const WinnerRecord& w) {
     return to_text(w.spec) == to_text(image.key.spec) && w.arch == image.key.arch &&
@@ -34,13 +36,16 @@ bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners)
 StoreContents read_contents(const Store& store, const ExportFilter& filter) {
   StoreContents contents;
   for (StoredTrial& row : store.all_trials())
-    if (selected(filter, row.key.device, row.trial.toolchain)) contents.trials.push_back(std::move(row));
+    if (selected(filter, row.key.device, row.trial.toolchain))
+      contents.trials.push_back(std::move(row));
   for (WinnerRecord& row : store.all_winners())
     if (selected(filter, row.device, row.toolchain)) contents.winners.push_back(std::move(row));
   if (!filter.images) return contents;
   for (StoredImage& row : store.all_images()) {
-    const bool of_template = filter.template_name.empty() || filter.template_name == row.key.toolchain.template_name;
-    if (of_template && (filter.device_digest.empty() || used_by(row, contents.winners))) contents.images.push_back(std::move(row));
+    const bool of_template =
+        filter.template_name.empty() || filter.template_name == row.key.toolchain.template_name;
+    if (of_template && (filter.device_digest.empty() || used_by(row, contents.winners)))
+      contents.images.push_back(std::move(row));
   }
   return contents;
 }
@@ -62,7 +67,8 @@ StoreContents import_lines(std::istream& in) {
     try {
       const LineKind kind = kind_of_line(line);
       if ((number == 1) != (kind == LineKind::kHeader))
-        throw Error(ErrorCode::kInvalidArgument, "the first line, and only that, has kind attune_store");
+        throw Error(ErrorCode::kInvalidArgument,
+                    "the first line, and only that, has kind attune_store");
       if (kind == LineKind::kTrial) contents.trials.push_back(parse_trial_line(line));
       if (kind == LineKind::kWinner) contents.winners.push_back(parse_winner_line(line));
     } catch (const Error& error) {
@@ -74,7 +80,9 @@ StoreContents import_lines(std::istream& in) {
 
 void export_slice(const StoreContents& contents, const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  if (fs::exists(path)) throw Error(ErrorCode::kIo, fmt::format("{} exists; a slice is not written over a file", path.string()));
+  if (fs::exists(path))
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} exists; a slice is not written over a file", path.string()));
   const fs::path partial = fmt::format("{}.partial-{}", path.string(), ::getpid());
   fs::remove(partial);
   try {
@@ -89,15 +97,19 @@ void export_slice(const StoreContents& contents, const std::filesystem::path& pa
 
 const char* merge_action_name(MergeAction action) {
   switch (action) {
-    case MergeAction::kAdd: return "add";
-    case MergeAction::kReplace: return "replace";
-    case MergeAction::kKeep: return "keep";
+    case MergeAction::kAdd:
+      return "add";
+    case MergeAction::kReplace:
+      return "replace";
+    case MergeAction::kKeep:
+      return "keep";
   }
   return "?";
 }
 
 int64_t MergePlan::count(MergeAction action) const {
-  return std::count_if(steps.begin(), steps.end(), [&](const MergeStep& step) { return step.action == action; });
+  return std::count_if(steps.begin(), steps.end(),
+                       [&](const MergeStep& step) { return step.action == action; });
 }
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows on their way between stores: JSON lines for review in git, a SQLite slice with images, and the rule by which a store
-// takes them in. FORMAT.md has the forms.
+// Rows on their way between stores: JSON lines for review in git, a SQLite slice with images, and
+// the rule by which a store takes them in. FORMAT.md has the forms.
 #pragma once
 
 #include <filesystem>
@@ -26,23 +26,26 @@ struct ExportFilter {
 };
 StoreContents read_contents(const Store& store, const ExportFilter& filter = {});
 
-// One header line, then trials and winners, sorted, so that equal contents give equal files. Images are left out.
+// One header line, then trials and winners, sorted, so that equal contents give equal files. Images
+// are left out.
 void export_lines(const StoreContents& contents, std::ostream& out);
 // Reads all of it before anything is stored. Throws kInvalidArgument naming the line.
 StoreContents import_lines(std::istream& in);
-// A store of its own at `path`, written beside it and renamed when complete. Throws kIo when `path` exists.
+// A store of its own at `path`, written beside it and renamed when complete. Throws kIo when `path`
+// exists.
 void export_slice(const StoreContents& contents, const std::filesystem::path& path);
 
-// The rule, for two rows of one identity: higher effort, then more samples, then newer. Equal rows change nothing. A pin
-// comes in only where the store has none. A sound image stays; a missing or damaged one is taken.
+// The rule, for two rows of one identity: higher effort, then more samples, then newer. Equal rows
+// change nothing. A pin comes in only where the store has none. A sound image stays; a missing or
+// damaged one is taken.
 enum class MergeAction { kAdd, kReplace, kKeep };
 const char* merge_action_name(MergeAction action);  // "add", "replace", "keep"
 
 struct MergeStep {
   MergeAction action = MergeAction::kAdd;
-  std::string row;  // "trial", "winner", "pin" or "image"
-  std::string what; // which: problem, shape, config
-  std::string why;  // "new", "higher effort", "more samples", "newer", "the same", ...
+  std::string row;   // "trial", "winner", "pin" or "image"
+  std::string what;  // which: problem, shape, config
+  std::string why;   // "new", "higher effort", "more samples", "newer", "the same", ...
 };
 
 struct MergePlan {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Canonical texts of device and toolchain, one field a line; see identity.hpp. They are frozen: digests are stored.
+// Canonical texts of device and toolchain, one field a line; see identity.hpp. They are frozen:
+// digests are stored.
 #include "cache/identity.hpp"
 
 #include <fmt/format.h>
@@ -10,16 +11,18 @@ namespace attune {
 
 std::string DeviceIdentity::text() const {
   return fmt::format(
-      "device v1\narch={}\nsm_count={}\nshared_bytes_per_block={}\nregisters_per_sm={}\nl2_bytes={}\n"
+      "device "
+      "v1\narch={}\nsm_count={}\nshared_bytes_per_block={}\nregisters_per_sm={}\nl2_bytes={}\n"
       "memory_bus_bits={}\nmemory_clock_khz={}\nslice={}\n",
-      arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes, memory_bus_bits, memory_clock_khz, slice);
+      arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes, memory_bus_bits,
+      memory_clock_khz, slice);
 }
 
 std::string DeviceIdentity::digest() const { return xxh3_128_hex(text()); }
 
 std::string ToolchainIdentity::text() const {
-  return fmt::format("toolchain v1\ntemplate={}\ntemplate_digest={}\ncompiler={}\noptions={}\n", template_name, template_digest,
-                     compiler, options);
+  return fmt::format("toolchain v1\ntemplate={}\ntemplate_digest={}\ncompiler={}\noptions={}\n",
+                     template_name, template_digest, compiler, options);
 }
 
 std::string ToolchainIdentity::digest() const { return xxh3_128_hex(text()); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four identities of cache/FORMAT.md, each a canonical text with its own digest, so that a miss can say which differed.
+// The four identities of cache/FORMAT.md, each a canonical text with its own digest, so that a miss
+// can say which differed.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,16 @@ namespace attune {
 
 // Structural facts first; the name is information only and takes no part in the digest.
 struct DeviceIdentity {
-  std::string arch;          // "sm_90" or "cpu:znver4": what the device is, not what code was made for
-  int sm_count = 0;          // CPU: cores used
+  std::string arch;  // "sm_90" or "cpu:znver4": what the device is, not what code was made for
+  int sm_count = 0;  // CPU: cores used
   int shared_bytes_per_block = 0;
   int registers_per_sm = 0;
   int64_t l2_bytes = 0;
   int memory_bus_bits = 0;
   int memory_clock_khz = 0;
-  std::string slice;         // MIG profile, or CPU feature list
-  std::string name;          // "NVIDIA H200"; not part of the identity
-  std::string driver;        // "580.159.04"; not part of the identity: a change makes timings soft-stale
+  std::string slice;   // MIG profile, or CPU feature list
+  std::string name;    // "NVIDIA H200"; not part of the identity
+  std::string driver;  // "580.159.04"; not part of the identity: a change makes timings soft-stale
 
   std::string text() const;
   std::string digest() const;

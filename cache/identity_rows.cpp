@@ -18,42 +18,56 @@ std::optional<int64_t> find_id(Database& database, const char* table, const std:
 }
 
 void check_digest(std::string_view noun, const std::string& digest, const std::string& text) {
-  if (digest != xxh3_128_hex(text)) throw Error(ErrorCode::kStore, fmt::format("a {} is not what its digest {} says", noun, digest));
+  if (digest != xxh3_128_hex(text))
+    throw Error(ErrorCode::kStore,
+                fmt::format("a {} is not what its digest {} says", noun, digest));
 }
 
 std::string shape_digest(const Shape& shape) { return xxh3_128_hex(to_text(shape)); }
 
-// Inserts the row of `digest`, or mends one that damage has changed; an equal row is not written again.
+// Inserts the row of `digest`, or mends one that damage has changed; an equal row is not written
+// again.
 template <class... Values>
-int64_t upsert(Database& database, const char* table, std::string_view sql, const std::string& digest, const Values&... values) {
+int64_t upsert(Database& database, const char* table, std::string_view sql,
+               const std::string& digest, const Values&... values) {
   Statement statement(database, sql);
   statement.bind(digest, values...).run();
   const auto id = find_id(database, table, digest);
-  if (!id) throw Error(ErrorCode::kInternal, fmt::format("store: {} {} was written but is not found", table, digest));
+  if (!id)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("store: {} {} was written but is not found", table, digest));
   return *id;
 }
 
 int64_t ensure_shape(Database& database, const Shape& shape) {
-  return upsert(database, "shape",
-                "INSERT INTO shape (digest, text, bucket) VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE"
-                " SET text = excluded.text, bucket = excluded.bucket WHERE (text, bucket) <> (excluded.text, excluded.bucket)",
-                shape_digest(shape), to_text(shape), bucket_of(shape));
+  return upsert(
+      database, "shape",
+      "INSERT INTO shape (digest, text, bucket) VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE"
+      " SET text = excluded.text, bucket = excluded.bucket WHERE (text, bucket) <> (excluded.text, "
+      "excluded.bucket)",
+      shape_digest(shape), to_text(shape), bucket_of(shape));
 }
 
 int64_t ensure_device(Database& database, const DeviceIdentity& d) {
-  return upsert(database, "device",
-                "INSERT INTO device (digest, arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes,"
-                " memory_bus_bits, memory_clock_khz, slice, name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (digest) DO UPDATE SET (arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes,"
-                " memory_bus_bits, memory_clock_khz, slice, name) = (excluded.arch, excluded.sm_count,"
-                " excluded.shared_bytes_per_block, excluded.registers_per_sm, excluded.l2_bytes, excluded.memory_bus_bits,"
-                " excluded.memory_clock_khz, excluded.slice, excluded.name)"
-                " WHERE (arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes, memory_bus_bits,"
-                " memory_clock_khz, slice, name) <> (excluded.arch, excluded.sm_count, excluded.shared_bytes_per_block,"
-                " excluded.registers_per_sm, excluded.l2_bytes, excluded.memory_bus_bits, excluded.memory_clock_khz,"
-                " excluded.slice, excluded.name)",
-                d.digest(), d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes, d.memory_bus_bits,
-                d.memory_clock_khz, d.slice, d.name);
+  return upsert(
+      database, "device",
+      "INSERT INTO device (digest, arch, sm_count, shared_bytes_per_block, registers_per_sm, "
+      "l2_bytes,"
+      " memory_bus_bits, memory_clock_khz, slice, name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+      " ON CONFLICT (digest) DO UPDATE SET (arch, sm_count, shared_bytes_per_block, "
+      "registers_per_sm, l2_bytes,"
+      " memory_bus_bits, memory_clock_khz, slice, name) = (excluded.arch, excluded.sm_count,"
+      " excluded.shared_bytes_per_block, excluded.registers_per_sm, excluded.l2_bytes, "
+      "excluded.memory_bus_bits,"
+      " excluded.memory_clock_khz, excluded.slice, excluded.name)"
+      " WHERE (arch, sm_count, shared_bytes_per_block, registers_per_sm, l2_bytes, memory_bus_bits,"
+      " memory_clock_khz, slice, name) <> (excluded.arch, excluded.sm_count, "
+      "excluded.shared_bytes_per_block,"
+      " excluded.registers_per_sm, excluded.l2_bytes, excluded.memory_bus_bits, "
+      "excluded.memory_clock_khz,"
+      " excluded.slice, excluded.name)",
+      d.digest(), d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes,
+      d.memory_bus_bits, d.memory_clock_khz, d.slice, d.name);
 }
 
 }  // namespace
@@ -61,9 +75,11 @@ int64_t ensure_device(Database& database, const DeviceIdentity& d) {
 const char* const kProblemColumns = "p.digest, p.text";
 const char* const kShapeColumns = "s.digest, s.text";
 const char* const kDeviceColumns =
-    "d.digest, d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes, d.memory_bus_bits,"
+    "d.digest, d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes, "
+    "d.memory_bus_bits,"
     " d.memory_clock_khz, d.slice, d.name";
-const char* const kToolchainColumns = "c.digest, c.template_name, c.template_digest, c.compiler, c.options";
+const char* const kToolchainColumns =
+    "c.digest, c.template_name, c.template_digest, c.compiler, c.options";
 
 std::string problem_digest(const KernelSpec& spec) { return xxh3_128_hex(to_text(spec)); }
 
@@ -73,7 +89,8 @@ std::optional<int64_t> find_problem(Database& database, const KernelSpec& spec) 
 
 int64_t ensure_problem(Database& database, const KernelSpec& spec) {
   return upsert(database, "problem",
-                "INSERT INTO problem (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET text = excluded.text"
+                "INSERT INTO problem (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE "
+                "SET text = excluded.text"
                 " WHERE text <> excluded.text",
                 problem_digest(spec), to_text(spec));
 }
@@ -87,13 +104,15 @@ std::optional<int64_t> find_toolchain(Database& database, const ToolchainIdentit
 }
 
 int64_t ensure_toolchain(Database& database, const ToolchainIdentity& t) {
-  return upsert(database, "toolchain",
-                "INSERT INTO toolchain (digest, template_name, template_digest, compiler, options) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (digest) DO UPDATE SET (template_name, template_digest, compiler, options)"
-                " = (excluded.template_name, excluded.template_digest, excluded.compiler, excluded.options)"
-                " WHERE (template_name, template_digest, compiler, options)"
-                " <> (excluded.template_name, excluded.template_digest, excluded.compiler, excluded.options)",
-                t.digest(), t.template_name, t.template_digest, t.compiler, t.options);
+  return upsert(
+      database, "toolchain",
+      "INSERT INTO toolchain (digest, template_name, template_digest, compiler, options) VALUES "
+      "(?, ?, ?, ?, ?)"
+      " ON CONFLICT (digest) DO UPDATE SET (template_name, template_digest, compiler, options)"
+      " = (excluded.template_name, excluded.template_digest, excluded.compiler, excluded.options)"
+      " WHERE (template_name, template_digest, compiler, options)"
+      " <> (excluded.template_name, excluded.template_digest, excluded.compiler, excluded.options)",
+      t.digest(), t.template_name, t.template_digest, t.compiler, t.options);
 }
 
 std::optional<KeyIds> find_key(Database& database, const TuningKey& key) {
@@ -105,7 +124,8 @@ std::optional<KeyIds> find_key(Database& database, const TuningKey& key) {
 }
 
 KeyIds ensure_key(Database& database, const TuningKey& key) {
-  return {ensure_problem(database, key.spec), ensure_shape(database, key.shape), ensure_device(database, key.device)};
+  return {ensure_problem(database, key.spec), ensure_shape(database, key.shape),
+          ensure_device(database, key.device)};
 }
 
 KernelSpec read_problem(Statement& row) {
@@ -125,8 +145,8 @@ Shape read_shape(Statement& row) {
 DeviceIdentity read_device(Statement& row) {
   std::string digest;
   DeviceIdentity d;
-  row.read(digest, d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes, d.memory_bus_bits,
-           d.memory_clock_khz, d.slice, d.name);
+  row.read(digest, d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes,
+           d.memory_bus_bits, d.memory_clock_khz, d.slice, d.name);
   check_digest("device", digest, d.text());
   return d;
 }
@@ -145,22 +165,26 @@ Timing read_timing(Statement& row) {
   return t;
 }
 
-bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort, const std::string& driver) {
+bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,
+               const std::string& driver) {
   return old_effort <= effort || old_driver != driver;
 }
 
 TrialStatus checked_status(int value) {
-  if (value < 0 || value > static_cast<int>(TrialStatus::kTimedOut)) throw Error(ErrorCode::kStore, fmt::format("status {} is not known", value));
+  if (value < 0 || value > static_cast<int>(TrialStatus::kTimedOut))
+    throw Error(ErrorCode::kStore, fmt::format("status {} is not known", value));
   return static_cast<TrialStatus>(value);
 }
 
 Effort checked_effort(int value) {
-  if (value < 1 || value > static_cast<int>(Effort::kExhaustive)) throw Error(ErrorCode::kStore, fmt::format("effort {} is not known", value));
+  if (value < 1 || value > static_cast<int>(Effort::kExhaustive))
+    throw Error(ErrorCode::kStore, fmt::format("effort {} is not known", value));
   return static_cast<Effort>(value);
 }
 
 ImageFormat checked_format(int value) {
-  if (value < 0 || value > static_cast<int>(ImageFormat::kHostObject)) throw Error(ErrorCode::kStore, fmt::format("image format {} is not known", value));
+  if (value < 0 || value > static_cast<int>(ImageFormat::kHostObject))
+    throw Error(ErrorCode::kStore, fmt::format("image format {} is not known", value));
   return static_cast<ImageFormat>(value);
 }
 

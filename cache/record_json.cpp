@@ -38,11 +38,13 @@ double number(const Json& json, const char* key) {
 }
 
 template <class Enum>
-Enum named(const Json& json, const char* key, std::initializer_list<Enum> values, const char* (*name)(Enum)) {
+Enum named(const Json& json, const char* key, std::initializer_list<Enum> values,
+           const char* (*name)(Enum)) {
   const std::string text = json.at(key).get<std::string>();
   for (const Enum value : values)
     if (text == name(value)) return value;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\", which is not known", key, text));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is \"{}\", which is not known", key, text));
 }
 
 Effort read_effort(const Json& json) {
@@ -75,8 +77,9 @@ Json to_json(const Timing& t) {
 }
 
 Timing read_timing(const Json& json) {
-  return {number(json, "median_us"), number(json, "lo_us"),        number(json, "hi_us"),
-          number(json, "min_us"),    json.at("samples").get<int>(), json.at("sm_clock_mhz").get<int>()};
+  return {number(json, "median_us"),     number(json, "lo_us"),
+          number(json, "hi_us"),         number(json, "min_us"),
+          json.at("samples").get<int>(), json.at("sm_clock_mhz").get<int>()};
 }
 
 Json to_json(const DeviceIdentity& d) {
@@ -106,7 +109,10 @@ DeviceIdentity read_device(const Json& json) {
 }
 
 Json to_json(const ToolchainIdentity& t) {
-  return {{"template", t.template_name}, {"template_digest", t.template_digest}, {"compiler", t.compiler}, {"options", t.options}};
+  return {{"template", t.template_name},
+          {"template_digest", t.template_digest},
+          {"compiler", t.compiler},
+          {"options", t.options}};
 }
 
 ToolchainIdentity read_toolchain(const Json& json) {
@@ -115,17 +121,26 @@ ToolchainIdentity read_toolchain(const Json& json) {
 }
 
 // What stands in every row: where it belongs.
-Json key_json(const KernelSpec& spec, const Shape& shape, const DeviceIdentity& device, const MeasurePolicy& policy) {
-  return {{"problem", to_text(spec)}, {"shape", to_text(shape)}, {"device", to_json(device)}, {"policy", policy.text}};
+Json key_json(const KernelSpec& spec, const Shape& shape, const DeviceIdentity& device,
+              const MeasurePolicy& policy) {
+  return {{"problem", to_text(spec)},
+          {"shape", to_text(shape)},
+          {"device", to_json(device)},
+          {"policy", policy.text}};
 }
 
 TuningKey read_key(const Json& json) {
-  return {parse_spec_text(json.at("problem").get<std::string>()), parse_shape_text(json.at("shape").get<std::string>()),
-          read_device(json.at("device")), {json.at("policy").get<std::string>()}};
+  return {parse_spec_text(json.at("problem").get<std::string>()),
+          parse_shape_text(json.at("shape").get<std::string>()),
+          read_device(json.at("device")),
+          {json.at("policy").get<std::string>()}};
 }
 
-// Texts from outside may hold bytes that are not UTF-8 (a compiler's message): they are replaced, never refused.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+// Texts from outside may hold bytes that are not UTF-8 (a compiler's message): they are replaced,
+// never refused.
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -183,10 +198,14 @@ LineKind kind_of_line(std::string_view line) {
     const std::string kind = json.at("kind").get<std::string>();
     if (kind == "trial") return LineKind::kTrial;
     if (kind == "winner") return LineKind::kWinner;
-    if (kind != "attune_store") throw Error(ErrorCode::kInvalidArgument, fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner", kind));
+    if (kind != "attune_store")
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner", kind));
     const int schema = json.at("schema").get<int>();
     if (schema > kSchemaVersion)
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("was written with schema {}; this program reads up to {}", schema, kSchemaVersion));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("was written with schema {}; this program reads up to {}", schema,
+                              kSchemaVersion));
     return LineKind::kHeader;
   });
 }
@@ -199,10 +218,11 @@ StoredTrial parse_trial_line(std::string_view line) {
     t.arch = json.at("arch").get<std::string>();
     t.config = parse_config(json.at("config").get<std::string>());
     t.is_default = json.at("is_default").get<bool>();
-    t.status = named(json, "status",
-                     {TrialStatus::kOk, TrialStatus::kCompileFailed, TrialStatus::kOutOfResources, TrialStatus::kLaunchFailed,
-                      TrialStatus::kWrongResult, TrialStatus::kTimedOut},
-                     trial_status_name);
+    t.status =
+        named(json, "status",
+              {TrialStatus::kOk, TrialStatus::kCompileFailed, TrialStatus::kOutOfResources,
+               TrialStatus::kLaunchFailed, TrialStatus::kWrongResult, TrialStatus::kTimedOut},
+              trial_status_name);
     t.reason = json.at("reason").get<std::string>();
     t.timing = read_timing(json.at("timing"));
     t.error_max = number(json, "error_max");

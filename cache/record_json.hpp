@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON forms of records: the `info` column of a row, and the lines of an exported file (exchange.hpp).
+// JSON forms of records: the `info` column of a row, and the lines of an exported file
+// (exchange.hpp).
 #pragma once
 
 #include <string>

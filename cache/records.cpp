@@ -15,7 +15,8 @@ namespace attune {
 namespace {
 
 [[noreturn]] void refuse(std::string_view noun, std::string_view text) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("\"{}\" is not the text of a {}", text, noun));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("\"{}\" is not the text of a {}", text, noun));
 }
 
 using Fields = std::map<std::string_view, std::string_view>;
@@ -33,7 +34,8 @@ Fields split_fields(std::string_view noun, std::string_view text) {
   return fields;
 }
 
-// Malformed numbers become 0: the caller compares the canonical text of the result with what it was given.
+// Malformed numbers become 0: the caller compares the canonical text of the result with what it was
+// given.
 template <class Integer>
 void read_integer(std::string_view text, Integer& value) {
   value = 0;
@@ -44,28 +46,38 @@ template <class Integer>
 void read_pair(std::string_view text, char separator, Integer& first, Integer& second) {
   const size_t middle = text.find(separator);
   read_integer(text.substr(0, middle), first);
-  read_integer(middle == std::string_view::npos ? std::string_view() : text.substr(middle + 1), second);
+  read_integer(middle == std::string_view::npos ? std::string_view() : text.substr(middle + 1),
+               second);
 }
 
 }  // namespace
 
 const char* trial_status_name(TrialStatus status) {
   switch (status) {
-    case TrialStatus::kOk: return "ok";
-    case TrialStatus::kCompileFailed: return "compile_failed";
-    case TrialStatus::kOutOfResources: return "out_of_resources";
-    case TrialStatus::kLaunchFailed: return "launch_failed";
-    case TrialStatus::kWrongResult: return "wrong_result";
-    case TrialStatus::kTimedOut: return "timed_out";
+    case TrialStatus::kOk:
+      return "ok";
+    case TrialStatus::kCompileFailed:
+      return "compile_failed";
+    case TrialStatus::kOutOfResources:
+      return "out_of_resources";
+    case TrialStatus::kLaunchFailed:
+      return "launch_failed";
+    case TrialStatus::kWrongResult:
+      return "wrong_result";
+    case TrialStatus::kTimedOut:
+      return "timed_out";
   }
   return "?";
 }
 
 const char* effort_name(Effort effort) {
   switch (effort) {
-    case Effort::kQuick: return "quick";
-    case Effort::kNormal: return "normal";
-    case Effort::kExhaustive: return "exhaustive";
+    case Effort::kQuick:
+      return "quick";
+    case Effort::kNormal:
+      return "normal";
+    case Effort::kExhaustive:
+      return "exhaustive";
   }
   return "?";
 }
@@ -74,7 +86,8 @@ std::string utc_now() {
   const auto now = std::chrono::system_clock::now();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds).count();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), millis);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), millis);
 }
 
 KernelSpec parse_spec_text(std::string_view text) {

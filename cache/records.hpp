@@ -37,7 +37,7 @@ struct TuningKey {
 
 struct Timing {
   double median_us = 0;
-  double lo_us = 0;   // 95 % interval of the median
+  double lo_us = 0;  // 95 % interval of the median
   double hi_us = 0;
   double min_us = 0;
   int samples = 0;
@@ -46,7 +46,7 @@ struct Timing {
 
 struct TrialRecord {
   ToolchainIdentity toolchain;
-  std::string arch;      // what the code was made for: "sm_90a"
+  std::string arch;  // what the code was made for: "sm_90a"
   Config config;
   bool is_default = false;
   TrialStatus status = TrialStatus::kOk;
@@ -57,8 +57,8 @@ struct TrialRecord {
   ImageInfo info;
   int shared_bytes = -1;  // static + dynamic; -1 = not known
   Effort effort = Effort::kNormal;
-  std::string driver;    // when it was measured; filled by the store from the key
-  std::string created;   // ISO 8601 UTC; filled by the store when empty
+  std::string driver;   // when it was measured; filled by the store from the key
+  std::string created;  // ISO 8601 UTC; filled by the store when empty
 };
 
 // A trial together with where it belongs.
@@ -71,19 +71,20 @@ struct StoredTrial {
 struct WinnerRecord {
   KernelSpec spec;
   Shape shape;
-  DeviceIdentity device;    // with policy: filled by the store when it reads; put_winner takes them from its key
+  DeviceIdentity
+      device;  // with policy: filled by the store when it reads; put_winner takes them from its key
   MeasurePolicy policy;
   ToolchainIdentity toolchain;
   std::string arch;
   Config config;
   Timing timing;
-  Timing default_timing;    // of the default config in the same tune
+  Timing default_timing;  // of the default config in the same tune
   Config default_config;
   bool default_is_winner = false;
   Effort effort = Effort::kNormal;
-  int candidates = 0;       // ok trials considered
-  std::string why;          // "fastest by 6.1 %", "tie with default, default kept", ...
-  std::string driver;       // when it was measured; filled by the store from the key
+  int candidates = 0;  // ok trials considered
+  std::string why;     // "fastest by 6.1 %", "tie with default, default kept", ...
+  std::string driver;  // when it was measured; filled by the store from the key
   std::string created;
   bool pinned = false;
 };
@@ -91,7 +92,8 @@ struct WinnerRecord {
 struct ImageKey {
   KernelSpec spec;
   std::string arch;
-  ToolchainIdentity toolchain;  // compiler may be empty: any compiler's image of this template text will do
+  ToolchainIdentity
+      toolchain;  // compiler may be empty: any compiler's image of this template text will do
   Config config;
 };
 

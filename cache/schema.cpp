@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema steps. A step that has been released is never edited: change means a new step, and FORMAT.md with it.
+// Schema steps. A step that has been released is never edited: change means a new step, and
+// FORMAT.md with it.
 #include "cache/schema.hpp"
 
 #include <fmt/format.h>
@@ -92,7 +93,8 @@ CREATE TABLE winner (
 CREATE INDEX winner_device ON winner (device_id);
 )sql";
 
-// Version 2: compiled images; the driver a timing was taken with; shared memory, which the winner rule needs.
+// Version 2: compiled images; the driver a timing was taken with; shared memory, which the winner
+// rule needs.
 constexpr const char* kStep2 = R"sql(
 CREATE TABLE image (
   id INTEGER PRIMARY KEY,
@@ -119,7 +121,9 @@ constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2};
 
 }  // namespace
 
-int schema_version(Database& database) { return static_cast<int>(database.integer("PRAGMA user_version")); }
+int schema_version(Database& database) {
+  return static_cast<int>(database.integer("PRAGMA user_version"));
+}
 
 SchemaState examine_schema(Database& database) {
   const int version = schema_version(database);

@@ -16,7 +16,8 @@ enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
 int schema_version(Database& database);
 // kForeign: a database of some other program. kEmpty: a database without any table.
 SchemaState examine_schema(Database& database);
-// Brings an empty or older store up to `version`, one transaction a step; concurrent callers do each step once.
+// Brings an empty or older store up to `version`, one transaction a step; concurrent callers do
+// each step once.
 void migrate_schema(Database& database, int version = kSchemaVersion);
 
 }  // namespace attune

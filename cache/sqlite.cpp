@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that calls SQLite; see sqlite.hpp. Every foreign code is turned into SqliteError here, at the call.
+// The one place that calls SQLite; see sqlite.hpp. Every foreign code is turned into SqliteError
+// here, at the call.
 #include "cache/sqlite.hpp"
 
 #include <fmt/format.h>
@@ -15,14 +16,19 @@ namespace attune {
 namespace {
 
 SqliteFault fault_of(int extended_code) {
-  if (extended_code == SQLITE_READONLY_ROLLBACK || extended_code == SQLITE_READONLY_RECOVERY) return SqliteFault::kNeedsRecovery;
+  if (extended_code == SQLITE_READONLY_ROLLBACK || extended_code == SQLITE_READONLY_RECOVERY)
+    return SqliteFault::kNeedsRecovery;
   switch (extended_code & 0xff) {
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return SqliteFault::kBusy;
+    case SQLITE_LOCKED:
+      return SqliteFault::kBusy;
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return SqliteFault::kDamaged;
-    case SQLITE_FULL: return SqliteFault::kFull;
-    default: return SqliteFault::kOther;
+    case SQLITE_NOTADB:
+      return SqliteFault::kDamaged;
+    case SQLITE_FULL:
+      return SqliteFault::kFull;
+    default:
+      return SqliteFault::kOther;
   }
 }
 
@@ -44,13 +50,15 @@ Database Database::open_flags(const std::string& name, int flags) {
 }
 
 Database Database::open(const std::filesystem::path& path, Mode mode) {
-  Database database = open_flags(path.string(), mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
+  Database database = open_flags(
+      path.string(), mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
   database.configure(mode);
   return database;
 }
 
 void Database::configure(Mode mode) {
-  // The schema of a file from elsewhere must not run anything, and bad cells are reported instead of followed.
+  // The schema of a file from elsewhere must not run anything, and bad cells are reported instead
+  // of followed.
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   execute("PRAGMA cell_size_check = ON");
@@ -76,14 +84,15 @@ Database::~Database() {
   if (!handle_ || pid_ == getpid()) return;
   // Closing here would release nothing of ours, but could roll back the parent's open transaction.
   sqlite3* inherited = handle_.release();
-  log(LogLevel::kDebug, fmt::format("store {}: connection {} of the parent process is left alone", name_,
-                                    static_cast<const void*>(inherited)));
+  log(LogLevel::kDebug, fmt::format("store {}: connection {} of the parent process is left alone",
+                                    name_, static_cast<const void*>(inherited)));
 }
 
 sqlite3* Database::handle() const {
   if (pid_ != getpid())
-    throw Error(ErrorCode::kStore,
-                fmt::format("store {} was opened before fork; open it again in the child process", name_));
+    throw Error(
+        ErrorCode::kStore,
+        fmt::format("store {} was opened before fork; open it again in the child process", name_));
   return handle_.get();
 }
 
@@ -91,7 +100,8 @@ void Database::fail(int code, std::string_view doing) const {
   const SqliteFault fault = fault_of(code);
   const char* detail = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(code);
   const char* hint = fault == SqliteFault::kBusy ? " (busy: another process is writing)" : "";
-  throw SqliteError(fault, fmt::format("store {}: {}: {} [SQLite code {}]{}", name_, doing, detail, code, hint));
+  throw SqliteError(
+      fault, fmt::format("store {}: {}: {} [SQLite code {}]{}", name_, doing, detail, code, hint));
 }
 
 void Database::execute(const std::string& sql) {
@@ -114,7 +124,8 @@ void Statement::Traits::close(sqlite3_stmt* handle) noexcept { sqlite3_finalize(
 
 Statement::Statement(Database& database, std::string_view sql) : database_(database) {
   sqlite3_stmt* handle = nullptr;
-  const int code = sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()), &handle, nullptr);
+  const int code = sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()),
+                                      &handle, nullptr);
   if (code != SQLITE_OK) database.fail(code, "preparing a statement");
   handle_.reset(handle);
 }
@@ -133,17 +144,20 @@ void Statement::run() {
 }
 
 void Statement::bind_one(int index, const std::string& value) {
-  const int code = sqlite3_bind_text64(handle_.get(), index, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  const int code = sqlite3_bind_text64(handle_.get(), index, value.data(), value.size(),
+                                       SQLITE_TRANSIENT, SQLITE_UTF8);
   if (code != SQLITE_OK) database_.fail(code, "binding text");
 }
 
 void Statement::bind_one(int index, Blob value) {
-  const int code = sqlite3_bind_blob64(handle_.get(), index, value.bytes.data(), value.bytes.size(), SQLITE_TRANSIENT);
+  const int code = sqlite3_bind_blob64(handle_.get(), index, value.bytes.data(), value.bytes.size(),
+                                       SQLITE_TRANSIENT);
   if (code != SQLITE_OK) database_.fail(code, "binding bytes");
 }
 
 void Statement::bind_one(int index, double value) {
-  const int code = std::isnan(value) ? sqlite3_bind_null(handle_.get(), index) : sqlite3_bind_double(handle_.get(), index, value);
+  const int code = std::isnan(value) ? sqlite3_bind_null(handle_.get(), index)
+                                     : sqlite3_bind_double(handle_.get(), index, value);
   if (code != SQLITE_OK) database_.fail(code, "binding a number");
 }
 
@@ -160,10 +174,13 @@ void Statement::read_one(int column, std::string& value) const {
 
 void Statement::read_one(int column, double& value) const {
   const bool is_null = sqlite3_column_type(handle_.get(), column) == SQLITE_NULL;
-  value = is_null ? std::numeric_limits<double>::quiet_NaN() : sqlite3_column_double(handle_.get(), column);
+  value = is_null ? std::numeric_limits<double>::quiet_NaN()
+                  : sqlite3_column_double(handle_.get(), column);
 }
 
-void Statement::read_one(int column, int64_t& value) const { value = sqlite3_column_int64(handle_.get(), column); }
+void Statement::read_one(int column, int64_t& value) const {
+  value = sqlite3_column_int64(handle_.get(), column);
+}
 
 Transaction::Transaction(Database& database, Kind kind) : database_(database) {
   database_.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN");

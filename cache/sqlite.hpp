@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin owners of a SQLite connection, statement and transaction. sqlite.cpp is the only file that includes sqlite3.h.
-// A connection belongs to the process that opened it: after fork every use throws, and closing it only forgets it.
+// Thin owners of a SQLite connection, statement and transaction. sqlite.cpp is the only file that
+// includes sqlite3.h. A connection belongs to the process that opened it: after fork every use
+// throws, and closing it only forgets it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ enum class SqliteFault { kOther, kBusy, kDamaged, kNeedsRecovery, kFull };
 
 class SqliteError : public Error {
  public:
-  SqliteError(SqliteFault fault, const std::string& message) : Error(ErrorCode::kStore, message), fault_(fault) {}
+  SqliteError(SqliteFault fault, const std::string& message)
+      : Error(ErrorCode::kStore, message), fault_(fault) {}
   SqliteFault fault() const { return fault_; }
 
  private:
@@ -71,7 +73,8 @@ class Database {
   int pid_ = 0;
 };
 
-// One prepared statement. bind(...) takes all parameters in order; read(...) takes the next columns of the row.
+// One prepared statement. bind(...) takes all parameters in order; read(...) takes the next columns
+// of the row.
 class Statement {
  public:
   Statement(Database& database, std::string_view sql);
@@ -100,16 +103,16 @@ class Statement {
   void bind_one(int index, double value);  // NaN becomes NULL
   void bind_one(int index, int64_t value);
   template <class Integer>
-    requires(std::is_integral_v<Integer> || std::is_enum_v<Integer>)
-  void bind_one(int index, Integer value) {
+  requires(std::is_integral_v<Integer> || std::is_enum_v<Integer>) void bind_one(int index,
+                                                                                 Integer value) {
     bind_one(index, static_cast<int64_t>(value));
   }
   void read_one(int column, std::string& value) const;  // TEXT or BLOB
   void read_one(int column, double& value) const;       // NULL becomes NaN
   void read_one(int column, int64_t& value) const;
   template <class Integer>
-    requires(std::is_integral_v<Integer> || std::is_enum_v<Integer>)
-  void read_one(int column, Integer& value) const {
+  requires(std::is_integral_v<Integer> ||
+           std::is_enum_v<Integer>) void read_one(int column, Integer& value) const {
     int64_t wide = 0;
     read_one(column, wide);
     value = static_cast<Integer>(wide);
@@ -120,7 +123,8 @@ class Statement {
   int column_ = 0;  // the next to read
 };
 
-// Rolled back unless committed. kWrite takes the write lock at once, so that it can only be refused at its start.
+// Rolled back unless committed. kWrite takes the write lock at once, so that it can only be refused
+// at its start.
 class Transaction {
  public:
   enum class Kind { kRead, kWrite };

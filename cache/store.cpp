@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a store, in each state its file may be in; see store.hpp. Rows are in store_trials, store_winners, store_images.
+// Opening a store, in each state its file may be in; see store.hpp. Rows are in store_trials,
+// store_winners, store_images.
 #include "cache/store.hpp"
 
 #include <fmt/format.h>
@@ -15,9 +16,24 @@ namespace {
 }
 
 [[noreturn]] void refuse_newer(const std::filesystem::path& path, int version) {
-  refuse(path, fmt::format("was written by a newer attune (schema {}; this one writes schema {}): it can be read, not written. "
+  refuse(path, fmt::format("was written by a newer attune (schema {}; this one writes schema {}): "
+                           "it can be read, not written. "
                            "Update attune, or use another store",
                            version, kSchemaVersion));
+}
+
+// A second opinion, through a connection that has read nothing yet.
+bool is_sound(const std::filesystem::path& path) {
+  try {
+    Database database = Database::open(path, Database::Mode::kReadWrite);
+    Statement check(database, "PRAGMA integrity_check(1)");
+    std::string answer;
+    if (check.step()) check.read(answer);
+    return answer == "ok";
+  } catch (const SqliteError& error) {
+    if (error.fault() == SqliteFault::kDamaged) return false;
+    throw;
+  }
 }
 
 }  // namespace
@@ -49,11 +65,16 @@ void Store::Impl::open_for_writing() {
   file = file_id(path);
   database.emplace(Database::open(path, Database::Mode::kReadWrite));
   switch (examine_schema(*database)) {
-    case SchemaState::kForeign: refuse(path, "is a database of another program and is left alone");
-    case SchemaState::kNewer: refuse_newer(path, schema_version(*database));
+    case SchemaState::kForeign:
+      refuse(path, "is a database of another program and is left alone");
+    case SchemaState::kNewer:
+      refuse_newer(path, schema_version(*database));
     case SchemaState::kEmpty:
-    case SchemaState::kOlder: migrate_schema(*database); break;
-    case SchemaState::kCurrent: break;
+    case SchemaState::kOlder:
+      migrate_schema(*database);
+      break;
+    case SchemaState::kCurrent:
+      break;
   }
 }
 
@@ -64,6 +85,7 @@ void Store::Impl::mend(const SqliteError& error) {
   } else if (error.fault() == SqliteFault::kDamaged && mode == StoreMode::kReadWrite) {
     database.reset();
     if (!(file_id(path) == file)) return;  // another process has replaced it already
+    if (is_sound(path)) return;  // SQLite calls a failed read damage, too: one more try will tell
     if (!looks_like_damaged_store(path)) refuse(path, "is not an attune store; it is left alone");
     set_aside(path, file);
   } else {

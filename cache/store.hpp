@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store: one SQLite file with every trial, winner and image. Each call is one transaction, committed when it returns.
-// Readers call load_winners once and keep the rows in memory: no SQL on the launch path. Layers stand in store_stack.hpp.
+// Store: one SQLite file with every trial, winner and image. Each call is one transaction,
+// committed when it returns. Readers call load_winners once and keep the rows in memory: no SQL on
+// the launch path. Layers stand in store_stack.hpp.
 #pragma once
 
 #include <filesystem>
@@ -16,20 +17,24 @@ namespace attune {
 enum class StoreMode { kReadOnly, kReadWrite };
 
 struct StoreStats {
-  int64_t trials = 0, failed_trials = 0, winners = 0, images = 0, image_bytes = 0, file_bytes = 0, devices = 0, problems = 0;
+  int64_t trials = 0, failed_trials = 0, winners = 0, images = 0, image_bytes = 0, file_bytes = 0,
+          devices = 0, problems = 0;
   int schema_version = 0;
 };
 
 struct MergePlan;      // exchange.hpp
 struct StoreContents;  // exchange.hpp
 
-// Thread-safe: calls on one Store are serialised. Not usable in a child after fork: every call then throws kStore.
+// Thread-safe: calls on one Store are serialised. Not usable in a child after fork: every call then
+// throws kStore.
 class Store {
  public:
-  // kReadWrite creates the file (0600) and its directory (0700) and migrates an older schema. Throws kStore with the path and
-  // what is wrong: not a database, newer schema (readable, not writable), writable by others, unwritable directory. A damaged
-  // file is an error to a reader; a writer renames it to <name>.corrupt-<time> and starts a new one, also in later calls.
-  // Calls throw kStore "busy" when another process holds the lock for 10 s, and "full" on a full disk; both leave it usable.
+  // kReadWrite creates the file (0600) and its directory (0700) and migrates an older schema.
+  // Throws kStore with the path and what is wrong: not a database, newer schema (readable, not
+  // writable), writable by others, unwritable directory. A damaged file is an error to a reader; a
+  // writer renames it to <name>.corrupt-<time> and starts a new one, also in later calls. Calls
+  // throw kStore "busy" when another process holds the lock for 10 s, and "full" on a full disk;
+  // both leave it usable.
   static Store open(const std::filesystem::path& path, StoreMode mode);
   // kReadOnly open that answers nullopt for a missing file.
   static std::optional<Store> open_existing(const std::filesystem::path& path);
@@ -39,35 +44,40 @@ class Store {
 
   const std::filesystem::path& path() const;
 
-  // Trials. put_trial replaces a former trial of the same (key, toolchain, arch, config) unless that one was measured
-  // with a higher effort under the same driver.
+  // Trials. put_trial replaces a former trial of the same (key, toolchain, arch, config) unless
+  // that one was measured with a higher effort under the same driver.
   void put_trial(const TuningKey& key, const TrialRecord& trial);
   // All trials of the key's spec, shape, device and policy, of every toolchain; oldest first.
   std::vector<TrialRecord> trials(const TuningKey& key) const;
   std::vector<StoredTrial> all_trials() const;
 
-  // Replaces the former winner of the same (key, toolchain) by the same rule as put_trial. A pin is not touched.
+  // Replaces the former winner of the same (key, toolchain) by the same rule as put_trial. A pin is
+  // not touched.
   void put_winner(const TuningKey& key, const WinnerRecord& winner);
-  // Winners measured on this device (digest match), any policy; the engine filters by template digest. Pinned first, then
-  // by effort, then newest.
+  // Winners measured on this device (digest match), any policy; the engine filters by template
+  // digest. Pinned first, then by effort, then newest.
   std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
   std::vector<WinnerRecord> all_winners() const;
-  // winner.pinned: it becomes the key's only pin, beside the tuned winner. Not pinned: the key's pin is taken away.
+  // winner.pinned: it becomes the key's only pin, beside the tuned winner. Not pinned: the key's
+  // pin is taken away.
   void set_pinned(const TuningKey& key, const WinnerRecord& winner);
 
-  // Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next put_image.
+  // Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next
+  // put_image.
   void put_image(const ImageKey& key, const KernelImage& image);
   std::optional<KernelImage> image(const ImageKey& key) const;
   std::vector<StoredImage> all_images() const;
 
-  // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction. dry_run: only says what would change.
+  // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction. dry_run: only
+  // says what would change.
   MergePlan merge(const StoreContents& from, bool dry_run);
 
   StoreStats stats() const;
   // Problems found by SQLite's integrity check and by re-hashing every image; empty = sound.
   std::vector<std::string> verify() const;
-  // Deletes images that no winner and no default's trial names, and trials, winners and images of templates that no longer
-  // exist (keep = current template digests; an empty list keeps all; pins stay), then vacuums. Returns what was deleted.
+  // Deletes images that no winner and no default's trial names, and trials, winners and images of
+  // templates that no longer exist (keep = current template digests; an empty list keeps all; pins
+  // stay), then vacuums. Returns what was deleted.
   StoreStats collect_garbage(const std::vector<std::string>& keep_template_digests);
 
  private:

@@ -31,7 +31,9 @@ struct FdTraits {
 };
 using Fd = UniqueHandle<FdTraits>;
 
-fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path directory_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
   throw Error(ErrorCode::kStore, fmt::format("store {}: {}", path.string(), what));
@@ -39,12 +41,15 @@ fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? pa
 
 void require_private_entry(const fs::path& entry, const char* noun, const fs::path& store) {
   struct stat status {};
-  if (::stat(entry.c_str(), &status) != 0) fail(store, fmt::format("{} {}: {}", noun, entry.string(), std::strerror(errno)));
+  if (::stat(entry.c_str(), &status) != 0)
+    fail(store, fmt::format("{} {}: {}", noun, entry.string(), std::strerror(errno)));
   if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    fail(store, fmt::format("its {} {} belongs to user {}, neither to you nor to root; stored kernels are code, so it is not used",
+    fail(store, fmt::format("its {} {} belongs to user {}, neither to you nor to root; stored "
+                            "kernels are code, so it is not used",
                             noun, entry.string(), status.st_uid));
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    fail(store, fmt::format("its {} {} has mode {:04o}, so others can write it; stored kernels are code, so it is not used (chmod go-w {})",
+    fail(store, fmt::format("its {} {} has mode {:04o}, so others can write it; stored kernels are "
+                            "code, so it is not used (chmod go-w {})",
                             noun, entry.string(), status.st_mode & 07777U, entry.string()));
 }
 
@@ -53,7 +58,8 @@ void create_directories(const fs::path& directory, const fs::path& store) {
   if (directory.empty() || fs::is_directory(directory)) return;
   create_directories(directory.parent_path(), store);
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    fail(store, fmt::format("directory {} cannot be made: {}", directory.string(), std::strerror(errno)));
+    fail(store,
+         fmt::format("directory {} cannot be made: {}", directory.string(), std::strerror(errno)));
 }
 
 }  // namespace
@@ -74,10 +80,13 @@ void create_store_file(const fs::path& path) {
   create_directories(directory, path);
   require_private_entry(directory, "directory", path);
   if (::access(directory.c_str(), W_OK | X_OK) != 0)
-    fail(path, fmt::format("directory {} cannot be written: {}", directory.string(), std::strerror(errno)));
+    fail(path, fmt::format("directory {} cannot be written: {}", directory.string(),
+                           std::strerror(errno)));
   const Fd created(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
-  if (!created && errno != EEXIST) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
-  if (::access(path.c_str(), W_OK) != 0) fail(path, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (!created && errno != EEXIST)
+    fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
+  if (::access(path.c_str(), W_OK) != 0)
+    fail(path, fmt::format("cannot be written: {}", std::strerror(errno)));
 }
 
 bool looks_like_damaged_store(const fs::path& path) {
@@ -87,24 +96,31 @@ bool looks_like_damaged_store(const fs::path& path) {
   const std::string magic("SQLite format 3\0", 16);
   const std::string application_id("attu");
   const bool blank = std::all_of(head.begin(), head.end(), [](char c) { return c == '\0'; });
-  return blank || head.compare(68, 4, application_id) == 0 || (head.compare(0, 16, magic) == 0 && head.compare(68, 4, "\0\0\0\0", 4) == 0);
+  return blank || head.compare(68, 4, application_id) == 0 ||
+         (head.compare(0, 16, magic) == 0 && head.compare(68, 4, "\0\0\0\0", 4) == 0);
 }
 
 fs::path set_aside(const fs::path& path, const FileId& id) {
-  // The lock on the directory keeps two processes from moving the damaged file and then its fresh successor.
+  // The lock on the directory keeps two processes from moving the damaged file and then its fresh
+  // successor.
   const Fd directory(::open(directory_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::flock(directory.get(), LOCK_EX) != 0) fail(path, fmt::format("its directory cannot be locked: {}", std::strerror(errno)));
+  if (!directory || ::flock(directory.get(), LOCK_EX) != 0)
+    fail(path, fmt::format("its directory cannot be locked: {}", std::strerror(errno)));
   if (!(file_id(path) == id)) return {};
   std::string stamp = utc_now();
   std::replace(stamp.begin(), stamp.end(), ':', '-');
   fs::path aside = path.string() + ".corrupt-" + stamp;
-  for (int n = 1; fs::exists(aside); ++n) aside = fmt::format("{}.corrupt-{}-{}", path.string(), stamp, n);
+  for (int n = 1; fs::exists(aside); ++n)
+    aside = fmt::format("{}.corrupt-{}-{}", path.string(), stamp, n);
   // The journal goes first: left behind, it would be played back into the new file.
   const std::string journal = path.string() + "-journal";
   if (::rename(journal.c_str(), (aside.string() + "-journal").c_str()) != 0 && errno != ENOENT)
     fail(path, fmt::format("its journal cannot be set aside: {}", std::strerror(errno)));
-  if (::rename(path.c_str(), aside.c_str()) != 0) fail(path, fmt::format("is damaged and cannot be set aside: {}", std::strerror(errno)));
-  log(LogLevel::kWarning, fmt::format("store {} is damaged; it was renamed to {} and a new one is started", path.string(), aside.string()));
+  if (::rename(path.c_str(), aside.c_str()) != 0)
+    fail(path, fmt::format("is damaged and cannot be set aside: {}", std::strerror(errno)));
+  log(LogLevel::kWarning,
+      fmt::format("store {} is damaged; it was renamed to {} and a new one is started",
+                  path.string(), aside.string()));
   return aside;
 }
 

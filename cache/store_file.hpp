@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file under a store: who may have written it, how it is created, and how a damaged one is set aside.
+// The file under a store: who may have written it, how it is created, and how a damaged one is set
+// aside.
 #pragma once
 
 #include <sys/types.h>
@@ -12,19 +13,24 @@ namespace attune {
 struct FileId {
   dev_t device = 0;
   ino_t inode = 0;
-  bool operator==(const FileId& other) const { return device == other.device && inode == other.inode; }
+  bool operator==(const FileId& other) const {
+    return device == other.device && inode == other.inode;
+  }
 };
 FileId file_id(const std::filesystem::path& path);
 
-// Throws kStore unless file and directory belong to us or root and nobody else may write them: images are code.
+// Throws kStore unless file and directory belong to us or root and nobody else may write them:
+// images are code.
 void require_private(const std::filesystem::path& path);
-// Creates missing directories (0700) and the file (0600, empty). Throws kStore when they cannot be written.
+// Creates missing directories (0700) and the file (0600, empty). Throws kStore when they cannot be
+// written.
 void create_store_file(const std::filesystem::path& path);
 
 // Whether a file that SQLite refuses is what is left of a store, and not some other program's file.
 bool looks_like_damaged_store(const std::filesystem::path& path);
-// Renames the damaged file `id`, and its journal, to <name>.corrupt-<time>[-n]. Does nothing when the path names
-// another file by now: then another process was faster. Returns the new name, empty when nothing was done.
+// Renames the damaged file `id`, and its journal, to <name>.corrupt-<time>[-n]. Does nothing when
+// the path names another file by now: then another process was faster. Returns the new name, empty
+// when nothing was done.
 std::filesystem::path set_aside(const std::filesystem::path& path, const FileId& id);
 
 }  // namespace attune

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images: compiled bytes and the SHA-256 over them and their identity, checked whenever one is read.
+// Images: compiled bytes and the SHA-256 over them and their identity, checked whenever one is
+// read.
 #include <fmt/format.h>
 
 #include "cache/record_json.hpp"
@@ -15,17 +16,21 @@ struct ImageRow {
   std::string sha256;  // as stored
 };
 
-// Bytes that got under another key by damage must not run there either, so the digest covers the key. Layout: FORMAT.md.
+// Bytes that got under another key by damage must not run there either, so the digest covers the
+// key. Layout: FORMAT.md.
 std::string image_sha256(const ImageKey& key, const KernelImage& image) {
-  const std::string head = fmt::format("attune image v1\n{}\n{}\n{}\n{}\n{}\n{}\n", problem_digest(key.spec), key.toolchain.digest(),
-                                       key.arch, key.config.to_text(), static_cast<int>(image.format), image.entry);
+  const std::string head = fmt::format(
+      "attune image v1\n{}\n{}\n{}\n{}\n{}\n{}\n", problem_digest(key.spec), key.toolchain.digest(),
+      key.arch, key.config.to_text(), static_cast<int>(image.format), image.entry);
   return sha256_hex(head + image.bytes);
 }
 
 std::string select_images(std::string_view where) {
   return fmt::format(
-      "SELECT {}, {}, i.arch, i.config, i.format, i.entry, i.sha256, i.info, i.log, i.compile_ms, i.created, i.bytes"
-      " FROM image i JOIN problem p ON p.id = i.problem_id JOIN toolchain c ON c.id = i.toolchain_id {}",
+      "SELECT {}, {}, i.arch, i.config, i.format, i.entry, i.sha256, i.info, i.log, i.compile_ms, "
+      "i.created, i.bytes"
+      " FROM image i JOIN problem p ON p.id = i.problem_id JOIN toolchain c ON c.id = "
+      "i.toolchain_id {}",
       kProblemColumns, kToolchainColumns, where);
 }
 
@@ -37,13 +42,15 @@ ImageRow read_image(Statement& row) {
   key.toolchain = read_toolchain(row);
   std::string config, info;
   int format = 0;
-  row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms, read.image.created, image.bytes);
+  row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms,
+           read.image.created, image.bytes);
   key.config = parse_config(config);
   image.format = checked_format(format);
   image.info = parse_info_text(info);
   if (image_sha256(key, image) != read.sha256)
-    throw Error(ErrorCode::kStore, fmt::format("image of {} ({}, {}) does not match its SHA-256 and is not used", to_text(key.spec),
-                                               key.arch, key.config.to_text()));
+    throw Error(ErrorCode::kStore,
+                fmt::format("image of {} ({}, {}) does not match its SHA-256 and is not used",
+                            to_text(key.spec), key.arch, key.config.to_text()));
   return read;
 }
 
@@ -55,10 +62,12 @@ void replace_image(Database& database, const StoredImage& stored) {
   const int64_t problem = ensure_problem(database, key.spec);
   const int64_t toolchain = ensure_toolchain(database, key.toolchain);
   Statement insert(database,
-                   "INSERT OR REPLACE INTO image (problem_id, toolchain_id, arch, config, format, entry, sha256, info, log,"
+                   "INSERT OR REPLACE INTO image (problem_id, toolchain_id, arch, config, format, "
+                   "entry, sha256, info, log,"
                    " compile_ms, created, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-  insert.bind(problem, toolchain, key.arch, key.config.to_text(), image.format, image.entry, image_sha256(key, image),
-              info_text(image.info), image.log, image.compile_ms, stored.created, Blob{image.bytes});
+  insert.bind(problem, toolchain, key.arch, key.config.to_text(), image.format, image.entry,
+              image_sha256(key, image), info_text(image.info), image.log, image.compile_ms,
+              stored.created, Blob{image.bytes});
   insert.run();
 }
 
@@ -66,11 +75,14 @@ std::optional<KernelImage> find_image(Database& database, const ImageKey& key) {
   const auto problem = find_problem(database, key.spec);
   if (!problem) return std::nullopt;
   const ToolchainIdentity& t = key.toolchain;
-  Statement select(database,
-                   select_images("WHERE i.problem_id = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
-                                 " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
-                                 " AND (c.options = ?7 OR (?6 = '' AND ?7 = '')) ORDER BY i.created DESC, i.id DESC"));
-  select.bind(*problem, key.arch, key.config.to_text(), t.template_name, t.template_digest, t.compiler, t.options);
+  Statement select(
+      database,
+      select_images(
+          "WHERE i.problem_id = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
+          " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
+          " AND (c.options = ?7 OR (?6 = '' AND ?7 = '')) ORDER BY i.created DESC, i.id DESC"));
+  select.bind(*problem, key.arch, key.config.to_text(), t.template_name, t.template_digest,
+              t.compiler, t.options);
   std::optional<KernelImage> newest;
   for_each_row(select, "image", [&](Statement& row) {
     if (!newest) newest = read_image(row).image.image;
@@ -100,7 +112,9 @@ std::vector<std::string> image_faults(Database& database) {
 
 void Store::put_image(const ImageKey& key, const KernelImage& image) {
   if (key.toolchain.compiler.empty())
-    throw Error(ErrorCode::kInvalidArgument, "put_image: toolchain.compiler is empty; an image is stored under the compiler that made it");
+    throw Error(ErrorCode::kInvalidArgument,
+                "put_image: toolchain.compiler is empty; an image is stored under the compiler "
+                "that made it");
   impl_->write([&](Database& database) { replace_image(database, {key, image, utc_now()}); });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of a Store, for store*.cpp and merge.cpp alone: the connection, and how each call becomes one transaction.
+// Inside of a Store, for store*.cpp and merge.cpp alone: the connection, and how each call becomes
+// one transaction.
 #pragma once
 
 #include <mutex>
@@ -27,8 +28,9 @@ struct Store::Impl {
     if (!database) open();
     return *database;
   }
-  // Rolls back what a killed writer left half done, which a reading connection cannot, or sets a damaged file aside if this
-  // store may write. Afterwards the failed call is worth one more try. Throws the error again when nothing can be done.
+  // Rolls back what a killed writer left half done, which a reading connection cannot, or sets a
+  // damaged file aside if this store may write. Afterwards the failed call is worth one more try.
+  // Throws the error again when nothing can be done.
   void mend(const SqliteError& error);
 
   // Runs work(database) in one transaction, again after mend().

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the store, one table a group; each function runs inside its caller's transaction. For store*.cpp and merge.cpp.
-// Reading never throws for a row that cannot be decoded: the row is logged and left out.
+// Rows of the store, one table a group; each function runs inside its caller's transaction. For
+// store*.cpp and merge.cpp. Reading never throws for a row that cannot be decoded: the row is
+// logged and left out.
 #pragma once
 
 #include <optional>
@@ -29,8 +30,8 @@ std::optional<int64_t> find_toolchain(Database& database, const ToolchainIdentit
 int64_t ensure_toolchain(Database& database, const ToolchainIdentity& toolchain);
 std::string problem_digest(const KernelSpec& spec);
 
-// Columns of problem p, shape s, device d and toolchain c as every select names them, and their readers, in this order.
-// The readers throw kStore when a text is not what its digest says.
+// Columns of problem p, shape s, device d and toolchain c as every select names them, and their
+// readers, in this order. The readers throw kStore when a text is not what its digest says.
 extern const char* const kProblemColumns;
 extern const char* const kShapeColumns;
 extern const char* const kDeviceColumns;
@@ -41,25 +42,29 @@ DeviceIdentity read_device(Statement& row);
 ToolchainIdentity read_toolchain(Statement& row);
 Timing read_timing(Statement& row);
 
-// Calls decode(statement) for each row; one that cannot be decoded is logged and left out: a damaged row is a miss.
+// Calls decode(statement) for each row; one that cannot be decoded is logged and left out: a
+// damaged row is a miss.
 template <class Decode>
 void for_each_row(Statement& statement, std::string_view table, Decode&& decode) {
   while (statement.step()) {
     try {
       decode(statement);
     } catch (const Error& error) {
-      log(LogLevel::kWarning, "store: a damaged row of " + std::string(table) + " is left out: " + error.what());
+      log(LogLevel::kWarning,
+          "store: a damaged row of " + std::string(table) + " is left out: " + error.what());
     }
   }
 }
 
 // Trials (store_trials.cpp)
-std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key, const TrialRecord& like);
+std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key,
+                                      const TrialRecord& like);
 void replace_trial(Database& database, const TuningKey& key, const TrialRecord& trial);
 std::vector<StoredTrial> read_all_trials(Database& database);
 
 // Winners (store_winners.cpp). A pinned row and a tuned row of one key live side by side.
-std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key, const WinnerRecord& like);
+std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key,
+                                        const WinnerRecord& like);
 void replace_winner(Database& database, const TuningKey& key, const WinnerRecord& winner);
 void delete_pins(Database& database, const TuningKey& key);
 bool has_pin(Database& database, const TuningKey& key);
@@ -72,8 +77,10 @@ std::vector<StoredImage> read_all_images(Database& database);
 // One sentence for each image whose bytes or identity are not what its SHA-256 covers.
 std::vector<std::string> image_faults(Database& database);
 
-// Whether a row measured with `effort` under `driver` gives way to a new one: not to a lower effort, unless the driver moved.
-bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort, const std::string& driver);
+// Whether a row measured with `effort` under `driver` gives way to a new one: not to a lower
+// effort, unless the driver moved.
+bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,
+               const std::string& driver);
 // Throws kStore for a number that is not an enumerator.
 TrialStatus checked_status(int value);
 Effort checked_effort(int value);

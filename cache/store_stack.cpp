@@ -12,7 +12,8 @@
 namespace attune {
 namespace {
 
-// Calls look(store) if the layer is there and readable. Every store error is a miss here: the ladder goes on below.
+// Calls look(store) if the layer is there and readable. Every store error is a miss here: the
+// ladder goes on below.
 template <class Look>
 void look_into(const std::filesystem::path& layer, Look&& look) {
   try {

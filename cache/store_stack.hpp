@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreStack: the layers a lookup goes through: the user's store, over the site's, over a shipped one. It holds paths, not
-// connections: each call opens, reads and closes, so that it survives fork and holds no file between launches.
+// StoreStack: the layers a lookup goes through: the user's store, over the site's, over a shipped
+// one. It holds paths, not connections: each call opens, reads and closes, so that it survives fork
+// and holds no file between launches.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +13,17 @@
 
 namespace attune {
 
-// Thread-safe. A layer that is missing is passed over; one that cannot be read is logged and passed over.
+// Thread-safe. A layer that is missing is passed over; one that cannot be read is logged and passed
+// over.
 class StoreStack {
  public:
-  explicit StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {}  // uppermost first
+  explicit StoreStack(std::vector<std::filesystem::path> layers)
+      : layers_(std::move(layers)) {}  // uppermost first
 
   const std::vector<std::filesystem::path>& layers() const { return layers_; }
-  // Winners of all layers for this device. Of several for one (spec, shape, policy, toolchain): a pin before tuned ones,
-  // then the higher effort, then the newer, then the upper layer. Sorted by the same rule, so the first match is the best.
+  // Winners of all layers for this device. Of several for one (spec, shape, policy, toolchain): a
+  // pin before tuned ones, then the higher effort, then the newer, then the upper layer. Sorted by
+  // the same rule, so the first match is the best.
   std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
   // From the uppermost layer that has a sound one.
   std::optional<KernelImage> image(const ImageKey& key) const;

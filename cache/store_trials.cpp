@@ -15,7 +15,8 @@ std::string select_trials(std::string_view where) {
       " t.median_us, t.lo_us, t.hi_us, t.min_us, t.samples, t.sm_clock_mhz,"
       " t.error_max, t.error_mean, t.info, t.shared_bytes, t.effort, t.driver, t.created"
       " FROM trial t JOIN problem p ON p.id = t.problem_id JOIN shape s ON s.id = t.shape_id"
-      " JOIN device d ON d.id = t.device_id JOIN toolchain c ON c.id = t.toolchain_id {} ORDER BY t.created, t.id",
+      " JOIN device d ON d.id = t.device_id JOIN toolchain c ON c.id = t.toolchain_id {} ORDER BY "
+      "t.created, t.id",
       kProblemColumns, kShapeColumns, kDeviceColumns, kToolchainColumns, where);
 }
 
@@ -41,13 +42,17 @@ StoredTrial read_trial(Statement& row) {
 
 }  // namespace
 
-std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key, const TrialRecord& like) {
+std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key,
+                                      const TrialRecord& like) {
   const auto ids = find_key(database, key);
   const auto toolchain = find_toolchain(database, like.toolchain);
   if (!ids || !toolchain) return std::nullopt;
-  Statement select(database, select_trials("WHERE t.problem_id = ? AND t.shape_id = ? AND t.device_id = ? AND t.policy = ?"
-                                           " AND t.toolchain_id = ? AND t.arch = ? AND t.config = ?"));
-  select.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain, like.arch, like.config.to_text());
+  Statement select(
+      database,
+      select_trials("WHERE t.problem_id = ? AND t.shape_id = ? AND t.device_id = ? AND t.policy = ?"
+                    " AND t.toolchain_id = ? AND t.arch = ? AND t.config = ?"));
+  select.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain, like.arch,
+              like.config.to_text());
   std::optional<TrialRecord> found;
   for_each_row(select, "trial", [&](Statement& row) { found = read_trial(row).trial; });
   return found;
@@ -57,13 +62,17 @@ void replace_trial(Database& database, const TuningKey& key, const TrialRecord& 
   const KeyIds ids = ensure_key(database, key);
   const int64_t toolchain = ensure_toolchain(database, t.toolchain);
   Statement insert(database,
-                   "INSERT OR REPLACE INTO trial (problem_id, shape_id, device_id, policy, toolchain_id, arch, config,"
-                   " is_default, status, reason, median_us, lo_us, hi_us, min_us, samples, sm_clock_mhz, error_max,"
+                   "INSERT OR REPLACE INTO trial (problem_id, shape_id, device_id, policy, "
+                   "toolchain_id, arch, config,"
+                   " is_default, status, reason, median_us, lo_us, hi_us, min_us, samples, "
+                   "sm_clock_mhz, error_max,"
                    " error_mean, info, shared_bytes, effort, driver, created)"
                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-  insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, t.arch, t.config.to_text(), t.is_default, t.status,
-              t.reason, t.timing.median_us, t.timing.lo_us, t.timing.hi_us, t.timing.min_us, t.timing.samples,
-              t.timing.sm_clock_mhz, t.error_max, t.error_mean, info_text(t.info), t.shared_bytes, t.effort, t.driver, t.created);
+  insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, t.arch,
+              t.config.to_text(), t.is_default, t.status, t.reason, t.timing.median_us,
+              t.timing.lo_us, t.timing.hi_us, t.timing.min_us, t.timing.samples,
+              t.timing.sm_clock_mhz, t.error_max, t.error_mean, info_text(t.info), t.shared_bytes,
+              t.effort, t.driver, t.created);
   insert.run();
 }
 
@@ -80,7 +89,8 @@ void Store::put_trial(const TuningKey& key, const TrialRecord& trial) {
   if (complete.created.empty()) complete.created = utc_now();
   impl_->write([&](Database& database) {
     const auto former = find_trial(database, key, complete);
-    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver)) return;
+    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver))
+      return;
     replace_trial(database, key, complete);
   });
 }
@@ -90,7 +100,10 @@ std::vector<TrialRecord> Store::trials(const TuningKey& key) const {
     std::vector<TrialRecord> trials;
     const auto ids = find_key(database, key);
     if (!ids) return trials;
-    Statement select(database, select_trials("WHERE t.problem_id = ? AND t.shape_id = ? AND t.device_id = ? AND t.policy = ?"));
+    Statement select(
+        database,
+        select_trials(
+            "WHERE t.problem_id = ? AND t.shape_id = ? AND t.device_id = ? AND t.policy = ?"));
     select.bind(ids->problem, ids->shape, ids->device, key.policy.text);
     for_each_row(select, "trial", [&](Statement& row) { trials.push_back(read_trial(row).trial); });
     return trials;

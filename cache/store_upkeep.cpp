@@ -36,25 +36,35 @@ void append_check(Database& database, const char* pragma, std::vector<std::strin
 void delete_dead_templates(Database& database, const std::vector<std::string>& keep) {
   database.execute("CREATE TEMP TABLE IF NOT EXISTS kept (template_digest TEXT)");
   database.execute("DELETE FROM temp.kept");
-  for (const std::string& digest : keep) Statement(database, "INSERT INTO temp.kept VALUES (?)").bind(digest).run();
+  for (const std::string& digest : keep)
+    Statement(database, "INSERT INTO temp.kept VALUES (?)").bind(digest).run();
   const std::string dead =
-      "toolchain_id IN (SELECT id FROM toolchain WHERE template_digest NOT IN (SELECT template_digest FROM temp.kept))";
+      "toolchain_id IN (SELECT id FROM toolchain WHERE template_digest NOT IN (SELECT "
+      "template_digest FROM temp.kept))";
   database.execute("DELETE FROM trial WHERE " + dead);
   database.execute("DELETE FROM winner WHERE pinned = 0 AND " + dead);
 }
 
 void delete_unused(Database& database) {
   database.execute(
-      "DELETE FROM image WHERE NOT EXISTS (SELECT 1 FROM winner w WHERE w.problem_id = image.problem_id"
-      " AND w.toolchain_id = image.toolchain_id AND w.arch = image.arch AND image.config IN (w.config, w.default_config))"
-      " AND NOT EXISTS (SELECT 1 FROM trial t WHERE t.is_default <> 0 AND t.problem_id = image.problem_id"
-      " AND t.toolchain_id = image.toolchain_id AND t.arch = image.arch AND t.config = image.config)");
+      "DELETE FROM image WHERE NOT EXISTS (SELECT 1 FROM winner w WHERE w.problem_id = "
+      "image.problem_id"
+      " AND w.toolchain_id = image.toolchain_id AND w.arch = image.arch AND image.config IN "
+      "(w.config, w.default_config))"
+      " AND NOT EXISTS (SELECT 1 FROM trial t WHERE t.is_default <> 0 AND t.problem_id = "
+      "image.problem_id"
+      " AND t.toolchain_id = image.toolchain_id AND t.arch = image.arch AND t.config = "
+      "image.config)");
   for (const char* table : {"shape", "device"})
-    database.execute(fmt::format("DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner)", table));
+    database.execute(
+        fmt::format("DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id "
+                    "FROM winner)",
+                    table));
   for (const char* table : {"problem", "toolchain"})
-    database.execute(fmt::format("DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner"
-                                 " UNION SELECT {0}_id FROM image)",
-                                 table));
+    database.execute(fmt::format(
+        "DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner"
+        " UNION SELECT {0}_id FROM image)",
+        table));
 }
 
 StoreStats difference(const StoreStats& before, const StoreStats& after) {

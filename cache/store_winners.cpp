@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Winners: the Config chosen for each TuningKey and toolchain; a pin is a second row beside the tuned one.
+// Winners: the Config chosen for each TuningKey and toolchain; a pin is a second row beside the
+// tuned one.
 #include <fmt/format.h>
 
 #include "cache/store_impl.hpp"
@@ -14,7 +15,8 @@ std::string select_winners(std::string_view where) {
   return fmt::format(
       "SELECT {}, {}, {}, {}, w.policy, w.pinned, w.arch, w.config,"
       " w.median_us, w.lo_us, w.hi_us, w.min_us, w.samples, w.sm_clock_mhz, w.default_config,"
-      " w.default_median_us, w.default_lo_us, w.default_hi_us, w.default_min_us, w.default_samples, w.default_sm_clock_mhz,"
+      " w.default_median_us, w.default_lo_us, w.default_hi_us, w.default_min_us, "
+      "w.default_samples, w.default_sm_clock_mhz,"
       " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created"
       " FROM winner w JOIN problem p ON p.id = w.problem_id JOIN shape s ON s.id = w.shape_id"
       " JOIN device d ON d.id = w.device_id JOIN toolchain c ON c.id = w.toolchain_id {}"
@@ -57,11 +59,13 @@ WinnerRecord completed(const TuningKey& key, const WinnerRecord& winner) {
 
 }  // namespace
 
-std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key, const WinnerRecord& like) {
+std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key,
+                                        const WinnerRecord& like) {
   const auto ids = find_key(database, key);
   const auto toolchain = find_toolchain(database, like.toolchain);
   if (!ids || !toolchain) return std::nullopt;
-  Statement select(database, select_winners(fmt::format("WHERE {} AND toolchain_id = ? AND pinned = ?", kOfKey)));
+  Statement select(database, select_winners(fmt::format(
+                                 "WHERE {} AND toolchain_id = ? AND pinned = ?", kOfKey)));
   select.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain, like.pinned);
   const std::vector<WinnerRecord> found = read_winners(select);
   return found.empty() ? std::nullopt : std::optional(found.front());
@@ -70,17 +74,23 @@ std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key
 void replace_winner(Database& database, const TuningKey& key, const WinnerRecord& w) {
   const KeyIds ids = ensure_key(database, key);
   const int64_t toolchain = ensure_toolchain(database, w.toolchain);
-  Statement insert(database,
-                   "INSERT OR REPLACE INTO winner (problem_id, shape_id, device_id, policy, toolchain_id, pinned, arch, config,"
-                   " median_us, lo_us, hi_us, min_us, samples, sm_clock_mhz, default_config, default_median_us, default_lo_us,"
-                   " default_hi_us, default_min_us, default_samples, default_sm_clock_mhz, default_is_winner, effort, candidates,"
-                   " why, driver, created)"
-                   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  Statement insert(
+      database,
+      "INSERT OR REPLACE INTO winner (problem_id, shape_id, device_id, policy, toolchain_id, "
+      "pinned, arch, config,"
+      " median_us, lo_us, hi_us, min_us, samples, sm_clock_mhz, default_config, default_median_us, "
+      "default_lo_us,"
+      " default_hi_us, default_min_us, default_samples, default_sm_clock_mhz, default_is_winner, "
+      "effort, candidates,"
+      " why, driver, created)"
+      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   const Timing& t = w.timing;
   const Timing& d = w.default_timing;
-  insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, w.pinned, w.arch, w.config.to_text(), t.median_us,
-              t.lo_us, t.hi_us, t.min_us, t.samples, t.sm_clock_mhz, w.default_config.to_text(), d.median_us, d.lo_us, d.hi_us,
-              d.min_us, d.samples, d.sm_clock_mhz, w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created);
+  insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, w.pinned, w.arch,
+              w.config.to_text(), t.median_us, t.lo_us, t.hi_us, t.min_us, t.samples,
+              t.sm_clock_mhz, w.default_config.to_text(), d.median_us, d.lo_us, d.hi_us, d.min_us,
+              d.samples, d.sm_clock_mhz, w.default_is_winner, w.effort, w.candidates, w.why,
+              w.driver, w.created);
   insert.run();
 }
 
@@ -108,7 +118,8 @@ void Store::put_winner(const TuningKey& key, const WinnerRecord& winner) {
   complete.pinned = false;
   impl_->write([&](Database& database) {
     const auto former = find_winner(database, key, complete);
-    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver)) return;
+    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver))
+      return;
     replace_winner(database, key, complete);
   });
 }

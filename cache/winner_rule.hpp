@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// choose_winner: the one rule by which stored trials become a winner. Pure: the same trials give the same winner, in
-// whatever order they come. Used by the tuner after the final round, and by `attune explain`.
+// choose_winner: the one rule by which stored trials become a winner. Pure: the same trials give
+// the same winner, in whatever order they come. Used by the tuner after the final round, and by
+// `attune explain`.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +20,19 @@ struct WinnerChoice {
   size_t index = 0;    // into the trials given
   int candidates = 0;  // trials that could have won: status ok, with a time
   int tied = 0;        // of those, how many were as fast as the fastest, itself included
-  std::string why;     // "fastest by 6.1 %", "tie of 3, default kept", "tie of 2, fewer registers (96 against 128)"
+  std::string why;  // "fastest by 6.1 %", "tie of 3, default kept", "tie of 2, fewer registers (96
+                    // against 128)"
 };
 
-// Whether `trial` is as fast as `fastest`: their medians differ by no more than the larger of kTieBand and the combined
-// interval, which is the root of the sum of squares of fastest's upper and trial's lower half-width.
+// Whether `trial` is as fast as `fastest`: their medians differ by no more than the larger of
+// kTieBand and the combined interval, which is the root of the sum of squares of fastest's upper
+// and trial's lower half-width.
 bool ties_with(const TrialRecord& fastest, const TrialRecord& trial);
 
-// Trials of one TuningKey, measured in one final round. Of all that tie with the fastest wins, in this order: the default;
-// fewer registers; less shared memory; the smaller tile (block_m * block_n); then template, arch and config as text. What is
-// not known (-1) comes after what is. nullopt when no trial could win.
+// Trials of one TuningKey, measured in one final round. Of all that tie with the fastest wins, in
+// this order: the default; fewer registers; less shared memory; the smaller tile (block_m *
+// block_n); then template, arch and config as text. What is not known (-1) comes after what is.
+// nullopt when no trial could win.
 std::optional<WinnerChoice> choose_winner(const std::vector<TrialRecord>& trials);
 
 }  // namespace attune

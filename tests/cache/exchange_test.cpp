@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Export, import and merge: every row survives the way out and in, and conflicts are settled by the stated rule.
+// Export, import and merge: every row survives the way out and in, and conflicts are settled by the
+// stated rule.
 #include "cache/exchange.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +18,9 @@ using testing::HasSubstr;
 
 class ExchangeTest : public StoreTest {
  protected:
-  Store store(const std::string& name) const { return Store::open(file(name), StoreMode::kReadWrite); }
+  Store store(const std::string& name) const {
+    return Store::open(file(name), StoreMode::kReadWrite);
+  }
 
   static void fill(Store& store) {
     for (const int64_t block_m : {64, 128}) store.put_trial(sample_key(), sample_trial(block_m));
@@ -38,7 +41,9 @@ class ExchangeTest : public StoreTest {
     export_lines(read_contents(store), out);
     return out.str();
   }
-  static ExportFilter of_device(const DeviceIdentity& device) { return {device.digest(), "", true}; }
+  static ExportFilter of_device(const DeviceIdentity& device) {
+    return {device.digest(), "", true};
+  }
   static MergePlan merge(Store& into, const StoreContents& from) { return into.merge(from, false); }
 };
 
@@ -78,12 +83,16 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   };
   EXPECT_THAT(refusal(good + "{\n"), HasSubstr("line 7: is not a JSON object"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
-  EXPECT_THAT(refusal(changed("\"schema\":2", "\"schema\":3")), HasSubstr("line 1: was written with schema 3"));
-  EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")), HasSubstr("kind is \"song\""));
+  EXPECT_THAT(refusal(changed("\"schema\":2", "\"schema\":3")),
+              HasSubstr("line 1: was written with schema 3"));
+  EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
+              HasSubstr("kind is \"song\""));
   EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));
-  EXPECT_THAT(refusal(changed("\"status\":\"ok\"", "\"status\":\"fine\"")), HasSubstr("status is \"fine\""));
+  EXPECT_THAT(refusal(changed("\"status\":\"ok\"", "\"status\":\"fine\"")),
+              HasSubstr("status is \"fine\""));
   EXPECT_THAT(refusal(changed("block_m=", "block_m")), HasSubstr("knob=integer"));
-  EXPECT_THAT(refusal(changed("head_dim_qk=128", "head_dim_qk=128x")), HasSubstr("is not the text of a kernel spec"));
+  EXPECT_THAT(refusal(changed("head_dim_qk=128", "head_dim_qk=128x")),
+              HasSubstr("is not the text of a kernel spec"));
   EXPECT_THAT(refusal(changed("\"effort\":\"normal\",", "")), HasSubstr("effort"));
 }
 
@@ -103,7 +112,8 @@ TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
   EXPECT_EQ(read_contents(from, {"", "prefill_sm90", true}).trials.size(), 0U);
   EXPECT_EQ(read_contents(from, {"", "", false}).images.size(), 0U);
   error_of(ErrorCode::kIo, [&] { export_slice({}, file("slice")); });
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
 }
 
 TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
@@ -159,7 +169,8 @@ TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
     }
     const bool replaced = c.action == MergeAction::kReplace;
     EXPECT_EQ(into.trials(sample_key()).at(0).timing.median_us, replaced ? 77 : 100.5);
-    EXPECT_EQ(into.trials(sample_key()).at(0).driver, replaced ? "600.0" : "580.1") << "a row keeps the driver it was measured with";
+    EXPECT_EQ(into.trials(sample_key()).at(0).driver, replaced ? "600.0" : "580.1")
+        << "a row keeps the driver it was measured with";
     EXPECT_EQ(into.all_winners().at(0).timing.median_us, replaced ? 77 : 90);
   }
 }
@@ -173,8 +184,11 @@ TEST_F(ExchangeTest, MergeTakesPinsAndImagesOnlyWhereThereAreNone) {
   into.put_image(sample_image_key(64), sample_image("mine"));
   const MergePlan plan = merge(into, read_contents(from));
   std::vector<std::string> told;
-  for (const MergeStep& step : plan.steps) told.push_back(step.row + " " + merge_action_name(step.action));
-  EXPECT_THAT(told, testing::UnorderedElementsAre("trial add", "trial add", "trial add", "winner add", "pin keep", "image keep", "image add"));
+  for (const MergeStep& step : plan.steps)
+    told.push_back(step.row + " " + merge_action_name(step.action));
+  EXPECT_THAT(told,
+              testing::UnorderedElementsAre("trial add", "trial add", "trial add", "winner add",
+                                            "pin keep", "image keep", "image add"));
   EXPECT_EQ(into.load_winners(sample_key().device).at(0).config.at("block_m"), 32);
   EXPECT_EQ(into.image(sample_image_key(64)).value().bytes, "mine");
   EXPECT_EQ(into.image(sample_image_key(16)).value().bytes, "other");
@@ -187,7 +201,8 @@ TEST_F(ExchangeTest, DryRunNeedsNoWriteAccess) {
   Store into = Store::open(file("into"), StoreMode::kReadOnly);
   EXPECT_EQ(into.merge(read_contents(from), true).count(MergeAction::kAdd), 7);
   EXPECT_EQ(into.stats().trials, 0);
-  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { into.merge(read_contents(from), false); }), HasSubstr("reading only"));
+  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { into.merge(read_contents(from), false); }),
+              HasSubstr("reading only"));
 }
 
 TEST_F(ExchangeTest, MergingAgainChangesNothing) {
@@ -212,7 +227,8 @@ TEST_F(ExchangeTest, MergeIsTheSameBothWays) {
         trial.effort = *rc::gen::element(Effort::kQuick, Effort::kNormal);
         trial.timing.samples = *rc::gen::inRange(10, 12);
         trial.created = "2026-01-0" + std::to_string(*rc::gen::inRange(1, 3)) + "T00:00:00.000Z";
-        trial.timing.median_us = 1;  // a tie of all three is kept by each side, so nothing else may differ
+        trial.timing.median_us =
+            1;  // a tie of all three is kept by each side, so nothing else may differ
         contents.trials.push_back({sample_key(), trial});
       }
       target->merge(contents, false);

@@ -26,19 +26,34 @@ class SchemaTest : public StoreTest {
     ASSERT_EQ(schema_version(database), 1);
     const TuningKey key = sample_key();
     const ToolchainIdentity tools = sample_toolchain();
-    Statement(database, "INSERT INTO problem (digest, text) VALUES (?, ?)").bind(xxh3_128_hex(to_text(key.spec)), to_text(key.spec)).run();
+    Statement(database, "INSERT INTO problem (digest, text) VALUES (?, ?)")
+        .bind(xxh3_128_hex(to_text(key.spec)), to_text(key.spec))
+        .run();
     Statement(database, "INSERT INTO shape (digest, text, bucket) VALUES (?, ?, ?)")
-        .bind(xxh3_128_hex(to_text(key.shape)), to_text(key.shape), bucket_of(key.shape)).run();
+        .bind(xxh3_128_hex(to_text(key.shape)), to_text(key.shape), bucket_of(key.shape))
+        .run();
     Statement(database, "INSERT INTO device VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-        .bind(key.device.digest(), key.device.arch, key.device.sm_count, key.device.shared_bytes_per_block, key.device.registers_per_sm,
-              key.device.l2_bytes, key.device.memory_bus_bits, key.device.memory_clock_khz, key.device.slice, key.device.name).run();
+        .bind(key.device.digest(), key.device.arch, key.device.sm_count,
+              key.device.shared_bytes_per_block, key.device.registers_per_sm, key.device.l2_bytes,
+              key.device.memory_bus_bits, key.device.memory_clock_khz, key.device.slice,
+              key.device.name)
+        .run();
     Statement(database, "INSERT INTO toolchain VALUES (1, ?, ?, ?, ?, ?)")
-        .bind(tools.digest(), tools.template_name, tools.template_digest, tools.compiler, tools.options).run();
-    const std::string info = R"({"registers":96,"spill_load_bytes":0,"spill_store_bytes":0,"stack_bytes":0,"static_shared_bytes":0,"warnings":[]})";
-    Statement(database, "INSERT INTO trial VALUES (1, 1, 1, 1, ?, 1, 'sm_90a', 'block_m=64', 0, 0, '', 100.0, 99.0, 101.0, 98.0, 30, 0,"
-                        " 0.5, 0.25, ?, 2, '2026-01-01T00:00:00.000Z')").bind(key.policy.text, info).run();
-    database.execute("INSERT INTO winner VALUES (1, 1, 1, 1, '" + key.policy.text + "', 1, 0, 'sm_90a', 'block_m=64', 100.0, 99.0, 101.0,"
-                     " 98.0, 30, 0, 'block_m=128', 110.0, 109.0, 111.0, 108.0, 30, 0, 0, 2, 5, 'fastest', '2026-01-01T00:00:00.000Z')");
+        .bind(tools.digest(), tools.template_name, tools.template_digest, tools.compiler,
+              tools.options)
+        .run();
+    const std::string info =
+        R"({"registers":96,"spill_load_bytes":0,"spill_store_bytes":0,"stack_bytes":0,"static_shared_bytes":0,"warnings":[]})";
+    Statement(database,
+              "INSERT INTO trial VALUES (1, 1, 1, 1, ?, 1, 'sm_90a', 'block_m=64', 0, 0, '', "
+              "100.0, 99.0, 101.0, 98.0, 30, 0,"
+              " 0.5, 0.25, ?, 2, '2026-01-01T00:00:00.000Z')")
+        .bind(key.policy.text, info)
+        .run();
+    database.execute("INSERT INTO winner VALUES (1, 1, 1, 1, '" + key.policy.text +
+                     "', 1, 0, 'sm_90a', 'block_m=64', 100.0, 99.0, 101.0,"
+                     " 98.0, 30, 0, 'block_m=128', 110.0, 109.0, 111.0, 108.0, 30, 0, 0, 2, 5, "
+                     "'fastest', '2026-01-01T00:00:00.000Z')");
   }
 
   static void expect_old_rows(const Store& store) {
@@ -107,7 +122,8 @@ TEST_F(SchemaTest, FailedStepLeavesTheOldSchema) {
   error_of(ErrorCode::kStore, [&] { writer(); });
   Database database = raw();
   EXPECT_EQ(schema_version(database), 1);
-  EXPECT_EQ(database.integer("SELECT count(*) FROM pragma_table_info('trial') WHERE name = 'driver'"), 0);
+  EXPECT_EQ(
+      database.integer("SELECT count(*) FROM pragma_table_info('trial') WHERE name = 'driver'"), 0);
 }
 
 TEST_F(SchemaTest, ManyOpenersMigrateOnce) {
@@ -129,7 +145,9 @@ TEST_F(SchemaTest, FileHasRollbackJournalAndOurMark) {
   EXPECT_EQ(text, "delete");
   EXPECT_EQ(database.integer("PRAGMA synchronous"), 2) << "FULL";
   EXPECT_EQ(read_bytes(file()).substr(68, 4), "attu");
-  EXPECT_EQ(database.integer("SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE 'sqlite%' AND strict = 0"), 0);
+  EXPECT_EQ(database.integer("SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND "
+                             "name NOT LIKE 'sqlite%' AND strict = 0"),
+            0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many writers at once, some killed at random moments: the file stays sound and no committed trial is lost.
-// Each writer thread notes a trial in a file of its own after put_trial returned; what is noted must be in the store.
+// Many writers at once, some killed at random moments: the file stays sound and no committed trial
+// is lost. Each writer thread notes a trial in a file of its own after put_trial returned; what is
+// noted must be in the store.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -32,14 +33,17 @@ class StoreCrashTest : public StoreTest {
     std::set<int64_t> all;
     for (const auto& entry : fs::directory_iterator(notes())) {
       std::istringstream lines(read_bytes(entry.path()));
-      for (std::string text; std::getline(lines, text) && !lines.eof();) all.insert(std::stoll(text));  // a line without end was not finished
+      for (std::string text; std::getline(lines, text) && !lines.eof();)
+        all.insert(std::stoll(text));  // a line without end was not finished
     }
     return all;
   }
 };
 
-// Puts trials numbered first, first + 1, ... until killed. Two threads share a connection, two have their own.
-void write_until_killed(const fs::path& store_path, Store* shared, const fs::path& note_path, int64_t first) {
+// Puts trials numbered first, first + 1, ... until killed. Two threads share a connection, two have
+// their own.
+void write_until_killed(const fs::path& store_path, Store* shared, const fs::path& note_path,
+                        int64_t first) {
   const int note = open(note_path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   std::optional<Store> own;
   if (shared == nullptr) own = Store::open(store_path, StoreMode::kReadWrite);
@@ -56,14 +60,16 @@ void write_until_killed(const fs::path& store_path, Store* shared, const fs::pat
   }
 }
 
-[[noreturn]] void run_writer(const fs::path& store_path, const fs::path& notes, int64_t generation) {
+[[noreturn]] void run_writer(const fs::path& store_path, const fs::path& notes,
+                             int64_t generation) {
   set_log_sink(nullptr);
   Store shared = Store::open(store_path, StoreMode::kReadWrite);
   std::vector<std::thread> threads;
   for (int64_t t = 0; t < kThreads; ++t) {
     const int64_t number = generation * kThreads + t;
     threads.emplace_back([&, t, number] {
-      write_until_killed(store_path, t < 2 ? &shared : nullptr, notes / std::to_string(number), 1 + number * 1'000'000);
+      write_until_killed(store_path, t < 2 ? &shared : nullptr, notes / std::to_string(number),
+                         1 + number * 1'000'000);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -87,14 +93,16 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   std::mt19937 random(7);
   int64_t generation = 0;
   std::vector<pid_t> writers;
-  for (int i = 0; i < kProcesses; ++i) writers.push_back(start_writer(file(), notes(), generation++));
+  for (int i = 0; i < kProcesses; ++i)
+    writers.push_back(start_writer(file(), notes(), generation++));
   int kills = 0;
   const auto end = std::chrono::steady_clock::now() + kDuration;
   const auto kill_and_check = [&](pid_t& writer) {
     kill(writer, SIGKILL);
     int status = 0;
     waitpid(writer, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "a writer ended by itself with status " << WEXITSTATUS(status);
+    EXPECT_TRUE(WIFSIGNALED(status))
+        << "a writer ended by itself with status " << WEXITSTATUS(status);
     ++kills;
   };
   while (std::chrono::steady_clock::now() < end) {
@@ -110,7 +118,8 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   Store store = writer();
   EXPECT_TRUE(store.verify().empty());
   std::set<int64_t> stored;
-  for (const TrialRecord& trial : store.trials(sample_key())) stored.insert(trial.config.at("block_m"));
+  for (const TrialRecord& trial : store.trials(sample_key()))
+    stored.insert(trial.config.at("block_m"));
   EXPECT_EQ(seen_by_reader, stored.size());
   const std::set<int64_t> committed = noted();
   EXPECT_TRUE(std::includes(stored.begin(), stored.end(), committed.begin(), committed.end()));
@@ -119,8 +128,10 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   EXPECT_GT(kills, 2 * kProcesses);
   EXPECT_GT(committed.size(), 50U);
   for (const auto& entry : fs::directory_iterator(folder_))
-    EXPECT_EQ(entry.path().string().find(".corrupt-"), std::string::npos) << "no kill may look like damage";
-  std::cout << kills << " writers killed, " << committed.size() << " trials noted, " << stored.size() << " stored\n";
+    EXPECT_EQ(entry.path().string().find(".corrupt-"), std::string::npos)
+        << "no kill may look like damage";
+  std::cout << kills << " writers killed, " << committed.size() << " trials noted, "
+            << stored.size() << " stored\n";
 }
 
 TEST_F(StoreCrashTest, ReaderRollsBackWhatAKilledWriterLeft) {
@@ -132,14 +143,16 @@ TEST_F(StoreCrashTest, ReaderRollsBackWhatAKilledWriterLeft) {
     database.execute("PRAGMA cache_spill = 1");
     database.execute("BEGIN IMMEDIATE");
     database.execute("DELETE FROM trial");
-    database.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)"
-                     " INSERT INTO problem (digest, text) SELECT i, hex(randomblob(200)) FROM n");
+    database.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)"
+        " INSERT INTO problem (digest, text) SELECT i, hex(randomblob(200)) FROM n");
     kill(getpid(), SIGKILL);
   }
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFSIGNALED(status));
-  ASSERT_TRUE(fs::exists(file().string() + "-journal")) << "the child was killed too early for this test to mean anything";
+  ASSERT_TRUE(fs::exists(file().string() + "-journal"))
+      << "the child was killed too early for this test to mean anything";
   const Store store = reader();
   EXPECT_EQ(store.trials(sample_key()).size(), 1U);
   EXPECT_EQ(store.stats().problems, 1);
@@ -151,7 +164,8 @@ TEST_F(StoreCrashTest, BusyStoreIsAnErrorInTimeAndTheStoreGoesOn) {
   Database holder = Database::open(file(), Database::Mode::kReadWrite);
   holder.execute("BEGIN IMMEDIATE");
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { store.put_trial(sample_key(), sample_trial()); }), testing::HasSubstr("busy"));
+  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { store.put_trial(sample_key(), sample_trial()); }),
+              testing::HasSubstr("busy"));
   const auto waited = std::chrono::steady_clock::now() - start;
   EXPECT_GE(waited, std::chrono::seconds(9));
   EXPECT_LE(waited, std::chrono::seconds(15));

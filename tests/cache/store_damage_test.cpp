@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and rows that are not what was written: truncated, empty, bit-flipped, foreign, altered. Never a crash, never a
-// wrong image; a reader gets an error or a miss, a writer sets the file aside and goes on.
+// Files and rows that are not what was written: truncated, empty, bit-flipped, foreign, altered.
+// Never a crash, never a wrong image; a reader gets an error or a miss, a writer sets the file
+// aside and goes on.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -20,14 +21,16 @@ class StoreDamageTest : public StoreTest {
  protected:
   void fill() {
     Store store = writer();
-    for (int64_t block_m = 16; block_m <= 256; block_m += 16) store.put_trial(sample_key(), sample_trial(block_m));
+    for (int64_t block_m = 16; block_m <= 256; block_m += 16)
+      store.put_trial(sample_key(), sample_trial(block_m));
     store.put_winner(sample_key(), sample_winner(sample_key()));
     store.put_image(sample_image_key(), sample_image(std::string(20'000, 'k')));
   }
   std::vector<fs::path> set_aside() const {
     std::vector<fs::path> found;
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().find(".corrupt-") != std::string::npos) found.push_back(entry.path());
+      if (entry.path().filename().string().find(".corrupt-") != std::string::npos)
+        found.push_back(entry.path());
     return found;
   }
   // Changes one row behind the store's back.
@@ -49,7 +52,8 @@ class StoreDamageTest : public StoreTest {
 TEST_F(StoreDamageTest, TruncatedFile) {
   fill();
   const std::string whole = read_bytes(file());
-  for (const size_t size : {size_t{50}, size_t{100}, size_t{512}, size_t{4096}, whole.size() / 2, whole.size() - 5000}) {
+  for (const size_t size : {size_t{50}, size_t{100}, size_t{512}, size_t{4096}, whole.size() / 2,
+                            whole.size() - 5000}) {
     SCOPED_TRACE(size);
     const size_t before = set_aside().size();
     write_bytes(file(), whole.substr(0, size));
@@ -80,13 +84,15 @@ TEST_F(StoreDamageTest, BlankedFirstPageIsSetAside) {
   EXPECT_THAT(logged(), HasSubstr("is damaged; it was renamed to"));
 }
 
-// One flipped bit anywhere: every call answers or throws kStore, the image is the one that was stored or a miss.
+// One flipped bit anywhere: every call answers or throws kStore, the image is the one that was
+// stored or a miss.
 TEST_F(StoreDamageTest, OneFlippedBitAnywhere) {
   fill();
   const std::string whole = read_bytes(file());
   std::mt19937 random(20260501);
   std::vector<size_t> places;
-  for (size_t byte = 0; byte < 100; ++byte) places.push_back(byte);  // the file header, byte by byte
+  for (size_t byte = 0; byte < 100; ++byte)
+    places.push_back(byte);  // the file header, byte by byte
   for (int i = 0; i < 300; ++i) places.push_back(random() % whole.size());
   int missed = 0;
   for (const size_t place : places) {
@@ -98,7 +104,8 @@ TEST_F(StoreDamageTest, OneFlippedBitAnywhere) {
     const auto image = stack.image(sample_image_key());
     EXPECT_EQ(image ? image->bytes : std::string(20'000, 'k'), std::string(20'000, 'k'));
     missed += !image;
-    for (const WinnerRecord& winner : stack.load_winners(sample_key().device)) EXPECT_EQ(winner.shape.batch, 2);
+    for (const WinnerRecord& winner : stack.load_winners(sample_key().device))
+      EXPECT_EQ(winner.shape.batch, 2);
     try {
       Store store = writer();
       store.verify();
@@ -110,7 +117,8 @@ TEST_F(StoreDamageTest, OneFlippedBitAnywhere) {
     }
     for (const fs::path& aside : set_aside()) fs::remove(aside);
   }
-  EXPECT_GT(missed, 50) << "the 20 000 bytes of the image are most of the file, so many flips must have been noticed";
+  EXPECT_GT(missed, 50)
+      << "the 20 000 bytes of the image are most of the file, so many flips must have been noticed";
 }
 
 TEST_F(StoreDamageTest, OverwrittenPagesAreFoundInLaterCalls) {
@@ -146,7 +154,9 @@ TEST_F(StoreDamageTest, OfTwoThatFindTheDamageOneReplacesTheFile) {
 }
 
 TEST_F(StoreDamageTest, ForeignFilesAreLeftAlone) {
-  const std::string text = "version https://git-lfs.github.com/spec/v1\noid sha256:1234\nsize 12345\n" + std::string(200, '#');
+  const std::string text =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:1234\nsize 12345\n" +
+      std::string(200, '#');
   for (const std::string& content : {text, std::string("short"), std::string(5000, 'x')}) {
     write_bytes(file(), content);
     error_of(ErrorCode::kStore, [&] { reader(); });
@@ -205,7 +215,8 @@ TEST_F(StoreDamageTest, DamagedRowsAreLeftOutAndMendedByTheNextPut) {
   EXPECT_TRUE(reader().trials(sample_key()).empty());
   EXPECT_TRUE(reader().load_winners(sample_key().device).empty());
   writer().put_trial(sample_key(), sample_trial());
-  EXPECT_EQ(reader().trials(sample_key()).size(), all - 3) << "the put wrote the problem's text again";
+  EXPECT_EQ(reader().trials(sample_key()).size(), all - 3)
+      << "the put wrote the problem's text again";
 }
 
 }  // namespace

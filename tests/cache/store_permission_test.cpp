@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have written a store, places that cannot be written, full disks, and fork. Root ignores modes, so what needs an
-// ordinary user runs in a child that gave up its rights, and what needs a mount skips aloud without them.
+// Who may have written a store, places that cannot be written, full disks, and fork. Root ignores
+// modes, so what needs an ordinary user runs in a child that gave up its rights, and what needs a
+// mount skips aloud without them.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mount.h>
@@ -31,7 +32,8 @@ class StorePermissionTest : public StoreTest {
   }
 };
 
-// What `work` answers in a child process; "" when it could not be run. An attune::Error becomes its message.
+// What `work` answers in a child process; "" when it could not be run. An attune::Error becomes its
+// message.
 std::string in_child(const std::function<std::string()>& work, uid_t user = 0) {
   int ends[2];
   if (pipe(ends) != 0) return "";
@@ -49,7 +51,8 @@ std::string in_child(const std::function<std::string()>& work, uid_t user = 0) {
   close(ends[1]);
   std::string answer;
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) answer.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    answer.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
@@ -103,7 +106,9 @@ TEST_F(StorePermissionTest, OrdinaryUserReadsRootsStoreAndCannotWriteIt) {
   chmod(folder_.c_str(), 0755);
   chmod(file().c_str(), 0644);
   const auto work = [&](StoreMode mode) {
-    return in_child([&, mode] { return std::to_string(Store::open(file(), mode).trials(sample_key()).size()); }, kNobody);
+    return in_child(
+        [&, mode] { return std::to_string(Store::open(file(), mode).trials(sample_key()).size()); },
+        kNobody);
   };
   EXPECT_EQ(work(StoreMode::kReadOnly), "1");
   EXPECT_THAT(work(StoreMode::kReadWrite), HasSubstr("cannot be written: Permission denied"));
@@ -112,13 +117,16 @@ TEST_F(StorePermissionTest, OrdinaryUserReadsRootsStoreAndCannotWriteIt) {
 TEST_F(StorePermissionTest, UnwritableDirectory) {
   const fs::path closed = folder_ / "closed";
   fs::create_directory(closed);
-  const auto open = [&] { return Store::open(closed / "sub" / "store.db", StoreMode::kReadWrite).path().string(); };
+  const auto open = [&] {
+    return Store::open(closed / "sub" / "store.db", StoreMode::kReadWrite).path().string();
+  };
   if (geteuid() == 0) {
     ASSERT_EQ(chown(folder_.c_str(), kNobody, kNobody), 0);
     ASSERT_EQ(chown(closed.c_str(), kNobody, kNobody), 0);
   }
   chmod(closed.c_str(), 0500);
-  EXPECT_THAT(in_child(open, geteuid() == 0 ? kNobody : 0), HasSubstr("cannot be made: Permission denied"));
+  EXPECT_THAT(in_child(open, geteuid() == 0 ? kNobody : 0),
+              HasSubstr("cannot be made: Permission denied"));
   chmod(closed.c_str(), 0700);
 }
 
@@ -126,13 +134,15 @@ TEST_F(StorePermissionTest, ReadOnlyMountIsReadAndNotWritten) {
   writer().put_trial(sample_key(), sample_trial());
   if (mount(folder_.c_str(), folder_.c_str(), nullptr, MS_BIND, nullptr) != 0)
     GTEST_SKIP() << "SKIPPED: a read-only mount cannot be made here: " << std::strerror(errno);
-  const int sealed = mount(nullptr, folder_.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr);
+  const int sealed =
+      mount(nullptr, folder_.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr);
   if (sealed == 0) {
     EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { writer(); }), HasSubstr("Read-only file system"));
   }
   umount(folder_.c_str());
-  if (sealed != 0) GTEST_SKIP() << "SKIPPED: the mount cannot be made read-only: " << std::strerror(errno);
+  if (sealed != 0)
+    GTEST_SKIP() << "SKIPPED: the mount cannot be made read-only: " << std::strerror(errno);
 }
 
 TEST_F(StorePermissionTest, FullDiskLosesNothingAndGoesOn) {
@@ -153,7 +163,8 @@ TEST_F(StorePermissionTest, FullDiskLosesNothingAndGoesOn) {
     }
     EXPECT_THAT(message, HasSubstr("full"));
     EXPECT_GT(stored, 2);
-    EXPECT_EQ(store.stats().images, stored) << "what was committed is there, what was refused is not";
+    EXPECT_EQ(store.stats().images, stored)
+        << "what was committed is there, what was refused is not";
     EXPECT_TRUE(store.verify().empty());
     EXPECT_TRUE(store.image(sample_image_key(0)).has_value());
     mount(nullptr, folder_.c_str(), nullptr, MS_REMOUNT, "size=4m");
@@ -178,9 +189,18 @@ TEST_F(StorePermissionTest, FullDiskAtTheFirstWrite) {
 TEST_F(StorePermissionTest, ConnectionIsNotUsedAcrossFork) {
   Store store = writer();
   store.put_trial(sample_key(), sample_trial());
-  EXPECT_THAT(in_child([&] { return std::to_string(store.trials(sample_key()).size()); }), HasSubstr("opened before fork"));
-  EXPECT_THAT(in_child([&] { store.put_trial(sample_key(), sample_trial(64)); return std::string("put"); }), HasSubstr("opened before fork"));
-  EXPECT_EQ(in_child([&] { { const Store moved = std::move(store); } return std::string("closed"); }), "closed");
+  EXPECT_THAT(in_child([&] { return std::to_string(store.trials(sample_key()).size()); }),
+              HasSubstr("opened before fork"));
+  EXPECT_THAT(in_child([&] {
+                store.put_trial(sample_key(), sample_trial(64));
+                return std::string("put");
+              }),
+              HasSubstr("opened before fork"));
+  EXPECT_EQ(in_child([&] {
+              { const Store moved = std::move(store); }
+              return std::string("closed");
+            }),
+            "closed");
   EXPECT_EQ(in_child([&] { return std::to_string(reader().trials(sample_key()).size()); }), "1");
   store.put_trial(sample_key(), sample_trial(64));
   EXPECT_EQ(store.trials(sample_key()).size(), 2U);

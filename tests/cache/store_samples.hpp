@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store's tests share: a private folder of their own, sample records, and the log as it was written.
+// What the store's tests share: a private folder of their own, sample records, and the log as it
+// was written.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ inline TuningKey sample_key(int64_t seqlen = 2048) {
   return key;
 }
 
-inline ToolchainIdentity sample_toolchain(const std::string& template_digest = "t1", const std::string& compiler = "nvrtc 13.0") {
+inline ToolchainIdentity sample_toolchain(const std::string& template_digest = "t1",
+                                          const std::string& compiler = "nvrtc 13.0") {
   return {"prefill_sm80", template_digest, compiler, "-O3"};
 }
 
@@ -76,7 +78,9 @@ inline ImageKey sample_image_key(int64_t block_m = 64) {
   return {sample_key().spec, "sm_90a", sample_toolchain(), sample_trial(block_m).config};
 }
 
-inline KernelImage sample_image(const std::string& bytes = std::string("\x7f" "ELF\0kernel\xff", 12)) {
+inline KernelImage sample_image(const std::string& bytes = std::string("\x7f"
+                                                                       "ELF\0kernel\xff",
+                                                                       12)) {
   KernelImage image;
   image.bytes = bytes;
   image.info = sample_trial().info;
@@ -85,10 +89,11 @@ inline KernelImage sample_image(const std::string& bytes = std::string("\x7f" "E
   return image;
 }
 
-// In memory where that can be, since each commit waits for the disk and the tests make thousands. A killed process loses
-// nothing in either place; only a power cut would tell them apart.
+// In memory where that can be, since each commit waits for the disk and the tests make thousands. A
+// killed process loses nothing in either place; only a power cut would tell them apart.
 inline std::filesystem::path scratch_folder() {
-  return access("/dev/shm", W_OK | X_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
+  return access("/dev/shm", W_OK | X_OK) == 0 ? std::filesystem::path("/dev/shm")
+                                              : std::filesystem::temp_directory_path();
 }
 
 // A folder only this user can reach, removed at the end; and what was logged meanwhile.
@@ -131,10 +136,12 @@ inline std::string read_bytes(const std::filesystem::path& path) {
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
-// The message of the Error that `work` throws with `code`; a failure when it throws none or another.
+// The message of the Error that `work` throws with `code`; a failure when it throws none or
+// another.
 inline std::string error_of(ErrorCode code, const std::function<void()>& work) {
   try {
     work();

@@ -13,9 +13,12 @@ namespace fs = std::filesystem;
 
 class StoreStackTest : public StoreTest {
  protected:
-  Store layer(const std::string& name) const { return Store::open(file(name), StoreMode::kReadWrite); }
+  Store layer(const std::string& name) const {
+    return Store::open(file(name), StoreMode::kReadWrite);
+  }
   StoreStack stack() const { return StoreStack({file("user"), file("site"), file("shipped")}); }
-  void put(const std::string& name, Effort effort, const std::string& created, int64_t block_m, bool pinned = false) {
+  void put(const std::string& name, Effort effort, const std::string& created, int64_t block_m,
+           bool pinned = false) {
     WinnerRecord winner = sample_winner(sample_key(), block_m);
     winner.effort = effort;
     winner.created = created;
@@ -25,7 +28,8 @@ class StoreStackTest : public StoreTest {
   }
   std::vector<int64_t> winners() const {
     std::vector<int64_t> order;
-    for (const WinnerRecord& winner : stack().load_winners(sample_key().device)) order.push_back(winner.config.at("block_m"));
+    for (const WinnerRecord& winner : stack().load_winners(sample_key().device))
+      order.push_back(winner.config.at("block_m"));
     return order;
   }
 };

@@ -16,7 +16,9 @@ namespace {
 using testing::HasSubstr;
 
 // Lines hold every field, so equal lines are equal records.
-std::string line(const TuningKey& key, const TrialRecord& trial) { return trial_line({key, trial}); }
+std::string line(const TuningKey& key, const TrialRecord& trial) {
+  return trial_line({key, trial});
+}
 
 TEST_F(StoreTest, TrialComesBackWhole) {
   const TuningKey key = sample_key();
@@ -47,7 +49,9 @@ TEST_F(StoreTest, FailedTrialKeepsItsReasonAndOddNumbers) {
   EXPECT_EQ(back.reason, trial.reason);
   EXPECT_TRUE(std::isinf(back.error_max));
   EXPECT_TRUE(std::isnan(back.error_mean));
-  EXPECT_THAT(back.created, testing::MatchesRegex("2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z"));
+  EXPECT_THAT(
+      back.created,
+      testing::MatchesRegex("2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z"));
 }
 
 TEST_F(StoreTest, TrialsAreOldestFirstAndOfTheirKeyOnly) {
@@ -65,7 +69,8 @@ TEST_F(StoreTest, TrialsAreOldestFirstAndOfTheirKeyOnly) {
   other_policy.policy.text = "v1 warm-l2";
   store.put_trial(other_policy, sample_trial());
   std::vector<int64_t> order;
-  for (const TrialRecord& trial : store.trials(sample_key())) order.push_back(trial.config.at("block_m"));
+  for (const TrialRecord& trial : store.trials(sample_key()))
+    order.push_back(trial.config.at("block_m"));
   EXPECT_THAT(order, testing::ElementsAre(256, 64, 32));
   EXPECT_EQ(store.all_trials().size(), 6U);
 }
@@ -102,7 +107,8 @@ TEST_F(StoreTest, WinnerComesBackWhole) {
   DeviceIdentity renamed = key.device;
   renamed.name = "something else";
   renamed.driver = "1.0";
-  EXPECT_EQ(reader().load_winners(renamed).size(), 1U) << "name and driver are not part of the identity";
+  EXPECT_EQ(reader().load_winners(renamed).size(), 1U)
+      << "name and driver are not part of the identity";
   renamed.sm_count -= 1;
   EXPECT_TRUE(reader().load_winners(renamed).empty());
   EXPECT_EQ(reader().all_winners().size(), 1U);
@@ -119,7 +125,8 @@ TEST_F(StoreTest, WinnersOfTwoTemplatesLiveSideBySideBestFirst) {
   store.put_winner(key, winner);
   const auto loaded = store.load_winners(key.device);
   ASSERT_EQ(loaded.size(), 2U);
-  EXPECT_EQ(loaded[0].toolchain.template_digest, "t1") << "normal effort before quick, though older";
+  EXPECT_EQ(loaded[0].toolchain.template_digest, "t1")
+      << "normal effort before quick, though older";
 }
 
 TEST_F(StoreTest, PinStandsBesideTheTunedWinner) {
@@ -219,7 +226,8 @@ TEST_F(StoreTest, GarbageIsWhatNothingNames) {
   const TuningKey key = sample_key();
   store.put_trial(key, sample_trial());  // the default, 128
   store.put_winner(key, sample_winner(key, 64));
-  for (const int64_t block_m : {64, 128, 32}) store.put_image(sample_image_key(block_m), sample_image(std::string(50'000, 'x')));
+  for (const int64_t block_m : {64, 128, 32})
+    store.put_image(sample_image_key(block_m), sample_image(std::string(50'000, 'x')));
   TrialRecord dead = sample_trial();
   dead.toolchain = sample_toolchain("gone");
   TuningKey dead_key = sample_key();
@@ -245,7 +253,8 @@ TEST_F(StoreTest, ReaderRefusesToWriteAndMissingFileIsNullopt) {
   error_of(ErrorCode::kStore, [&] { reader(); });
   writer();
   Store store = Store::open_existing(file()).value();
-  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { store.put_trial(sample_key(), sample_trial()); }), HasSubstr("reading only"));
+  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { store.put_trial(sample_key(), sample_trial()); }),
+              HasSubstr("reading only"));
 }
 
 }  // namespace

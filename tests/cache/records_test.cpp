@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Identities and texts that are stored: frozen digests, what takes part in them, and parsers that
+// accept nothing else.
+#include "cache/records.hpp"
+
+#include <gmock/gmock.h>
+#include <rapidcheck.h>
+
+#include <set>
+
+#include "cache/record_json.hpp"
+#include "tests/cache/store_samples.hpp"
+
+namespace attune {
+namespace {
+
+KernelSpec random_spec() {
+  KernelSpec spec;
+  const auto dtype =
+      rc::gen::element(Dtype::kFp32, Dtype::kBf16, Dtype::kFp16, Dtype::kE4m3, Dtype::kE5m2);
+  spec.dtype_q = *dtype;
+  spec.dtype_kv = *dtype;
+  spec.dtype_o = *dtype;
+  spec.head_dim_qk = *rc::gen::inRange(1, 1000);
+  spec.head_dim_v = *rc::gen::inRange(1, 1000);
+  spec.gqa_ratio = *rc::gen::inRange(1, 100);
+  spec.mask = *rc::gen::element(Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight);
+  spec.window_left = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
+  spec.window_right = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
+  return spec;
+}
+
+TEST(Records, SpecTextsAreReadBack) {
+  EXPECT_TRUE(rc::check("parse_spec_text is the inverse of to_text", [] {
+    const KernelSpec spec = random_spec();
+    RC_ASSERT(to_text(parse_spec_text(to_text(spec))) == to_text(spec));
+  }));
+}
+
+TEST(Records, ShapeTextsAreReadBack) {
+  EXPECT_TRUE(rc::check("parse_shape_text is the inverse of to_text", [] {
+    const auto length = rc::gen::inRange<int64_t>(0, int64_t{1} << 40);
+    const Shape shape{*length, *length, *length, *rc::gen::inRange(1, 1000),
+                      *rc::gen::inRange(1, 1000)};
+    RC_ASSERT(to_text(parse_shape_text(to_text(shape))) == to_text(shape));
+  }));
+}
+
+TEST(Records, OtherTextsAreRefused) {
+  const std::string spec = to_text(sample_key().spec), shape = to_text(sample_key().shape);
+  for (const std::string& text : {std::string(), std::string("x"), spec + ",more=1",
+                                  spec.substr(0, spec.size() - 1), spec + " ", shape})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_spec_text(text); });
+  for (const std::string& text :
+       {std::string(), std::string("batch"), shape + ",", "0" + shape, spec})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(text); });
+}
+
+// These digests stand in stores: if this fails, every stored row has become a miss.
+TEST(Records, DigestsAreFrozen) {
+  const TuningKey key = sample_key();
+  EXPECT_EQ(key.device.text(),
+            "device "
+            "v1\narch=sm_90\nsm_count=132\nshared_bytes_per_block=232448\nregisters_per_sm="
+            "65536\nl2_bytes=52428800\n"
+            "memory_bus_bits=6144\nmemory_clock_khz=3201000\nslice=\n");
+  EXPECT_EQ(sample_toolchain().text(),
+            "toolchain v1\ntemplate=prefill_sm80\ntemplate_digest=t1\ncompiler=nvrtc "
+            "13.0\noptions=-O3\n");
+  EXPECT_EQ(key.device.digest(), "7d05595c7dfffa74e35aef45cd197f8f");
+  EXPECT_EQ(sample_toolchain().digest(), "0c8b7c0ca0501554a6718884253f289b");
+  EXPECT_EQ(to_text(key.spec),
+            "op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk=128,head_dim_v=96,gqa_"
+            "ratio=4,mask=causal_bottom_right,"
+            "window=4096:-1");
+  EXPECT_EQ(to_text(key.shape), "batch=2,seqlen_q=2048,seqlen_kv=2048,heads=32/8");
+}
+
+TEST(Records, EveryStructuralFactOfADeviceTakesPart) {
+  const DeviceIdentity base = sample_key().device;
+  std::set<std::string> digests{base.digest()};
+  const auto changed = [&](const auto& change) {
+    DeviceIdentity device = base;
+    change(device);
+    return digests.insert(device.digest()).second;
+  };
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.arch = "sm_89"; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.sm_count++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.shared_bytes_per_block++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.registers_per_sm++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.l2_bytes++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.memory_bus_bits++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.memory_clock_khz++; }));
+  EXPECT_TRUE(changed([](DeviceIdentity& d) { d.slice = "1g.18gb"; }));
+  EXPECT_FALSE(changed([](DeviceIdentity& d) { d.name = "another name"; }));
+  EXPECT_FALSE(changed([](DeviceIdentity& d) { d.driver = "1.2.3"; }));
+}
+
+TEST(Records, ImageInfoIsReadBackAndBadTextIsRefused) {
+  const ImageInfo info = sample_trial().info;
+  EXPECT_EQ(info_text(parse_info_text(info_text(info))), info_text(info));
+  for (const char* text : {"", "{", "[]", "{}", R"({"registers":"many"})"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_info_text(text); });
+}
+
+TEST(Records, NamesAreTheStoredWords) {
+  EXPECT_STREQ(trial_status_name(TrialStatus::kOutOfResources), "out_of_resources");
+  EXPECT_STREQ(effort_name(Effort::kExhaustive), "exhaustive");
+}
+
+}  // namespace
+}  // namespace attune
