@@ -88,12 +88,12 @@ class PrefillCpu final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const int64_t lanes = lanes_of(arch);
     std::vector<int64_t> block_m;
-    for (const int64_t vectors : {1, 2, 3, 4, 6, 8, 12, 16}) block_m.push_back(vectors * lanes);
+    for (const int64_t vectors : {1, 2, 4, 8, 16}) block_m.push_back(vectors * lanes);
     const std::vector<int64_t> pack_kv = is_16_bit(spec.dtype_kv) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
     return SearchSpace({{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
                         {"block_n", {128, 256}, "keys between two updates of the softmax"},
                         {"rows", {4, 6, 8, 12}, "register tile: keys (or columns of V) at a time"},
-                        {"vectors", {1, 2, 3, 4}, "register tile: vectors of query rows at a time"},
+                        {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
                         {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
                         {"pack_kv", pack_kv, "1: copy blocks of K and V to contiguous fp32 first (always for 16-bit K and V)"},
                         {"schedule", {0, 1}, "0: tiles dealt out in turn, 1: taken from a shared counter"}},

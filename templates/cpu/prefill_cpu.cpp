@@ -22,7 +22,6 @@
 
 namespace attune {
 
-constexpr int kPanelRows = kVectors * kLanes;
 constexpr int kPanels = kBlockM / kPanelRows;
 constexpr int kCounterBytes = 128;
 
@@ -56,42 +55,49 @@ inline T* row_address(const OperandView& view, const Tile& tile, long long index
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
+// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes does not divide kWidth.
+template <int kWidth>
+constexpr int kChunks = (kWidth + kLanes - 1) / kLanes;
+template <int kWidth>
+inline int chunk_begin(int chunk) {
+  return least(chunk * kLanes, kWidth - kLanes);
+}
+
+// One register of a panel.
+inline Floats& part(Panel& panel, int vector) { return reinterpret_cast<Floats*>(&panel)[vector]; }
+
 // Lanes past the tile's last row compute with zeros and are never stored.
 inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, Panel* queries) {
-  for (int c = 0; c < kHeadDimQk; c += kLanes) {
-    const int columns = least(kLanes, kHeadDimQk - c);
-    Floats rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const int in_tile = first_in_tile + i;
-      rows[i] = splat(0.0f);
-      if (in_tile >= tile.count) continue;
-      const auto* from = row_address<Element<kDtypeQ>>(args.q, tile, tile.first + in_tile) + c;
-      rows[i] = columns == kLanes ? load<kDtypeQ>(from) : load_part<kDtypeQ>(from, columns);
-    }
-    transpose(rows);
-    for (int i = 0; i < columns; ++i) queries[c + i][vector] = rows[i] * args.softmax_scale_log2;
-  }
-}
-
-inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, const Panel* output,
-                         Floats reciprocal) {
-  for (int c = 0; c < kHeadDimV; c += kLanes) {
-    const int columns = least(kLanes, kHeadDimV - c);
-    Floats rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) rows[i] = i < columns ? output[c + i][vector] * reciprocal : splat(0.0f);
-    transpose(rows);
+  for (int chunk = 0; chunk < kChunks<kHeadDimQk>; ++chunk) {
+    const int c = chunk_begin<kHeadDimQk>(chunk);
+    Floats rows[kLanes] = {};
     const int count = least(kLanes, tile.count - first_in_tile);
     for (int i = 0; i < count; ++i) {
-      auto* to = row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c;
-      columns == kLanes ? store<kDtypeO>(to, rows[i]) : store_part<kDtypeO>(to, rows[i], columns);
+      rows[i] = load<kDtypeQ>(row_address<Element<kDtypeQ>>(args.q, tile, tile.first + first_in_tile + i) + c);
+    }
+    transpose(rows);
+    for (int i = 0; i < kLanes; ++i) part(queries[c + i], vector) = rows[i] * args.softmax_scale_log2;
+  }
+}
+
+inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, Panel* output, Floats reciprocal) {
+  const int count = least(kLanes, tile.count - first_in_tile);
+  for (int chunk = 0; chunk < kChunks<kHeadDimV>; ++chunk) {
+    const int c = chunk_begin<kHeadDimV>(chunk);
+    Floats rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = part(output[c + i], vector) * reciprocal;
+    transpose(rows);
+    for (int i = 0; i < count; ++i) {
+      store<kDtypeO>(row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c, rows[i]);
     }
   }
 }
 
-inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile, Floats largest, Floats sum) {
-  const Floats log2_sum = log2_positive(sum);
-  const Floats lse = sum > 0.0f ? (largest + log2_sum) * 0.693147181f : splat(-kInfinity);
-  const int count = least(kLanes, tile.count - first_in_tile);
+inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile, const SoftmaxState& state) {
+  const Panel values = state.sum > 0.0f ? (state.largest + log2_positive(state.sum)) * 0.693147181f : Panel(-kInfinity);
+  float lse[kPanelRows];
+  __builtin_memcpy(lse, &values, sizeof(lse));
+  const int count = least(kPanelRows, tile.count - first_in_tile);
   for (int i = 0; i < count; ++i) {
     const long long index = tile.first + first_in_tile + i;
     const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
@@ -103,11 +109,9 @@ inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_
 template <int kWidth>
 inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
   for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
-#pragma clang loop unroll(full)
-    for (int c = 0; c + kLanes <= kWidth; c += kLanes) store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
-    constexpr int kRest = kWidth % kLanes;
-    if constexpr (kRest > 0) {
-      store_part<Dtype::kFp32>(to + kWidth - kRest, load_part<kDtypeKv>(from + kWidth - kRest, kRest), kRest);
+    for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
+      const int c = chunk_begin<kWidth>(chunk);
+      store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
     }
   }
 }
@@ -142,28 +146,32 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
-  Panel largest, decay;
-  for (int v = 0; v < kVectors; ++v) largest[v] = splat(-kInfinity);
+  Panel largest = -kInfinity;
   score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel], scratch.scores, largest);
   if (!sees_all(args, first, last, seen)) {
-    Ints row_step[kVectors];
-    for (int v = 0; v < kVectors; ++v) row_step[v] = (lane_index() + v * kLanes + static_cast<int>(first_index % kGqaRatio)) / kGqaRatio;
-    mask_block(args, first, row_step, seen, scratch.scores, largest);
+    mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, scratch.scores, largest);
   }
-  softmax_block(scratch.state[panel], largest, count, scratch.scores, decay);
+  const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay, scratch.output[panel]);
+}
+
+inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
+  scratch.state[panel] = {Panel(-kInfinity), Panel(0.0f)};
+  for (int c = 0; c < kHeadDimV; ++c) scratch.output[panel][c] = 0.0f;
+  for (int v = 0; v < kVectors; ++v) load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
+}
+
+inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
+  const SoftmaxState& state = scratch.state[panel];
+  Panel reciprocal = state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
+  const int first_in_tile = panel * kPanelRows;
+  for (int v = 0; v < kVectors; ++v) store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel], part(reciprocal, v));
+  if (args.lse) store_lse(args, tile, first_in_tile, state);
 }
 
 inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& scratch) {
   const int panels = (tile.count + kPanelRows - 1) / kPanelRows;
-  for (int panel = 0; panel < panels; ++panel) {
-    reset(scratch.state[panel]);
-    for (int c = 0; c < kHeadDimV; ++c) {
-      for (int v = 0; v < kVectors; ++v) scratch.output[panel][c][v] = splat(0.0f);
-    }
-    for (int v = 0; v < kVectors; ++v) load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
-  }
-
+  for (int panel = 0; panel < panels; ++panel) start_panel(args, tile, panel, scratch);
   const KeyRange all = visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
@@ -171,17 +179,7 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
     const Rows values = block_rows<kHeadDimV>(args.v, tile, block, scratch.values);
     for (int panel = 0; panel < panels; ++panel) attend_block(args, tile, panel, block, keys, values, scratch);
   }
-
-  for (int panel = 0; panel < panels; ++panel) {
-    const SoftmaxState& state = scratch.state[panel];
-    for (int v = 0; v < kVectors; ++v) {
-      const int first_in_tile = panel * kPanelRows + v * kLanes;
-      if (first_in_tile >= tile.count) break;
-      const Floats reciprocal = state.sum[v] > 0.0f ? 1.0f / state.sum[v] : state.sum[v];
-      store_output(args, tile, first_in_tile, v, scratch.output[panel], reciprocal);
-      if (args.lse) store_lse(args, tile, first_in_tile, state.largest[v], state.sum[v]);
-    }
-  }
+  for (int panel = 0; panel < panels; ++panel) finish_panel(args, tile, panel, scratch);
 }
 
 // Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys, first.

@@ -17,12 +17,12 @@ constexpr Mask kMask = Mask::kCausalBottomRight;
 constexpr int kWindowLeft = -1;
 constexpr int kWindowRight = -1;
 
-constexpr int kBlockM = 192;
+constexpr int kBlockM = 256;
 constexpr int kBlockN = 128;
-constexpr int kRows = 8;
-constexpr int kVectors = 3;
+constexpr int kRows = 4;
+constexpr int kVectors = 4;
 constexpr int kUnroll = 2;
-constexpr int kPackKv = 1;
+constexpr int kPackKv = 0;
 constexpr int kSchedule = 1;
 
 constexpr int kVectorBytes = 64;

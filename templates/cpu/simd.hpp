@@ -8,12 +8,15 @@
 namespace attune {
 
 constexpr int kLanes = kVectorBytes / 4;
+constexpr int kPanelRows = kVectors * kLanes;
 
-typedef float Floats __attribute__((ext_vector_type(kLanes)));
-typedef int Ints __attribute__((ext_vector_type(kLanes)));  // also what comparisons give: 0 or -1
+typedef float Floats __attribute__((ext_vector_type(kLanes)));  // one register
 typedef unsigned int Words __attribute__((ext_vector_type(kLanes)));
 typedef unsigned short HalfWords __attribute__((ext_vector_type(kLanes)));
 typedef _Float16 Halves __attribute__((ext_vector_type(kLanes)));
+// One value for each query of a panel: kVectors registers. LLVM splits it late, which keeps compile time low.
+typedef float Panel __attribute__((ext_vector_type(kPanelRows)));
+typedef int PanelInts __attribute__((ext_vector_type(kPanelRows)));  // also what comparisons give: 0 or -1
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -22,41 +25,33 @@ inline To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-inline Floats splat(float value) { return Floats(value); }
-
 // a > b ? a : b is one instruction on x86, and drops a NaN in `a`; NaNs reach the result through exp2 instead.
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-
-inline Ints lane_index() {
-  Ints index;
-  for (int i = 0; i < kLanes; ++i) index[i] = i;
-  return index;
-}
+inline Panel larger(Panel a, Panel b) { return a > b ? a : b; }
 
 // 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN. x = n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23
 // rounds x to n and leaves n in the low bits of the sum. The polynomial is minimax of degree 5, relative error 1e-7.
-inline Floats exp2_nonpositive(Floats x) {
-  const Floats shifted = x + 12582912.0f;
-  const Floats f = x - (shifted - 12582912.0f);
-  Floats p = splat(1.3264727e-3f);
+inline Panel exp2_nonpositive(Panel x) {
+  const Panel shifted = x + 12582912.0f;
+  const Panel f = x - (shifted - 12582912.0f);
+  Panel p = 1.3264727e-3f;
   p = p * f + 9.6715130e-3f;
   p = p * f + 5.5507336e-2f;
   p = p * f + 2.4022242e-1f;
   p = p * f + 6.9314700e-1f;
   p = p * f + 1.0f;
-  const Ints scaled = bits_as<Ints>(p) + (bits_as<Ints>(shifted) << 23);
-  return bits_as<Floats>(x < -126.0f ? Ints(0) : scaled);
+  const PanelInts scaled = bits_as<PanelInts>(p) + (bits_as<PanelInts>(shifted) << 23);
+  return x < -126.0f ? Panel(0.0f) : bits_as<Panel>(scaled);
 }
 
 // log2(x) for normal x > 0, by the series of atanh on a mantissa in [0.75, 1.5).
-inline Floats log2_positive(Floats x) {
-  const Ints bits = bits_as<Ints>(x);
-  const Ints exponent = (bits - 0x3f400000) >> 23;
-  const Floats mantissa = bits_as<Floats>(bits - (exponent << 23));
-  const Floats s = (mantissa - 1.0f) / (mantissa + 1.0f);
-  const Floats z = s * s;
-  const Floats series = ((((z / 11 + 1.0f / 9) * z + 1.0f / 7) * z + 1.0f / 5) * z + 1.0f / 3) * z + 1.0f;
-  return __builtin_convertvector(exponent, Floats) + series * s * 2.88539008f;  // 2 / ln 2
+inline Panel log2_positive(Panel x) {
+  const PanelInts bits = bits_as<PanelInts>(x);
+  const PanelInts exponent = (bits - 0x3f400000) >> 23;
+  const Panel mantissa = bits_as<Panel>(bits - (exponent << 23));
+  const Panel s = (mantissa - 1.0f) / (mantissa + 1.0f);
+  const Panel z = s * s;
+  const Panel series = ((((z / 11 + 1.0f / 9) * z + 1.0f / 7) * z + 1.0f / 5) * z + 1.0f / 3) * z + 1.0f;
+  return __builtin_convertvector(exponent, Panel) + series * s * 2.88539008f;  // 2 / ln 2
 }
 
 // bf16 by integer arithmetic: the upper half of an fp32.
@@ -108,21 +103,6 @@ inline void store(Element<kDtype>* to, Floats f) {
     const HalfWords h = kDtype == Dtype::kBf16 ? bf16_of_floats(f) : fp16_of_floats(f);
     __builtin_memcpy(to, &h, sizeof(h));
   }
-}
-
-// The first `count` of them, count in [0, kLanes]; the others read as 0 and are not written.
-template <Dtype kDtype>
-inline Floats load_part(const Element<kDtype>* from, int count) {
-  Element<kDtype> part[kLanes] = {};
-  for (int i = 0; i < count; ++i) part[i] = from[i];
-  return load<kDtype>(part);
-}
-
-template <Dtype kDtype>
-inline void store_part(Element<kDtype>* to, Floats f, int count) {
-  Element<kDtype> part[kLanes];
-  store<kDtype>(part, f);
-  for (int i = 0; i < count; ++i) to[i] = part[i];
 }
 
 }  // namespace attune

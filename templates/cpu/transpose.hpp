@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kLanes x kLanes transposition, and with it the way from rows in memory to one query a lane and back.
+// kLanes x kLanes transposition: the way from rows in memory to one row a lane, and back.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -21,7 +21,8 @@ using LaneIndicesOf = LaneIndices<kIndex...>;
 using AllLanes = __make_integer_seq<LaneIndicesOf, int, kLanes>;
 
 // In place. Interleaving row i with row i + kLanes / 2 rotates the bits of (row, lane) by one; log2(kLanes) times swaps them.
-inline void transpose(Floats (&rows)[kLanes]) {
+// Not inlined: it is half of a small kernel's code, and compile time goes with code.
+[[gnu::noinline]] inline void transpose(Floats (&rows)[kLanes]) {
 #pragma clang loop unroll(full)
   for (int step = 1; step < kLanes; step *= 2) {
     Floats mixed[kLanes];

@@ -2,7 +2,7 @@
 // Which keys a query row sees: mask, window and their alignment (shared/attention_enums.h), for a run of rows and per lane.
 #pragma once
 
-#include "cpu/tile_product.hpp"
+#include "cpu/simd.hpp"
 #include "shared/attention_args.h"
 
 namespace attune {
@@ -43,21 +43,24 @@ inline int clamp_to_int(long long value) {
   return static_cast<int>(value < -kBound ? -kBound : value > kBound ? kBound : value);
 }
 
-// Sets the scores of hidden (key, row) pairs to -inf and finds `largest` anew. `row_step` is how many rows a lane stands
-// below the panel's first row, `first`.
-inline void mask_block(const AttentionArgs& args, long long first, const Ints (&row_step)[kVectors], KeyRange keys, Panel* scores,
-                       Panel& largest) {
-  for (int v = 0; v < kVectors; ++v) largest[v] = splat(-kInfinity);
+// How many rows each lane stands below the panel's first, which is head `first_head` of its group.
+inline PanelInts row_steps(int first_head) {
+  int steps[kPanelRows];
+  for (int i = 0; i < kPanelRows; ++i) steps[i] = (first_head + i) / kGqaRatio;
+  PanelInts result;
+  __builtin_memcpy(&result, steps, sizeof(result));
+  return result;
+}
+
+// Sets the scores of hidden (key, row) pairs to -inf and finds `largest` anew. `first` is the panel's first row.
+inline void mask_block(const AttentionArgs& args, long long first, PanelInts row_step, KeyRange keys, Panel* scores, Panel& largest) {
+  largest = -kInfinity;
   const long long diagonal = first + diagonal_offset(args);
   for (int n = keys.begin; n < keys.end; ++n) {
     Panel& row = scores[n - keys.begin];
-    const int at_least = clamp_to_int(n - diagonal - kRight);
-    const int at_most = clamp_to_int(n - diagonal + kLeft);
-    for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kHasRight) row[v] = row_step[v] >= at_least ? row[v] : splat(-kInfinity);
-      if constexpr (kHasLeft) row[v] = row_step[v] <= at_most ? row[v] : splat(-kInfinity);
-      largest[v] = larger(row[v], largest[v]);
-    }
+    if constexpr (kHasRight) row = row_step >= clamp_to_int(n - diagonal - kRight) ? row : Panel(-kInfinity);
+    if constexpr (kHasLeft) row = row_step <= clamp_to_int(n - diagonal + kLeft) ? row : Panel(-kInfinity);
+    largest = larger(row, largest);
   }
 }
 
