@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite. Usage: library_test.py LIBRARY"""
+import re
+import subprocess
+import sys
+
+ALLOWED_LIBRARIES = {"libsqlite3", "libstdc++", "libm", "libgcc_s", "libc", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main():
+    library = sys.argv[1]
+    exported = {line.split()[-1].split("@")[0] for line in output("nm", "-D", "--defined-only", library).splitlines()}
+    strangers = sorted(name for name in exported if not name.startswith("attune_"))
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*?)\.so", output("readelf", "-d", library)))
+    unwanted = sorted(needed - ALLOWED_LIBRARIES)
+    header = open(sys.argv[2]).read()
+    declared = set(re.findall(r"ATTUNE_API [^;]*?\b(attune_\w+)\(", header))
+    print(f"{len(exported)} exported, needs {', '.join(sorted(needed))}")
+    for name in strangers:
+        print(f"exported, but not of the interface: {name}")
+    for name in unwanted:
+        print(f"needs {name}")
+    for name in sorted(declared ^ exported):
+        print(f"declared and exported differ: {name}")
+    return 1 if strangers or unwanted or declared != exported else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the build into an empty folder, moves it, and builds an outside project against it: by find_package and by
+# pkg-config. Usage: outside_test.sh BUILD_DIR SOURCE_DIR
+set -euo pipefail
+build=$1
+outside=$2/tests/capi/outside
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
+mv "$scratch/first" "$scratch/attune" # an installed tree must not know where it was
+library=$(dirname "$(find "$scratch/attune" -name libattune.so)")
+test -f "$scratch/attune/include/attune/attune.h"
+test -f "$scratch/attune/share/attune/python/attune/__init__.py"
+
+cmake -S "$outside" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/attune" >"$scratch/configure.log" ||
+  { cat "$scratch/configure.log"; exit 1; }
+cmake --build "$scratch/build" >"$scratch/build.log" || { cat "$scratch/build.log"; exit 1; }
+"$scratch/build/outside_c"
+"$scratch/build/outside_cpp"
+echo "find_package: works"
+
+export PKG_CONFIG_PATH=$library/pkgconfig
+# Word lists on purpose: flags.
+# shellcheck disable=SC2046
+"${CC:-cc}" -std=c11 -Wall -Werror "$outside/outside.c" $(pkg-config --cflags --libs attune) -o "$scratch/by_pkg_config"
+LD_LIBRARY_PATH=$library "$scratch/by_pkg_config"
+echo "pkg-config $(pkg-config --modversion attune): works"
