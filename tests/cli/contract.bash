@@ -3,6 +3,7 @@
 # code and messages. ATTUNE is the program, ATTUNE_SOURCE the source tree.
 
 setup() {
+  : "${ATTUNE:?is the program to test}" "${ATTUNE_SOURCE:?is the source tree}"
   dir=$BATS_TEST_TMPDIR
   export ATTUNE_STORE=$dir/store/store.db
   models=$ATTUNE_SOURCE/examples/models
@@ -47,7 +48,20 @@ if not eval(sys.argv[2]): sys.exit("false: " + sys.argv[2] + "\n" + sys.argv[1][
 }
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
-has_cpu_target() { "$ATTUNE" doctor --json 2>/dev/null | grep -q '"cpu_target_found": true'; }
-has_nvrtc() { "$ATTUNE" doctor --json 2>/dev/null | grep -q '"nvrtc_found": true'; }
-need_cpu_target() { has_cpu_target || skip "libattune_cpu cannot be opened: built without LLVM and clang 19"; }
-need_nvrtc() { has_nvrtc || skip "no NVRTC on this machine"; }
+# A skip needs doctor's own word that the thing is missing: a program that does not run fails its tests.
+doctor_says() { "$ATTUNE" doctor --json 2>/dev/null | grep -q "$1"; }
+need_cpu_target() { ! doctor_says '"cpu_target_found": false' || skip "libattune_cpu cannot be opened: built without LLVM and clang 19"; }
+need_nvrtc() { ! doctor_says '"nvrtc_found": false' || skip "no NVRTC on this machine"; }
+
+# Gives the test a store in which $problem is tuned. It is tuned once for each file of contracts.
+tuned() {
+  need_cpu_target
+  local kept=$BATS_FILE_TMPDIR/tuned.db
+  if [ ! -e "$kept" ]; then
+    attune tune --target cpu --problem $problem --effort quick --budget 30 --store "$BATS_FILE_TMPDIR/tuned/store.db"
+    expect 0 || return 1
+    mv "$BATS_FILE_TMPDIR/tuned/store.db" "$kept"
+  fi
+  mkdir -p -m 700 "${ATTUNE_STORE%/*}"
+  cp -p "$kept" "$ATTUNE_STORE"
+}

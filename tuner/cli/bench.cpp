@@ -26,6 +26,7 @@ struct Options {
   bool json = false;
   MachineOptions machine;
   WorkloadOptions workload;
+  std::string template_name;
   std::string config;
   double time_s = 1.5;
   double fail_if_slower = -1;  // percent; negative: never
@@ -41,7 +42,8 @@ constexpr double kLongestStandardS = 20;  // of one problem's standard attention
 
 struct Row {
   Problem problem;
-  std::shared_ptr<const Plan> tuned, untuned;
+  std::shared_ptr<const Plan> tuned;
+  std::shared_ptr<const Plan> untuned;  // null where it cannot be made: ATTUNE_NO_JIT, and no image of it anywhere
   Timing timing[3];
   std::string standard_note;  // why there is none
 };
@@ -111,19 +113,32 @@ bool standard_is_too_long(const Engine& engine, const Problem& problem) {
   return visible_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
 }
 
-Row bench_one(Engine& engine, Engine& untuned, const Problem& problem, const Options& options) {
+// The kernel to time: what the runtime would take, or the one that --template and --config name.
+std::shared_ptr<const Plan> tuned_plan(Engine& engine, const Problem& problem, const Plan& untuned, const Options& options) {
+  if (options.config.empty() && options.template_name.empty()) return engine.plan(problem);
+  const std::string name = options.template_name.empty() ? std::string(untuned.kernel_template->name()) : options.template_name;
+  const KernelChoice choice = choose_kernel(problem, untuned.arch, name, options.config);
+  return engine.plan_with(problem, *choice.kernel_template, choice.config);
+}
+
+std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& problem, const Plan& choice) {
+  try {
+    return engine.plan_with(problem, *choice.kernel_template, choice.config);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kWouldCompile) throw;
+    return nullptr;
+  }
+}
+
+Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem, const Options& options) {
   Row row{problem, nullptr, nullptr, {}, {}};
   const Plan choice = untuned.choose(problem);
-  row.untuned = engine.plan_with(problem, *choice.kernel_template, choice.config);
-  row.tuned = options.config.empty() ? engine.plan(problem) : nullptr;
-  if (!row.tuned) {
-    const SearchSpace space = choice.kernel_template->space(spec_of(problem), choice.arch);
-    row.tuned = engine.plan_with(problem, *choice.kernel_template, config_over(choice.config, options.config, space));
-  }
+  row.tuned = tuned_plan(engine, problem, choice, options);
+  row.untuned = same_kernel(*row.tuned, choice) ? row.tuned : plan_if_allowed(engine, problem, choice);
   BenchBackend backend(engine.device(), problem, options.seed);
   std::vector<int> lanes{kTuned};
   backend.add(kTuned, PlanRunner(engine.device(), row.tuned));
-  if (!same_kernel(*row.tuned, *row.untuned)) {
+  if (row.untuned && row.untuned != row.tuned) {
     backend.add(kDefault, PlanRunner(engine.device(), row.untuned));
     lanes.push_back(kDefault);
   }
@@ -141,7 +156,7 @@ Row bench_one(Engine& engine, Engine& untuned, const Problem& problem, const Opt
   Race race(backend, {options.seed, 0.9, {}, {}});
   race.run(lanes, rounds);
   for (const int lane : lanes) row.timing[lane] = race.timing(lane);
-  if (same_kernel(*row.tuned, *row.untuned)) row.timing[kDefault] = row.timing[kTuned];
+  if (row.untuned == row.tuned) row.timing[kDefault] = row.timing[kTuned];
   return row;
 }
 
@@ -160,7 +175,7 @@ double geomean(const std::vector<Row>& rows, Lane other) {
 }
 
 bool is_regression(const Row& row, double percent) {
-  return percent >= 0 && row.timing[kTuned].lo_us > row.timing[kDefault].hi_us * (1 + percent / 100);
+  return percent >= 0 && row.untuned && row.timing[kTuned].lo_us > row.timing[kDefault].hi_us * (1 + percent / 100);
 }
 
 Json row_json(const Row& row) {
@@ -170,10 +185,10 @@ Json row_json(const Row& row) {
           {"arch", row.tuned->arch.name()},
           {"config", row.tuned->config.to_text()},
           {"rung", rung_name(row.tuned->rung)},
-          {"default_template", row.untuned->kernel_template->name()},
-          {"default_config", row.untuned->config.to_text()},
+          {"default_template", row.untuned ? Json(row.untuned->kernel_template->name()) : Json(nullptr)},
+          {"default_config", row.untuned ? Json(row.untuned->config.to_text()) : Json(nullptr)},
           {"tuned", timing_json(row.timing[kTuned])},
-          {"default", timing_json(row.timing[kDefault])},
+          {"default", row.untuned ? timing_json(row.timing[kDefault]) : Json(nullptr)},
           {"standard", has_standard ? timing_json(row.timing[kStandard]) : Json(nullptr)},
           {"standard_note", row.standard_note},
           {"flops", visible_flops(row.problem)},
@@ -183,12 +198,12 @@ Json row_json(const Row& row) {
 Json report_json(const Engine& engine, const std::vector<Row>& rows) {
   Json list = Json::array();
   for (const Row& row : rows) list.push_back(row_json(row));
-  const double standard = geomean(rows, kStandard);
+  const auto number_or_null = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
   return {{"device", device_json(engine.device().identity())},
           {"standard_method", engine.device().target() == Target::kCuda ? "reference kernel" : "unfused matmul, softmax, matmul in fp32"},
           {"rows", list},
-          {"geomean_speedup_over_default", geomean(rows, kDefault)},
-          {"geomean_speedup_over_standard", standard > 0 ? Json(standard) : Json(nullptr)}};
+          {"geomean_speedup_over_default", number_or_null(geomean(rows, kDefault))},
+          {"geomean_speedup_over_standard", number_or_null(geomean(rows, kStandard))}};
 }
 
 std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
@@ -201,10 +216,11 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
                rung_name(row.tuned->rung)});
   }
   std::string text = fmt::format("{}\n{}", engine.device().identity().name, table.text());
+  const double over_default = geomean(rows, kDefault);
   const double over_standard = geomean(rows, kStandard);
-  text += fmt::format("geomean: {:.2f}x over default", geomean(rows, kDefault));
-  if (over_standard > 0) text += fmt::format(", {:.2f}x over {} attention", over_standard, standard);
-  return text + "\n";
+  if (over_default > 0) text += fmt::format("geomean over default {:.2f}x\n", over_default);
+  if (over_standard > 0) text += fmt::format("geomean over {} {:.2f}x\n", standard, over_standard);
+  return text;
 }
 
 int bench(const Options& options) {
@@ -233,7 +249,8 @@ void add_bench(CLI::App& program, int* exit_code) {
                                   "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096", &options->json);
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
-  command->add_option("--config", options->config, "Time this config instead of the tuned one: knobs that differ from the default");
+  command->add_option("--template", options->template_name, "Time this template instead of what the runtime would choose");
+  command->add_option("--config", options->config, "Time this config instead: knobs that differ from the default, knob=value,...");
   command->add_option("--time", options->time_s, "Seconds of measuring for each problem")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--fail-if-slower", options->fail_if_slower, "Exit code 7 when tuned is slower than default by more than this many percent");
   command->add_flag("--no-standard", options->no_standard, "Leave standard attention out");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "cache/store.hpp"
@@ -29,7 +30,7 @@ Finding driver_finding() {
   std::string why;
   const int count = cuda_device_count(&why);
   if (count == 0) {
-    finding.detail = why + "; install NVIDIA's driver 525 or later";
+    finding.detail = why;
     return finding;
   }
   try {
@@ -60,13 +61,20 @@ Finding cpu_finding() {
   return finding;
 }
 
+// Tried, not asked: root may write everywhere, except where nobody can.
+bool can_write_into(const std::filesystem::path& folder) {
+  std::string probe = (folder / ".attune-probe-XXXXXX").string();
+  if (::mkdtemp(probe.data()) == nullptr) return false;
+  return ::rmdir(probe.c_str()) == 0;
+}
+
 // The store is not created by asking for it: a missing one is fine when its folder can be made.
 Finding store_finding(const std::filesystem::path& path) {
   Finding finding{"store", false, "", "nothing is remembered: every process compiles anew, and tuning is lost"};
   try {
     if (const auto store = Store::open_existing(path)) {
       const StoreStats stats = store->stats();
-      const bool writable = ::access(path.c_str(), W_OK) == 0 && ::access(path.parent_path().c_str(), W_OK) == 0;
+      const bool writable = ::access(path.c_str(), W_OK) == 0 && can_write_into(std::filesystem::absolute(path).parent_path());
       finding.found = writable;
       finding.detail = fmt::format("{}: {} winners, {} trials, {} images, {}{}", path.string(), stats.winners, stats.trials,
                                    stats.images, format_bytes(static_cast<double>(stats.file_bytes)),
@@ -80,7 +88,7 @@ Finding store_finding(const std::filesystem::path& path) {
   std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   std::error_code error;
   while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  finding.found = std::filesystem::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0;
+  finding.found = can_write_into(folder);
   finding.detail = finding.found ? fmt::format("{}: will be made by the first tune", path.string())
                                  : fmt::format("{} cannot be made: {} cannot be written; set ATTUNE_STORE to another file",
                                                path.string(), folder.string());

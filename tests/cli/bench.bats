@@ -1,0 +1,50 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Contract of `attune bench`: tuned against default against standard attention, as table and as JSON; the regression exit code.
+load contract
+
+@test "bench prints a table and a geomean" {
+  need_cpu_target
+  attune bench --target cpu --problem $problem --time 0.2
+  expect 0
+  [[ $output == *tuned*default*standard* && $output == *"geomean over standard"* ]]
+}
+
+@test "bench --json gives times with intervals in seconds" {
+  need_cpu_target
+  attune bench --target cpu --problem $problem --time 0.2 --json
+  expect 0
+  json 'o["schema"] == "attune.bench/1" and len(o["rows"]) == 1'
+  json 'all(0 < o["rows"][0][k]["lo_s"] <= o["rows"][0][k]["time_s"] <= o["rows"][0][k]["hi_s"] < 1 for k in ("tuned", "default", "standard"))'
+  json 'o["rows"][0]["rung"] == "default_config" and o["geomean_speedup_over_default"] == 1'
+}
+
+@test "bench uses what was tuned" {
+  tuned
+  attune bench --target cpu --problem $problem --time 0.2 --json --no-standard
+  expect 0
+  json 'o["rows"][0]["rung"] == "exact" and o["rows"][0]["standard"] is None'
+}
+
+@test "bench --fail-if-slower: the reference kernel is a regression" {
+  need_cpu_target
+  attune bench --target cpu --problem ${problem/seqlen=128/seqlen=512} --template reference_cpu --fail-if-slower 5 --time 0.5 --no-standard
+  expect 7
+  [[ $errors == *"slower than default"* ]]
+}
+
+@test "unknown knob" {
+  need_cpu_target
+  attune bench --target cpu --problem $problem --config tile=3
+  refused 1 '"tile"' block_m
+}
+
+@test "a time that is no number" {
+  attune bench --target cpu --problem $problem --time long
+  refused 1 --time long
+}
+
+@test "head dim 100" {
+  attune bench --target cpu --problem dtype=fp32,head_dim=100,heads=4,seqlen=64
+  refused 1 head_dim 100
+}

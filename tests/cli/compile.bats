@@ -1,0 +1,59 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Contract of `attune compile`: kernels for archs that are not here, into a folder or the store.
+load contract
+
+@test "compile for the CPU into a folder with a manifest" {
+  need_cpu_target
+  attune compile --arch cpu --problem $problem --out "$dir/kernels" --json
+  expect 0
+  json 'o["failed"] == 0 and o["kernels"][0]["image_bytes"] > 1000 and o["kernels"][0]["compile_time_s"] > 0'
+  [ "$(ls "$dir/kernels" | wc -l)" -eq 2 ]
+  grep -q '"attune_bundle"' "$dir/kernels/manifest.json"
+}
+
+@test "compile into the store: the next plan takes the image from there" {
+  need_cpu_target
+  attune compile --arch cpu --problem $problem
+  expect 0
+  attune db stats --json
+  expect 0
+  json 'o["images"] == 1'
+}
+
+@test "shapes that share a kernel are compiled once" {
+  need_cpu_target
+  attune compile --arch cpu --problem $problem --seqlen 256,512,1024 --out "$dir/kernels" --json
+  expect 0
+  json 'len({k["config"] for k in o["kernels"]}) == len(o["kernels"]) <= 3'
+}
+
+@test "several CUDA archs without a GPU" {
+  need_nvrtc
+  attune compile --arch sm_80,sm_90 --problem dtype=bf16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --jobs 2 --json
+  expect 0
+  json '[k["arch"] for k in o["kernels"]] == ["sm_80", "sm_90"] and all(k["registers"] > 0 for k in o["kernels"])'
+  [ "$(ls "$dir"/kernels/*.cubin | wc -l)" -eq 2 ]
+}
+
+@test "unknown arch" {
+  attune compile --arch sm_80,sm_12 --problem $problem --out "$dir/kernels"
+  refused 1 sm_12 sm_80
+  [ ! -e "$dir/kernels" ]
+}
+
+@test "an empty part of a list" {
+  attune compile --arch sm_80,,sm_90 --problem $problem --out "$dir/kernels"
+  refused 1 --arch sm_80,,sm_90
+}
+
+@test "negative jobs" {
+  attune compile --arch sm_80 --problem $problem --out "$dir/kernels" --jobs -1
+  refused 1 --jobs -1
+}
+
+@test "fp32 on a CUDA arch is not supported by the tensor-core families" {
+  attune compile --arch sm_80 --template prefill_sm80 --problem $problem --out "$dir/kernels"
+  [ "$status" -eq 2 ] || [ "$status" -eq 4 ]
+  [ -z "$output" ]
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Contract of `attune db`: reading, upkeep and exchange of stores.
+load contract
+
+@test "ls and show tell what was tried, how fast and why" {
+  tuned
+  attune db ls --json
+  expect 0
+  json 'len(o["winners"]) == 1 and o["winners"][0]["template"] == "prefill_cpu" and o["winners"][0]["why"]'
+  attune db show --problem $problem --json
+  expect 0
+  json 'len(o["trials"]) > 3 and sum(t["is_default"] for t in o["trials"]) == 1'
+  json 'all(t["timing"]["samples"] > 0 for t in o["trials"] if t["status"] == "ok")'
+  attune db show --problem $problem
+  expect 0
+  [[ $output == *"(default)"* && $output == *"95 % interval"* ]]
+}
+
+@test "ls --template and --device filter" {
+  tuned
+  attune db ls --template prefill_sm80 --json
+  expect 0
+  json 'o["winners"] == []'
+  attune db ls --device ffffffff --json
+  json 'o["winners"] == []'
+}
+
+@test "stats counts and verify is content" {
+  tuned
+  attune db stats --json
+  expect 0
+  json 'o["winners"] == 1 and o["trials"] > 3 and o["images"] > 0 and o["schema_version"] > 0'
+  attune db verify --json
+  expect 0
+  json 'o["sound"] and o["problems"] == []'
+}
+
+@test "verify finds an altered image" {
+  tuned
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+table, column = next((table, info[1])
+                     for (table,) in connection.execute("select name from sqlite_master where type = 'table'").fetchall()
+                     for info in connection.execute(f"pragma table_info({table})") if info[2] == "BLOB")
+connection.execute(f"update {table} set {column} = zeroblob(100)")
+connection.commit()
+END
+  attune db verify --json
+  expect 5
+  json 'not o["sound"] and len(o["problems"]) > 0'
+}
+
+@test "rows go out as lines and into another store unchanged" {
+  tuned
+  attune db export "$dir/rows.jsonl" --json
+  expect 0
+  json 'o["winners"] == 1 and o["trials"] > 3'
+  attune db import "$dir/rows.jsonl" --store "$dir/other/store.db" --json
+  expect 0
+  json 'o["added"] > 4 and o["replaced"] == 0'
+  attune db export "$dir/again.jsonl" --store "$dir/other/store.db"
+  expect 0
+  cmp "$dir/rows.jsonl" "$dir/again.jsonl"
+}
+
+@test "import --dry-run changes nothing" {
+  tuned
+  attune db export "$dir/rows.jsonl"
+  attune db import "$dir/rows.jsonl" --store "$dir/other/store.db" --dry-run --json
+  expect 0
+  json 'o["dry_run"] and o["added"] > 4'
+  attune db stats --store "$dir/other/store.db" --json
+  [ "$status" -eq 5 ] || json 'o["trials"] == 0'
+}
+
+@test "merge takes slices with images; twice is once" {
+  tuned
+  attune db export "$dir/slice.db" --json
+  expect 0
+  json 'o["images"] > 0'
+  attune db merge "$dir/slice.db" --store "$dir/other/store.db" --json
+  expect 0
+  json 'o["added"] > 4'
+  attune db merge "$dir/slice.db" --store "$dir/other/store.db" --json
+  json 'o["added"] == 0 and o["replaced"] == 0 and o["kept"] > 4'
+  attune export "$dir/kernels" --store "$dir/other/store.db"
+  expect 0
+}
+
+@test "gc keeps what is in use" {
+  tuned
+  attune db gc --json
+  expect 0
+  json 'o["winners"] == 0'
+  attune db ls --json
+  json 'len(o["winners"]) == 1'
+}
+
+@test "no store" {
+  for name in ls stats verify gc; do
+    attune db $name
+    refused 5 "$ATTUNE_STORE" "attune tune"
+  done
+  [ ! -e "$ATTUNE_STORE" ]
+}
+
+@test "a problem that was never tuned" {
+  tuned
+  attune db show --problem ${problem/seqlen=128/seqlen=77}
+  refused 2 seqlen=77
+}
+
+@test "a store written by a newer version: read, but not written" {
+  tuned
+  attune db export "$dir/rows.jsonl"
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("pragma user_version = 9999")
+connection.commit()
+END
+  attune db gc
+  refused 5 9999
+  attune db import "$dir/rows.jsonl"
+  refused 5 9999
+}
+
+@test "a damaged line is refused before anything is stored" {
+  tuned
+  attune db export "$dir/rows.jsonl"
+  echo '{"kind": "trial", "spec"' >>"$dir/rows.jsonl"
+  attune db import "$dir/rows.jsonl" --store "$dir/other/store.db"
+  refused 1 rows.jsonl
+  [ ! -e "$dir/other/store.db" ]
+}
+
+@test "an export with an ending nobody knows" {
+  tuned
+  attune db export "$dir/rows.xml"
+  refused 1 rows.xml .jsonl
+}
+
+@test "a file that is not there" {
+  attune db import "$dir/none.jsonl"
+  refused 5 none.jsonl
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Contract of `attune explain`: rung, reason, and why not another template; compiles nothing.
+load contract
+
+@test "untuned: the default config, and why other templates do not serve" {
+  need_cpu_target
+  attune explain --target cpu --problem $problem --json
+  expect 0
+  json 'o["rung"] == "default_config" and o["template"] == "prefill_cpu" and o["winner"] is None'
+  json 'any(t["name"] == "prefill_sm80" and not t["serves"] and t["reason"] for t in o["templates"])'
+}
+
+@test "tuned: exact for the shape, nearest for another" {
+  tuned
+  attune explain --target cpu --problem $problem
+  expect 0
+  [[ $output == *"exact"* ]]
+  attune explain --target cpu --problem ${problem/seqlen=128/seqlen=200} --json
+  json 'o["rung"] in ("bucket", "nearest", "default_config") and o["why"]'
+}
+
+@test "policy strict refuses what is not tuned" {
+  need_cpu_target
+  attune explain --target cpu --problem $problem --policy strict
+  refused 2 tuned
+}
+
+@test "a dtype that nothing serves here" {
+  need_cpu_target
+  attune explain --target cpu --problem dtype=e4m3,head_dim=64,heads=4,seqlen=64
+  refused 2 e4m3
+}
+
+@test "unknown policy" {
+  attune explain --target cpu --problem $problem --policy fastest
+  refused 1 --policy fastest
+}
+
+@test "a newer store is read but said so" {
+  tuned
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("pragma user_version = 9999")
+connection.commit()
+END
+  attune explain --target cpu --problem $problem
+  expect 0
+  attune tune --target cpu --problem $problem
+  refused 5 9999
+}

@@ -1,0 +1,155 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Contract of `attune tune`: finds and stores a winner, resumes, keeps its budget and what was measured; refuses nonsense.
+load contract
+
+quick() { attune tune --target cpu --effort quick "$@"; }
+
+@test "tune stores a winner that is never slower than the default" {
+  need_cpu_target
+  quick --problem $problem --budget 30 --json
+  expect 0
+  json 'o["schema"] == "attune.tune/1" and o["stored"] and len(o["shapes"]) == 1'
+  json '0 < o["shapes"][0]["winner"]["tuned"]["time_s"] <= o["shapes"][0]["winner"]["default"]["hi_s"]'
+  json 'o["shapes"][0]["complete"] and o["shapes"][0]["measured"] > 3'
+  [ "$(stat -c %a "$ATTUNE_STORE")" = 600 ]
+  [ -z "$errors" ]
+}
+
+@test "a second tune finds it done" {
+  need_cpu_target
+  quick --problem $problem --budget 30
+  expect 0
+  quick --problem $problem --json
+  expect 0
+  json 'o["shapes"][0]["already_tuned"] and o["shapes"][0]["measured"] == 0'
+}
+
+@test "Ctrl-C keeps everything measured, and the next tune goes on from there" {
+  need_cpu_target
+  "$ATTUNE" tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=512} --json >"$dir/out" 2>"$dir/errors" &
+  local pid=$! tries=0
+  until [ "$("$ATTUNE" db stats --json 2>/dev/null | grep -o '"trials": [0-9]*' | grep -o '[0-9]*')" -gt 2 ] 2>/dev/null; do
+    sleep 0.2
+    [ $((tries += 1)) -lt 300 ]
+  done
+  kill -INT $pid
+  status=0
+  wait $pid || status=$?
+  output=$(<"$dir/out")
+  errors=$(<"$dir/errors")
+  expect 6
+  json 'o["interrupted"] and o["shapes"][0]["measured"] > 0'
+  attune db stats --json
+  json 'o["trials"] > 2'
+  quick --problem ${problem/seqlen=128/seqlen=512} --budget 2 --json
+  json 'o["shapes"][0]["reused"] > 0'
+}
+
+@test "a budget that ends early gives exit code 6 and is kept" {
+  need_cpu_target
+  SECONDS=0
+  attune tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=256} --budget 3 --json
+  expect 6
+  [ $SECONDS -le 20 ]
+  json 'o["budget_s"] == 3 and not o["shapes"][0]["complete"]'
+}
+
+@test "a model's config.json with lists of lengths, batches and types" {
+  need_cpu_target
+  quick "$models/Llama-3.1-8B/config.json" --seqlen 64,96 --batch 1 --dtype fp32 --budget 30 --json
+  [ "$status" -eq 0 ] || expect 6
+  json 'len(o["shapes"]) == 2 and all("heads=32/8" in s["problem"] and "head_dim=128" in s["problem"] for s in o["shapes"])'
+}
+
+@test "captured problems" {
+  need_cpu_target
+  printf '{"problem": "%s"}\n' $problem >"$dir/captured.jsonl"
+  quick --captured "$dir/captured.jsonl" --budget 30 --json
+  expect 0
+  json 'len(o["shapes"]) == 1'
+}
+
+@test "no problem at all" {
+  attune tune --target cpu
+  refused 1 --problem --captured
+}
+
+@test "a missing config.json" {
+  attune tune "$dir/none/config.json" --target cpu
+  refused 5 "$dir/none/config.json"
+}
+
+@test "a malformed config.json" {
+  printf '{"num_attention_heads": 32,\n "hidden_size": }' >"$dir/config.json"
+  attune tune "$dir/config.json" --target cpu
+  refused 1 "$dir/config.json"
+}
+
+@test "a config.json without attention" {
+  printf '{"model_type": "llama"}' >"$dir/config.json"
+  attune tune "$dir/config.json" --target cpu
+  refused 1 config.json
+}
+
+@test "head dim 100" {
+  attune tune --target cpu --problem dtype=fp32,head_dim=100,heads=4,seqlen=64
+  refused 1 head_dim 100 "multiples of 8"
+}
+
+@test "heads that do not divide" {
+  attune tune --target cpu --problem dtype=fp32,head_dim=64,heads=7/2,seqlen=64
+  refused 1 7 2
+}
+
+@test "a negative length in a list" {
+  attune tune --target cpu --problem $problem --seqlen 128,-5
+  refused 1 --seqlen -5
+}
+
+@test "a wrong dtype in a list" {
+  attune tune --target cpu --problem $problem --dtype fp32,int4
+  refused 1 int4
+}
+
+@test "an unknown effort" {
+  attune tune --target cpu --problem $problem --effort huge
+  refused 1 --effort huge quick
+}
+
+@test "a budget that is no time" {
+  attune tune --target cpu --problem $problem --budget soon
+  refused 1 --budget soon 10m
+}
+
+@test "an unknown target" {
+  attune tune --target tpu --problem $problem
+  refused 1 tpu cpu
+}
+
+@test "a GPU where there is none" {
+  has_gpu && skip "a GPU is here"
+  attune tune --target cuda --problem ${problem/fp32/bf16}
+  refused 4 libcuda
+}
+
+@test "a damaged captured file" {
+  printf '{"problem": "%s"}\nnot json\n' $problem >"$dir/captured.jsonl"
+  attune tune --target cpu --captured "$dir/captured.jsonl"
+  refused 1 captured.jsonl
+}
+
+@test "a store that cannot be made" {
+  need_cpu_target
+  attune tune --target cpu --problem $problem --store /proc/attune/store.db
+  refused 5 /proc/attune
+}
+
+@test "a store that others may write" {
+  need_cpu_target
+  mkdir -p "$dir/store"
+  touch "$ATTUNE_STORE"
+  chmod 666 "$ATTUNE_STORE"
+  attune tune --target cpu --problem $problem
+  refused 5 "$ATTUNE_STORE"
+}
