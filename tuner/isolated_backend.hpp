@@ -20,7 +20,7 @@ struct MeasureLimits {
   double open_s = 180;
   double prepare_s = 60;
   double sample_s = 30;
-  double least_s = 3;
+  double least_s = 1.5;
 };
 
 class IsolatedBackend : public MeasureBackend {

@@ -80,7 +80,8 @@ Round Race::whole_round(std::vector<int> order) {
       std::erase(order, sample.id);
       whole.samples.push_back(sample);
     }
-    whole.sm_clock_mhz = part.sm_clock_mhz;
+    if (whole.sm_clock_mhz == 0 || (part.sm_clock_mhz > 0 && part.sm_clock_mhz < whole.sm_clock_mhz))
+      whole.sm_clock_mhz = part.sm_clock_mhz;  // the lowest stands for the round
   }
   return whole;
 }

@@ -75,7 +75,9 @@ void ShapeTuner::final_race(std::vector<int> ids) {
     if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
   }
   if (stopped()) return;
-  decide(ids);
+  for (int id : ids)  // left out on the way: surely slower, and timed at another time than those that decide
+    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
+  decide(active);
 }
 
 bool ShapeTuner::resolved(const std::vector<int>& ids) const {
@@ -90,7 +92,6 @@ void ShapeTuner::decide(const std::vector<int>& ids) {
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
     if (entry.record.status != TrialStatus::kOk || race_->num_samples(id) == 0) continue;
-    record_timing(id, race_->timing(id));
     raced.push_back(entry.record);
   }
   const std::optional<WinnerChoice> choice = choose_winner(raced);
@@ -102,7 +103,8 @@ void ShapeTuner::decide(const std::vector<int>& ids) {
   book_.put_winner(winner);
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
-    if (!(entry.record.config == winner.config) && id != default_id_) continue;
+    const bool is_winner = entry.record.config == winner.config && entry.record.toolchain.digest() == winner.toolchain.digest();
+    if (!is_winner && id != default_id_) continue;
     if (const auto compiled = context_.pool.wait(entry.candidate, 0); compiled && compiled->image)
       book_.put_image(entry.record, *compiled->image);
   }

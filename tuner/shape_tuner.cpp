@@ -13,9 +13,14 @@ namespace {
 
 constexpr double kExploringShare = 0.7;  // of a shape's budget; the rest is the final's
 constexpr int kFirstRounds = 3;
+constexpr int kPasses = 4;
 constexpr double kHopeless = 3;          // times the best estimate: recorded as that, never raced
 constexpr double kGain = 0.995;          // a wave of neighbours that gains less is the last
 constexpr size_t kCentres = 3;
+constexpr int kFewSamples = 6;
+
+// Outliers are slow ones: of a few samples the smallest says more than the median.
+double explored_us(const Timing& timing) { return timing.samples < kFewSamples ? timing.min_us : timing.median_us; }
 
 SearchTask search_task(const TuneTarget& target, const Problem& problem) {
   const KernelSpec spec = spec_of(problem);
@@ -127,14 +132,24 @@ void ShapeTuner::wave(const std::vector<TuneCandidate>& candidates) {
   std::vector<int> racing;
   for (const auto& [id, entry] : entries_)
     if (entry.live) racing.push_back(id);
-  std::vector<int> fresh;
+  race_->clear(racing);  // leaders of former waves are timed again beside the new ones: nothing is compared across drift
+  const size_t num_leaders = racing.size();
   for (int id : ids)
-    if (enter(id)) fresh.push_back(id);
-  racing.insert(racing.end(), fresh.begin(), fresh.end());
-  if (!fresh.empty()) race(racing, kFirstRounds);
-  for (int id : fresh)
-    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
+    if (enter(id)) racing.push_back(id);
+  if (racing.size() > num_leaders) explore_race(racing);
   keep_leaders();
+}
+
+// Successive halving: a few rounds for all, a few more for those that may still be the fastest, down to a final's worth.
+void ShapeTuner::explore_race(const std::vector<int>& ids) {
+  std::vector<int> alive = ids;
+  for (int pass = 0; pass < kPasses && !alive.empty(); ++pass) {
+    race(alive, kFirstRounds);
+    alive = race_->survivors(alive);
+    if ((pass > 0 && alive.size() <= static_cast<size_t>(plan_.finalists)) || exploring_is_over()) break;
+  }
+  for (int id : ids)
+    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
 }
 
 // Registers a candidate, with what the book knows of it.
@@ -184,7 +199,7 @@ std::vector<int> ShapeTuner::ranking() const {
   for (const auto& [id, entry] : entries_)
     if (is_ok(entry)) ids.push_back(id);
   std::stable_sort(ids.begin(), ids.end(), [&](int a, int b) {
-    return entries_.at(a).record.timing.median_us < entries_.at(b).record.timing.median_us;
+    return explored_us(entries_.at(a).record.timing) < explored_us(entries_.at(b).record.timing);
   });
   return ids;
 }
@@ -203,7 +218,7 @@ std::vector<TuneCandidate> ShapeTuner::best_candidates(size_t count) const {
 double ShapeTuner::best_us() const {
   double best = INFINITY;
   for (const auto& [unused, entry] : entries_) {
-    if (is_ok(entry)) best = std::min(best, entry.record.timing.median_us);
+    if (is_ok(entry)) best = std::min(best, explored_us(entry.record.timing));
     else if (entry.live) best = std::min(best, entry.estimate_us);
   }
   return best;

@@ -59,6 +59,7 @@ class ShapeTuner {
   bool open();
   void explore(const std::vector<TuneCandidate>& first);
   void wave(const std::vector<TuneCandidate>& candidates);
+  void explore_race(const std::vector<int>& ids);
   int add(const TuneCandidate& candidate);
   bool enter(int id);
   void keep_leaders();

@@ -84,7 +84,7 @@ class SimulatedTarget : public TuneTarget {
 // Seconds that everything takes. Advanced by the backend.
 struct SimulatedClock {
   double now_s = 0;
-  double open_s = 0.3, prepare_s = 0.03, hang_s = 3;
+  double open_s = 0.3, prepare_s = 0.03, hang_s = 1.5;
 };
 
 class SimulatedBackend : public MeasureBackend {
