@@ -17,6 +17,8 @@ std::vector<std::string> clang_arguments(const Arch& arch) {
       "-fstack-size-section", "-disable-llvm-verifier", "-discard-value-names",
       // The kernels say which loops to unroll; unrolling others costs a quarter of the compile time and gains nothing.
       "-fno-unroll-loops",
+      // Vectors are never passed between objects, so how they would be does not matter.
+      "-Wno-psabi",
       // Whole registers: some tunings would split 64-byte vectors in two.
       "-mprefer-vector-width=" + std::to_string(arch.vector_bytes * 8)};
   if (arch.features.empty()) {

@@ -44,6 +44,7 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments, 
   clang::TextDiagnosticPrinter printer(log_stream, options.get());
   clang::CompilerInstance instance;
   instance.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
+  instance.setVerboseOutputStream(log_stream);
   if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, instance.getDiagnostics())) return false;
   instance.getPreprocessorOpts().addRemappedFile(source.file_name, llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
   instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(*object));

@@ -100,19 +100,18 @@ class PrefillCpu final : public KernelTemplate {
                        {tile_fits(arch), whole_panels(arch)});
   }
 
-  // The smallest panel that holds all rows, if one does; else 4 vectors, with as many panels as still leave tiles for 32 threads.
+  // The smallest panel that holds all rows, if one does; else as wide a one as the registers allow, with as many panels as still leave tiles for 32 threads.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape) const override {
     const int64_t lanes = lanes_of(arch);
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
-    const int64_t most = vector_registers(arch) == 32 ? 4 : 3;
-    const int64_t vectors = std::clamp<int64_t>((rows + lanes - 1) / lanes, 1, most);
-    const int64_t tile_rows[] = {12, 6, 4, 4};
+    const int64_t needed = (rows + lanes - 1) / lanes;
+    const int64_t vectors = needed <= 1 ? 1 : needed <= 2 || vector_registers(arch) == 16 ? 2 : 4;
     int64_t panels = kMaxPanels;
     const int64_t lists = shape.batch * shape.num_heads_kv;
     while (panels > 1 && lists * (rows / (panels * vectors * lanes)) < 64) panels /= 2;
     return Config({{"block_m", panels * vectors * lanes},
                    {"block_n", 256},
-                   {"rows", tile_rows[vectors - 1]},
+                   {"rows", vectors == 1 ? 12 : vectors == 2 ? 6 : 4},
                    {"vectors", vectors},
                    {"unroll", 4},
                    {"pack_kv", is_16_bit(spec.dtype_kv) ? 1 : 0},

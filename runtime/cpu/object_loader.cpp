@@ -14,6 +14,12 @@
 
 #include "generator/core/error.hpp"
 
+#if defined(__x86_64__)
+// libgcc's conversions of fp16, which x86 CPUs before F16C need.
+extern "C" float __extendhfsf2(_Float16);
+extern "C" _Float16 __truncsfhf2(float);
+#endif
+
 namespace attune {
 namespace {
 
@@ -54,7 +60,7 @@ class OrcKernel final : public HostKernel {
     function_ = symbol->getAddress().toPtr<Function>();
   }
 
-  // What kernels may call: what a compiler calls without being asked to, and what reference_cpu needs.
+  // What kernels may call: what a compiler calls without being asked to, and the two functions that reference_cpu needs.
   llvm::orc::SymbolMap library_functions() {
     llvm::orc::SymbolMap map;
     const auto define = [&](const char* name, auto* address) {
@@ -65,6 +71,10 @@ class OrcKernel final : public HostKernel {
     define("memset", &::memset);
     define("expf", static_cast<float (*)(float)>(&::expf));
     define("logf", static_cast<float (*)(float)>(&::logf));
+#if defined(__x86_64__)
+    define("__extendhfsf2", &__extendhfsf2);
+    define("__truncsfhf2", &__truncsfhf2);
+#endif
     return map;
   }
 

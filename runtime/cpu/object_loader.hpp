@@ -10,7 +10,7 @@
 namespace attune {
 
 // Throws kInvalidArgument for bytes that are not an object of this machine that defines `entry`, or that refer to anything
-// but memcpy, memmove, memset, expf and logf.
+// but memcpy, memmove, memset, expf, logf and the compiler's own conversions of fp16.
 std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry);
 
 }  // namespace attune

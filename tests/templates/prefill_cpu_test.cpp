@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels without a Device: every config of the space, registers narrower than this machine's, thread counts, lengths
+// around the tiles, and the oracle's own numerics. Random specs on the real device stand in numerics_test.
+//   ATTUNE_FULL_SPACE=1   every config of the space for each spec (default: every 8th)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "generator/families/prefill_cpu.hpp"
+#include "generator/families/reference_cpu.hpp"
+#include "tests/support/host_run.hpp"
+
+namespace attune::testing {
+namespace {
+
+class PrefillCpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    toolchain_ = open_cpu_toolchain(&why);
+    if (toolchain_ == nullptr) GTEST_SKIP() << why;
+    arch_ = toolchain_->host_arch();
+  }
+
+  void check(const HostConfig& host, const Problem& problem, Layout layout, int threads, const std::string& trace) {
+    const AttentionCase test_case(problem, layout, Inputs::kNormal, 7);
+    const HostOutcome outcome = host.run(test_case, threads);
+    const std::string broken = verdict(test_case, outcome.result);
+    EXPECT_TRUE(broken.empty()) << trace << " " << to_text(problem) << ": " << broken;
+    EXPECT_TRUE(outcome.gaps_intact) << trace << " " << to_text(problem) << ": wrote outside o";
+    EXPECT_TRUE(outcome.counters_clear) << trace << " " << to_text(problem) << ": left its counters set";
+  }
+
+  void check_space(const std::string& text) {
+    const Problem problem = parse_problem(text);
+    const std::vector<Config> configs = prefill_cpu().space(spec_of(problem), arch_).enumerate();
+    const size_t step = std::getenv("ATTUNE_FULL_SPACE") != nullptr ? 1 : 8;
+    for (size_t i = text.size() % step; i < configs.size() && !HasFailure(); i += step) {
+      const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), configs[i]);
+      check(host, problem, Layout::kPadded, 2, configs[i].to_text());
+    }
+  }
+
+  // The default config, and the oracle template, on an arch with fewer features than this machine.
+  void check_narrow(int vector_bytes, const std::vector<std::string>& features) {
+#if !defined(__x86_64__)
+    GTEST_SKIP() << "names x86 features";
+#endif
+    Arch arch = arch_;
+    arch.vector_bytes = vector_bytes;
+    arch.features = features;
+    for (const char* text : {"dtype=fp32,head_dim=64,heads=2,seqlen=150,mask=causal_bottom_right",
+                             "dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/2,seqlen_q=45,seqlen_kv=301,window=80:20",
+                             "dtype=bf16,head_dim=128,heads=7/1,seqlen=70,mask=causal_top_left"}) {
+      const Problem problem = parse_problem(text);
+      const Config config = prefill_cpu().default_config(spec_of(problem), arch, shape_of(problem));
+      check(HostConfig(*toolchain_, arch, prefill_cpu(), spec_of(problem), config), problem, Layout::kContiguous, 2, config.to_text());
+      check(HostConfig(*toolchain_, arch, reference_cpu(), spec_of(problem), Config()), problem, Layout::kContiguous, 2, "reference");
+    }
+  }
+
+  const CpuToolchain* toolchain_ = nullptr;
+  Arch arch_;
+};
+
+TEST_F(PrefillCpu, EveryConfigIsRightInFp32) { check_space("dtype=fp32,head_dim_qk=64,head_dim_v=72,heads=6/2,seqlen_q=131,seqlen_kv=290,mask=causal_bottom_right"); }
+
+TEST_F(PrefillCpu, EveryConfigIsRightInBf16) { check_space("dtype=bf16,head_dim_qk=40,head_dim_v=16,heads=5/1,seqlen_q=67,seqlen_kv=300,window=100:30"); }
+
+TEST_F(PrefillCpu, EveryConfigIsRightInFp16) { check_space("dtype=fp16,head_dim=80,heads=3,seqlen_q=200,seqlen_kv=259"); }
+
+TEST_F(PrefillCpu, Avx2RegistersGiveTheSame) { check_narrow(32, {"+avx", "+avx2", "+f16c", "+fma", "+sse4.2"}); }
+
+TEST_F(PrefillCpu, PlainX86GivesTheSame) { check_narrow(16, {"+sse2"}); }
+
+TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
+  const Problem base = parse_problem("dtype=fp32,head_dim=32,heads=4/2,batch=2,seqlen=64,mask=causal_bottom_right,window=150:-");
+  Config config = prefill_cpu().default_config(spec_of(base), arch_, shape_of(base));
+  for (const int64_t schedule : {0, 1}) {
+    config.set("schedule", schedule);
+    config.set("block_n", 128);
+    const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(base), config);
+    const int64_t tile = config.at("block_m") / 2;  // query positions: two heads share a tile
+    for (const int64_t seqlen_q : {int64_t{0}, int64_t{1}, tile - 1, tile, tile + 1}) {
+      for (const int64_t seqlen_kv : {0, 1, 3, 127, 128, 129, 300}) {
+        Problem problem = base;
+        problem.seqlen_q = seqlen_q;
+        problem.seqlen_kv = seqlen_kv;
+        check(host, problem, Layout::kHeadsFirst, 1 + static_cast<int>((seqlen_q + seqlen_kv) % 5), config.to_text());
+      }
+    }
+  }
+}
+
+TEST_F(PrefillCpu, ScoresOfAnySizeKeepTheRule) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=64,heads=2,seqlen_q=40,seqlen_kv=300");
+  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  for (const Inputs inputs : {Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative, Inputs::kOutlierRow}) {
+    const AttentionCase test_case(problem, Layout::kContiguous, inputs, 3);
+    EXPECT_EQ(verdict(test_case, host.run(test_case, 2).result), "");
+  }
+}
+
+TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=64,heads=1,seqlen=100,mask=causal_bottom_right");
+  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(test_case.k.bytes.data() + 60 * test_case.k.row_stride * 4, &nan, 4);
+  const AttentionResult result = host.run(test_case, 1).result;
+  EXPECT_FALSE(std::isnan(result.o[static_cast<size_t>(59 * 64)]));
+  EXPECT_TRUE(std::isnan(result.o[static_cast<size_t>(60 * 64)]));
+  EXPECT_TRUE(std::isnan(result.o[static_cast<size_t>(99 * 64)]));
+}
+
+TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const KernelSpec spec = spec_of(parse_problem(std::string("head_dim=64,seqlen=64,dtype=") + dtype));
+    for (const int vector_bytes : {16, 32, 64}) {
+      Arch arch = arch_;
+      arch.vector_bytes = vector_bytes;
+      arch.features = {"+avx2", "+fma"};
+      const SearchSpace space = prefill_cpu().space(spec, arch);
+      const size_t size = space.enumerate().size();
+      EXPECT_GE(size, 24U) << dtype << " " << vector_bytes;
+      EXPECT_LE(size, 400U) << dtype << " " << vector_bytes;
+      for (const int64_t seqlen : {1, 30, 100, 1000, 100000})
+        EXPECT_EQ(space.broken(prefill_cpu().default_config(spec, arch, Shape{1, seqlen, seqlen, 8, 8})), std::nullopt) << vector_bytes;
+    }
+  }
+}
+
+TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
+  const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,seqlen=64"));
+  const Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1});
+  const auto broken = [&](const char* knob, int64_t value) {
+    Config config = good;
+    config.set(knob, value);
+    return prefill_cpu().space(spec, arch_).broken(config).value_or("");
+  };
+  EXPECT_THAT(broken("rows", 12), ::testing::HasSubstr("rows"));
+  EXPECT_THAT(broken("pack_kv", 0), ::testing::HasSubstr("pack_kv is 0"));
+  EXPECT_THAT(broken("block_n", 100), ::testing::HasSubstr("block_n is 100; accepted are"));
+  KernelSpec wide = spec;
+  wide.head_dim_v = 264;
+  EXPECT_THAT(prefill_cpu().refuses(wide, arch_).value_or(""), ::testing::HasSubstr("head_dim_v is 264"));
+  EXPECT_THAT(prefill_cpu().refuses(spec, parse_arch("sm_90")).value_or(""), ::testing::HasSubstr("sm_90"));
+}
+
+}  // namespace
+}  // namespace attune::testing
