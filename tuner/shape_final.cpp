@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The final of a ShapeTuner: what may be the fastest is timed again beside the default, and the winner rule decides on those
 // timings alone. See shape_tuner.hpp.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -74,10 +76,7 @@ void ShapeTuner::final_race(std::vector<int> ids) {
     if (resolved(active) || context_.now() >= deadline_) break;
     if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
   }
-  if (stopped()) return;
-  for (int id : ids)  // left out on the way: surely slower, and timed at another time than those that decide
-    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
-  decide(active);
+  if (!stopped()) decide(ids, active);
 }
 
 bool ShapeTuner::resolved(const std::vector<int>& ids) const {
@@ -87,18 +86,26 @@ bool ShapeTuner::resolved(const std::vector<int>& ids) const {
   });
 }
 
-void ShapeTuner::decide(const std::vector<int>& ids) {
+// Only those that stayed to the end can win: the others were surely slower, and their few samples are of another time.
+void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& stayed) {
   std::vector<TrialRecord> raced;
+  double next_us = INFINITY;
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
     if (entry.record.status != TrialStatus::kOk || race_->num_samples(id) == 0) continue;
-    raced.push_back(entry.record);
+    record_timing(id, race_->timing(id));
+    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end()) raced.push_back(entry.record);
+    else next_us = std::min(next_us, entry.record.timing.median_us);
   }
-  const std::optional<WinnerChoice> choice = choose_winner(raced);
+  std::optional<WinnerChoice> choice = choose_winner(raced);
   if (!choice) {
     report_.note = "no candidate works";
     return;
   }
+  for (size_t i = 0; i < raced.size(); ++i)
+    if (i != choice->index) next_us = std::min(next_us, raced[i].timing.median_us);
+  const double gain = next_us / raced[choice->index].timing.median_us - 1;
+  if (std::isfinite(gain) && choice->tied == 1) choice->why = fmt::format("fastest by {:.1f} %", 100 * std::max(gain, 0.0));
   const WinnerRecord winner = winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()));
   book_.put_winner(winner);
   for (int id : ids) {
@@ -120,16 +127,10 @@ ShapeReport ShapeTuner::refresh(double deadline) {
     return finish();
   }
   effort_ = former->effort;
-  add(default_candidate(task_));
-  for (const TrialRecord& trial : book_.sorted()) {
-    if (trial.status != TrialStatus::kOk || entries_.size() > kRefreshed) break;
-    for (const Family& family : task_.families)
-      if (family.kernel_template->name() == trial.toolchain.template_name && family.arch.name() == trial.arch &&
-          tried_.count(TuneCandidate{family, trial.config, false}.text()) == 0)
-        add({family, trial.config, false});
-  }
-  std::vector<int> ids;
-  for (const auto& [id, unused] : entries_) ids.push_back(id);
+  add_known();
+  std::vector<int> ids{add(default_candidate(task_))};
+  for (int id : ranking())
+    if (id != default_id_ && ids.size() <= kRefreshed) ids.push_back(id);
   if (open()) final_race(ids);
   return finish();
 }

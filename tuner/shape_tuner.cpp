@@ -74,8 +74,8 @@ ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double dea
     report_.note = "only the reference kernel serves this problem here: nothing to tune";
     return finish();
   }
+  add_known();
   if (report_.winner = settled(first); report_.winner) {
-    for (const TuneCandidate& candidate : first) add(candidate);
     report_.already_tuned = report_.complete = true;
     if (report_.winner->driver != context_.target.identity().driver)
       report_.note = "measured with driver " + report_.winner->driver + "; --refresh times it again";
@@ -115,7 +115,9 @@ void ShapeTuner::explore(const std::vector<TuneCandidate>& first) {
   int waves = 0;
   for (double before = INFINITY; waves < plan_.waves && best_us() < before * kGain && !exploring_is_over(); ++waves) {
     before = best_us();
-    const std::vector<TuneCandidate> next = neighbourhood(task_, best_candidates(kCentres), tried_, plan_.wave_size);
+    std::set<std::string> tried;
+    for (const auto& [text, unused] : ids_) tried.insert(text);
+    const std::vector<TuneCandidate> next = neighbourhood(task_, best_candidates(kCentres), tried, plan_.wave_size);
     if (next.empty()) break;
     wave(next);
   }
@@ -152,22 +154,35 @@ void ShapeTuner::explore_race(const std::vector<int>& ids) {
     if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
 }
 
-// Registers a candidate, with what the book knows of it.
+// What the store has of this key takes part from the beginning: a tune that was interrupted goes on exactly there.
+void ShapeTuner::add_known() {
+  for (const TrialRecord& trial : book_.sorted())
+    for (const Family& family : task_.families)
+      if (family.kernel_template->name() == trial.toolchain.template_name && family.arch.name() == trial.arch)
+        add({family, trial.config, false});
+}
+
+// Registers a candidate once, with what the book knows of it.
 int ShapeTuner::add(const TuneCandidate& candidate) {
-  tried_.insert(candidate.text());
-  const int id = static_cast<int>(entries_.size());
+  const auto [place, is_new] = ids_.emplace(candidate.text(), static_cast<int>(ids_.size()));
+  const int id = place->second;
   Entry& entry = entries_[id];
-  entry.candidate = candidate;
-  entry.record.toolchain = context_.target.toolchain(candidate.family);
-  entry.record.arch = candidate.family.arch.name();
-  entry.record.config = candidate.config;
-  entry.record.effort = effort_;
-  if (const TrialRecord* known = book_.find(candidate, entry.record.toolchain)) {
-    entry.record = *known;
-    ++report_.reused;
+  if (is_new) {
+    entry.candidate = candidate;
+    entry.record.toolchain = context_.target.toolchain(candidate.family);
+    entry.record.arch = candidate.family.arch.name();
+    entry.record.config = candidate.config;
+    entry.record.effort = effort_;
+    if (const TrialRecord* known = book_.find(candidate, entry.record.toolchain)) {
+      entry.record = *known;
+      ++report_.reused;
+    }
+    entry.record.is_default = false;
   }
-  entry.record.is_default = candidate.is_default;
-  if (candidate.is_default) default_id_ = id;
+  if (candidate.is_default) {
+    entry.candidate.is_default = entry.record.is_default = true;
+    default_id_ = id;
+  }
   return id;
 }
 

@@ -60,6 +60,7 @@ class ShapeTuner {
   void explore(const std::vector<TuneCandidate>& first);
   void wave(const std::vector<TuneCandidate>& candidates);
   void explore_race(const std::vector<int>& ids);
+  void add_known();
   int add(const TuneCandidate& candidate);
   bool enter(int id);
   void keep_leaders();
@@ -67,7 +68,7 @@ class ShapeTuner {
   std::vector<int> finalists() const;
   void final_race(std::vector<int> ids);
   bool resolved(const std::vector<int>& ids) const;
-  void decide(const std::vector<int>& ids);
+  void decide(const std::vector<int>& ids, const std::vector<int>& stayed);
   // shape_trial.cpp: one trial
   bool make_live(int id, double until);
   std::shared_ptr<const Compiled> wait_compiled(const Entry& entry, double until);
@@ -94,7 +95,7 @@ class ShapeTuner {
   TrialBook book_;
   std::unique_ptr<Race> race_;
   std::map<int, Entry> entries_;
-  std::set<std::string> tried_;
+  std::map<std::string, int> ids_;  // by candidate text
   ShapeReport report_;
   double began_ = 0, explore_until_ = 0, deadline_ = 0;
   int default_id_ = -1;
