@@ -34,7 +34,7 @@ void runs(const attune::Context& context) {
   plan.init_workspace(workspace, plan.workspace_bytes());
   plan.run(problem.contiguous(q, q + 40 * 2 * 32, q + 2 * 40 * 2 * 32, o), workspace, plan.workspace_bytes());
   for (int i = 0; i < 40 * 2 * 32; ++i) CHECK(std::fabs(o[i] - 2) < 1e-5f);
-  CHECK(plan.explain().find("prefill_cpu") != std::string::npos);
+  CHECK(plan.explain().find(plan.info().kernel_template) != std::string::npos);
   CHECK(context.check_problem(problem).find("serves this problem") != std::string::npos);
   std::free(workspace);
 }

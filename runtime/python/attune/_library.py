@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py."""
+import ctypes
+import ctypes.util
+import os
+import pathlib
+
+STATUS_NAMES = ("ok", "invalid_argument", "unsupported", "not_tuned", "would_compile", "compile", "driver", "store", "out_of_memory", "io",
+                "internal")
+RUNG_NAMES = ("pinned", "exact", "bucket", "nearest", "default_config", "reference")
+
+
+class Error(RuntimeError):
+    """A call that failed; `status` is one of STATUS_NAMES."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("target", ctypes.c_char_p), ("store", ctypes.c_char_p),
+                ("more_stores", ctypes.POINTER(ctypes.c_char_p)), ("num_more_stores", ctypes.c_size_t),
+                ("bundles", ctypes.POINTER(ctypes.c_char_p)), ("num_bundles", ctypes.c_size_t), ("policy", ctypes.c_int32),
+                ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p)]
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("mask", ctypes.c_int32), ("head_dim_qk", ctypes.c_int32),
+                ("head_dim_v", ctypes.c_int32), ("num_heads_q", ctypes.c_int32), ("num_heads_kv", ctypes.c_int32),
+                ("batch", ctypes.c_int64), ("seqlen_q", ctypes.c_int64), ("seqlen_kv", ctypes.c_int64), ("window_left", ctypes.c_int64),
+                ("window_right", ctypes.c_int64), ("softmax_scale", ctypes.c_float)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("batch_stride", ctypes.c_int64), ("row_stride", ctypes.c_int64), ("head_stride", ctypes.c_int64)]
+
+
+class Operands(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
+                ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64)]
+
+
+class PlanInfo(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("rung", ctypes.c_int32), ("registers", ctypes.c_int32), ("kernel_template", ctypes.c_char_p),
+                ("arch", ctypes.c_char_p), ("config", ctypes.c_char_p), ("expected_us", ctypes.c_double),
+                ("workspace_bytes", ctypes.c_size_t), ("shared_bytes", ctypes.c_int64)]
+
+
+_SIGNATURES = {
+    "attune_last_error": (ctypes.c_char_p, []),
+    "attune_version": (ctypes.c_char_p, []),
+    "attune_abi_version": (ctypes.c_int32, []),
+    "attune_context_options_init": (None, [ctypes.POINTER(ContextOptions)]),
+    "attune_context_create": (ctypes.c_int, [ctypes.POINTER(ContextOptions), ctypes.POINTER(ctypes.c_void_p)]),
+    "attune_context_destroy": (None, [ctypes.c_void_p]),
+    "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "attune_problem_parse": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem)]),
+    "attune_problem_check": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.c_char_p, ctypes.c_size_t]),
+    "attune_plan_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Operands), ctypes.POINTER(ctypes.c_void_p)]),
+    "attune_plan_release": (None, [ctypes.c_void_p]),
+    "attune_plan_get_info": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(PlanInfo)]),
+    "attune_plan_explain": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "attune_workspace_init": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
+    "attune_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Operands), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
+}
+_ABI_VERSION = 1
+
+
+def _candidates():
+    """$ATTUNE_LIBRARY; an installed tree (<prefix>/share/attune/python beside <prefix>/lib*); the loader's own search."""
+    if os.environ.get("ATTUNE_LIBRARY"):
+        yield os.environ["ATTUNE_LIBRARY"]
+        return
+    here = pathlib.Path(__file__).resolve().parent
+    yield str(here / "libattune.so")
+    if len(here.parents) > 3:
+        yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
+    yield ctypes.util.find_library("attune") or "libattune.so.0"
+
+
+def _load():
+    tried = []
+    for path in _candidates():
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(str(error))
+    raise ImportError("libattune.so was not found; set ATTUNE_LIBRARY to its path. Tried: " + "; ".join(tried))
+
+
+library = _load()
+for _name, (_result, _arguments) in _SIGNATURES.items():
+    getattr(library, _name).restype = _result
+    getattr(library, _name).argtypes = _arguments
+if library.attune_abi_version() != _ABI_VERSION:
+    raise ImportError(f"libattune.so has ABI version {library.attune_abi_version()}, this module needs {_ABI_VERSION}")
+
+
+def check(status):
+    if status != 0:
+        raise Error(status, library.attune_last_error().decode())
+
+
+def version():
+    return library.attune_version().decode()

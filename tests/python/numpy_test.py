@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Python module on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU target."""
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+
+import attune
+
+
+def expected(q, k, v, mask="none", window=(-1, -1), scale=None):
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    group = q.shape[2] // k.shape[2]
+    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
+    scores = np.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[3] ** -0.5)
+    offset = 0 if mask == "causal_top_left" else k.shape[1] - q.shape[1]
+    diagonal = np.arange(q.shape[1])[:, None] + offset
+    column = np.arange(k.shape[1])[None, :]
+    hidden = np.zeros((q.shape[1], k.shape[1]), bool)
+    if mask != "none":
+        hidden |= column > diagonal
+    if window[0] >= 0:
+        hidden |= column < diagonal - window[0]
+    if window[1] >= 0:
+        hidden |= column > diagonal + window[1]
+    weights = np.where(hidden, 0, np.exp(scores))
+    total = weights.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        o = np.einsum("bhij,bjhd->bihd", np.where(total[..., None] > 0, weights / total[..., None], 0), v)
+        return o, np.log(total)
+
+
+def operands(batch=2, seqlen_q=33, seqlen_kv=47, heads=4, heads_kv=2, head_dim=64, head_dim_v=64, dtype=np.float32):
+    random = np.random.default_rng(7)
+    draw = lambda *shape: random.standard_normal(shape).astype(dtype)
+    return draw(batch, seqlen_q, heads, head_dim), draw(batch, seqlen_kv, heads_kv, head_dim), draw(batch, seqlen_kv, heads_kv, head_dim_v)
+
+
+class NumpyTest(unittest.TestCase):
+    def compare(self, operands_, tolerance=2e-5, **choices):
+        o, lse = attune.attention(*operands_, return_lse=True, **choices)
+        want_o, want_lse = expected(*operands_, **choices)
+        self.assertLess(np.abs(o.astype(np.float64) - want_o).max(), tolerance)
+        np.testing.assert_allclose(lse, want_lse, atol=max(tolerance, 1e-4))
+
+    def test_plain(self):
+        self.compare(operands())
+
+    def test_masks_and_windows(self):
+        self.compare(operands(), mask="causal_bottom_right")
+        self.compare(operands(seqlen_q=50), mask="causal_top_left", window=(8, 0))
+        self.compare(operands(), window=(4, -1), scale=0.2)
+
+    def test_unequal_head_dims_and_fp16(self):
+        self.compare(operands(head_dim=48, head_dim_v=80))
+        self.compare(operands(dtype=np.float16), tolerance=2e-3)
+
+    def test_strided_views(self):
+        q, k, v = operands()
+        self.compare((q.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3), k, v))
+        packed = np.random.default_rng(3).standard_normal((2, 30, 12, 64)).astype(np.float32)
+        self.compare((packed[:, :, :4], packed[:, :, 4:8], packed[:, :, 8:]))
+
+    def test_broadcast_keys(self):
+        q, k, v = operands(heads=4, heads_kv=4)
+        self.compare((q, np.broadcast_to(k[:, :, :1], k.shape), np.broadcast_to(v[:, :, :1], v.shape)))
+
+    def test_plans_explain_themselves(self):
+        context = attune.Context("cpu", store="")
+        self.assertTrue(context.device.startswith("cpu:"))
+        plan = context.plan("dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen_q=33,seqlen_kv=47")
+        self.assertEqual(plan.rung, "default_config")
+        self.assertIn(plan.config, plan.explain())
+        self.assertIn("prefill_cpu: serves this problem", context.check("dtype=fp32,head_dim=64,heads=4,seqlen=64"))
+        q, k, v = operands()
+        o = np.empty_like(q)
+        plan.run(q, k, v, o)
+        self.assertLess(np.abs(o - expected(q, k, v)[0]).max(), 2e-5)
+        again = np.empty_like(q)
+        plan.launcher(q, k, v, again)()
+        np.testing.assert_array_equal(o, again)
+
+    def test_threads_share_a_plan(self):
+        context = attune.Context("cpu", store="")
+        plan = context.plan("dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen_q=33,seqlen_kv=47")
+        q, k, v = operands()
+        want = expected(q, k, v)[0]
+        worst = []
+
+        def work():
+            o = np.empty_like(q)
+            for _ in range(10):
+                plan.run(q, k, v, o)
+                worst.append(np.abs(o - want).max())
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(worst), 40)
+        self.assertLess(max(worst), 2e-5)
+
+    def test_errors_name_what_is_wrong(self):
+        q, k, v = operands()
+        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 100") as caught:
+            attune.attention(np.zeros((1, 4, 2, 100), np.float32), np.zeros((1, 4, 2, 100), np.float32), v)
+        self.assertEqual(caught.exception.status, "invalid_argument")
+        with self.assertRaisesRegex(ValueError, "k has shape"):
+            attune.Context("cpu", store="").plan("dtype=fp32,head_dim=64,heads=4/2,seqlen=8").run(q[:1, :8], k, v, q)
+        with self.assertRaisesRegex(ValueError, "stride 2 in head_dim"):
+            attune.attention(np.zeros((2, 33, 4, 128), np.float32)[..., ::2], k, v)
+        with self.assertRaisesRegex(ValueError, "policy is 'fast'"):
+            attune.Context("cpu", policy="fast")
+        with self.assertRaises(attune.Error) as caught:
+            attune.Context("cpu", store="", policy="strict").plan("dtype=fp32,head_dim=64,heads=4,seqlen=8")
+        self.assertEqual(caught.exception.status, "not_tuned")
+
+    def test_capture_notes_each_problem_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "problems.jsonl"
+            context = attune.Context("cpu", store="", capture_file=file)
+            for _ in range(3):
+                context.plan("dtype=fp32,head_dim=64,heads=4,seqlen=8")
+            self.assertEqual(len(file.read_text().splitlines()), 1)
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    try:
+        attune.Context("cpu")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    unittest.main()
