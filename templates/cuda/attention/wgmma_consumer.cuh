@@ -29,25 +29,25 @@ constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 __device__ __forceinline__ int accumulator_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
 // Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane % 4) + i % 2.
+// A block at one end of the visible keys is masked at that end alone.
 template <int kCount>
-__device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount], int first_row, int first_column) {
+__device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount], int first_row, int block, const BlockRange& range) {
   const int thread = thread_index_anew() % kWarpgroupThreads;
   const int row = first_row + accumulator_row(thread);
-  const int origin = first_column + 2 * (thread % 4);
+  const int origin = block * kBlockN + 2 * (thread % 4);
+  const VisibleColumns upper = visible_columns(args, row);
+  const VisibleColumns lower = visible_columns(args, row + 8);
+  if (block >= range.full_end) {
+    const int last[2] = {upper.last - origin, lower.last - origin};
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const VisibleColumns columns = visible_columns(args, row + 8 * half);
+    for (int i = 0; i < kCount; ++i)
+      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = kMaskedScore;
+  }
+  if (kHasLeftLimit && block < range.full_begin) {
+    const int first[2] = {upper.first - origin, lower.first - origin};
 #pragma unroll
-    for (int i = 2 * half; i < kCount; i += 4) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int column = i / 4 * 8 + j;
-        if (column > columns.last - origin) s[i + j] = kMaskedScore;
-        if constexpr (kHasLeftLimit) {
-          if (column < columns.first - origin) s[i + j] = kMaskedScore;
-        }
-      }
-    }
+    for (int i = 0; i < kCount; ++i)
+      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = kMaskedScore;
   }
 }
 
@@ -79,6 +79,7 @@ class WgmmaConsumer {
     const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
     // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
+    const float scale_log2 = args_.softmax_scale_log2;
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -91,8 +92,8 @@ class WgmmaConsumer {
     wgmma_wait<0>();
     wgmma_pin(s);
     release_k(block == tile.first_block);
-    if (range.needs_mask(block)) mask_scores(args_, s, first_row, block * kBlockN);
-    softmax_first(s, rows, args_.softmax_scale_log2);
+    if (range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
+    softmax_first(s, rows, scale_log2);
     round_probabilities(s, p);
 
 #pragma unroll 1
@@ -110,55 +111,39 @@ class WgmmaConsumer {
         wgmma_wait<0>();
       }
       wgmma_pin(s);
-      float factor[2];
+      release_k(block == tile.first_block);
       const bool masked = kMasksInside && range.needs_mask(block);
-      const bool grew = softmax_step(s, rows, first_row, block, masked, block == tile.first_block, factor);
+      if (masked) mask_scores(args_, s, first_row, block, range);
+      float factor[2];
+      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, scale_log2);
+      if (grew) raise_row_max(s, rows, scale_log2, factor);
+      float sum[2] = {0.f, 0.f};
+      exponentiate(s, rows->max, scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) {
         wgmma_wait<0>();
         wgmma_pin(o);
         release_v();
       }
       round_probabilities(s, p);
+      if constexpr (kRowMax == 1) {
+        const bool overflow = sums_overflow(sum);  // asked in masked steps too, so that the sums stay among the exponentials
+        if (overflow && !masked) {
+          recompute_scores(args_, tile, first_row, block, s);
+          raise_row_max(s, rows, scale_log2, factor);
+          grew = true;
+          sum[0] = sum[1] = 0.f;
+          exponentiate(s, rows->max, scale_log2, sum);
+          round_probabilities(s, p);
+        }
+        rows->sum[0] += sum[0];
+        rows->sum[1] += sum[1];
+      }
       if (grew) rescale(o, factor);
     }
     multiply_pv(o, p);
   }
 
  private:
-  // Scores to probabilities; gives the K slot back, and Q after the last step. Returns whether O must be multiplied by `factor`.
-  __device__ __forceinline__ bool softmax_step(Scores& s, RowStats* rows, int first_row, int block, bool masked, bool last,
-                                               float (&factor)[2]) {
-    const float scale_log2 = args_.softmax_scale_log2;
-    bool grew = false;
-    if constexpr (kRowMax == 0) {
-      release_k(last);
-      if (masked) mask_scores(args_, s, first_row, block * kBlockN);
-      grew = row_max_grew(s, *rows, scale_log2);
-      if (grew) raise_row_max(s, rows, scale_log2, factor);
-      exponentiate(s, rows->max, scale_log2, rows->sum);
-    } else {
-      if (masked) {
-        mask_scores(args_, s, first_row, block * kBlockN);
-        raise_row_max(s, rows, scale_log2, factor);
-        grew = true;
-      }
-      float sum[2] = {0.f, 0.f};
-      exponentiate(s, rows->max, scale_log2, sum);
-      if (!masked && sums_overflow(sum)) {
-        wgmma_wait<0>();  // frees the registers of P
-        recompute_scores(s, shared_ + kLayout.q + warpgroup_ * kLayout.q_bytes, k_tile());
-        raise_row_max(s, rows, scale_log2, factor);
-        grew = true;
-        sum[0] = sum[1] = 0.f;
-        exponentiate(s, rows->max, scale_log2, sum);
-      }
-      release_k(last);
-      rows->sum[0] += sum[0];
-      rows->sum[1] += sum[1];
-    }
-    return grew;
-  }
-
   // The slots held: with one ring V is taken before K is given back, so the common cursor has moved on.
   __device__ __forceinline__ int k_slot() { return kKvRing > 0 ? ring_k_slot_ : cursors_.k.slot(); }
   __device__ __forceinline__ int v_slot() { return kKvRing > 0 ? ring_v_slot_ : cursors_.v().slot(); }

@@ -18,4 +18,10 @@ __device__ __forceinline__ int anew(int value) {
   return value;
 }
 
+template <class T>
+__device__ __forceinline__ const T* anew(const T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
 }  // namespace attune
