@@ -31,7 +31,8 @@ int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& 
   const int query = c.q_place == kQShared ? 0 : rows * ((spec.head_dim_qk + 15) / 16) * 4;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const int staged = arch.compute_capability >= 80 ? 0 : c.block_n * prefill_sm80_row_bytes(widest) / (4 * c.threads());
-  return output + scores + query + staged + (rows == 1 ? 44 : 40);
+  const int staging = staged == 0 ? 0 : 2 * staged + 4;  // with the addresses it comes from
+  return output + scores + query + staging + (rows == 1 ? 44 : 40);
 }
 
 int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
@@ -112,7 +113,7 @@ MmaConfig mma_config(const Config& config) {
 }
 
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
-  return {c.block_m, c.block_n, c.stages, c.share_kv, c.q_place, spec.head_dim_qk, spec.head_dim_v};
+  return {c.block_m, c.block_n, c.warps, c.stages, c.share_kv, c.q_place, spec.head_dim_qk, spec.head_dim_v};
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
@@ -126,7 +127,7 @@ bool tiles_differ_in_length(const KernelSpec& spec) { return spec.mask != Mask::
 
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128} : std::vector<int64_t>{64, 32, 48, 80, 96};
+  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128} : std::vector<int64_t>{64, 32, 16, 48, 80, 96};
   return {{"block_m", {128, 64}, "rows of Q per tile"},
           {"block_n", block_n, "rows of K and V per step"},
           {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};

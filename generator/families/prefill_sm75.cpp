@@ -16,7 +16,7 @@ struct DefaultTile {
   int block_m, block_n, warps, share_kv, q_place;
 };
 constexpr DefaultTile kDefaultTiles[] = {
-    {64, 64, 4, 0, kQRegistersThroughRing}, {64, 64, 4, 0, kQShared}, {64, 32, 4, 0, kQShared}, {128, 32, 8, 1, kQShared}, {64, 32, 4, 1, kQShared},
+    {64, 64, 4, 0, kQRegistersThroughRing}, {64, 64, 4, 0, kQShared}, {64, 32, 4, 0, kQShared}, {64, 16, 4, 0, kQShared},
 };
 
 class PrefillSm75 final : public KernelTemplate {

@@ -10,7 +10,7 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
+constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kWarps, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 static_assert(kArch >= 80, "cp.async and mma.sync m16n8k16 exist from sm_80 on");
 static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 

@@ -6,6 +6,7 @@
 // | 0             | block_m * row(head_dim_qk), nothing if Q lands in the ring | Q tile                                      |
 // | ring_offset   | own slots: stages * block_n * (row(qk) + row(v))          | K slot, V slot, K slot, V slot, ...         |
 // |               | shared slots: stages * block_n * max(row(qk), row(v))     | slots that hold K and V by turns            |
+// | state_offset  | 16 * (1 + warps)                                          | tile and warps' ranges, tile_state.cuh      |
 //
 // A row is its head_dim elements of 16 bits, padded with zeros to a multiple of 16 elements; its 16-byte chunks are swizzled
 // (cuda/attention/shared_tile.cuh).
@@ -23,6 +24,7 @@ enum QPlace : int {
 struct PrefillSm80Layout {
   int block_m;
   int block_n;
+  int warps;
   int stages;
   int share_kv;  // 0: each stage has a K slot and a V slot; 1: each stage is one slot that K and V use by turns
   int q_place;
@@ -54,10 +56,14 @@ constexpr int prefill_sm80_ring_offset(const PrefillSm80Layout& layout) {
   return layout.q_place == kQRegistersThroughRing ? 0 : prefill_sm80_q_bytes(layout);
 }
 
-constexpr int prefill_sm80_shared_bytes(const PrefillSm80Layout& layout) {
+constexpr int prefill_sm80_state_offset(const PrefillSm80Layout& layout) {
   const int q = prefill_sm80_q_bytes(layout);
   const int ring = prefill_sm80_ring_bytes(layout);
   return layout.q_place == kQRegistersThroughRing ? (q > ring ? q : ring) : q + ring;
+}
+
+constexpr int prefill_sm80_shared_bytes(const PrefillSm80Layout& layout) {
+  return prefill_sm80_state_offset(layout) + 16 * (1 + layout.warps);
 }
 
 }  // namespace attune

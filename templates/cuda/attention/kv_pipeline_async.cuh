@@ -5,9 +5,9 @@
 //   otherwise: K and V arrive one by one; one barrier each, all slots but one in flight (a single slot: none).
 #pragma once
 
-#include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/cp_async.cuh"
 
 namespace attune {
@@ -20,17 +20,13 @@ class KvPipeline {
   static constexpr int kOperandV = 1;
 
  public:
-  __device__ KvPipeline(const AttentionArgs& args, const Tile& tile, unsigned ring, const BlockRange& range)
-      : k_(args.k, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
-        v_(args.v, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
-        ring_(ring),
-        begin_(range.begin),
-        end_(range.end) {}
+  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring, int first_block)
+      : k_(args.k, args.seqlen_kv), v_(args.v, args.seqlen_kv), state_(state), ring_(ring), begin_(first_block) {}
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
-    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, tile.batch, tile.head, args.seqlen_q);
-    q.each(tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
+    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
+    q.each(tile.batch, tile.head, tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
       cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
     });
     if constexpr (kQPlace != kQShared) cp_async_commit();
@@ -43,15 +39,16 @@ class KvPipeline {
     __syncthreads();
   }
 
-  __device__ void start() {
+  // Starts on the blocks before `end`; the state need not be readable yet.
+  __device__ void start(const Tile& tile, int end) {
 #pragma unroll
     for (int group = 0; group < kAhead; ++group) {
       if constexpr (kPairs) {
-        load<kOperandK>(end_ - 1 - group, group);
-        load<kOperandV>(end_ - 1 - group, group);
+        load<kOperandK>(tile, end - 1 - group, group);
+        load<kOperandV>(tile, end - 1 - group, group);
       } else {
-        if (group % 2 == 0) load<kOperandK>(end_ - 1 - group / 2, group);
-        if (group % 2 == 1) load<kOperandV>(end_ - 1 - group / 2, group);
+        if (group % 2 == 0) load<kOperandK>(tile, end - 1 - group / 2, group);
+        if (group % 2 == 1) load<kOperandV>(tile, end - 1 - group / 2, group);
       }
       cp_async_commit();
     }
@@ -62,8 +59,9 @@ class KvPipeline {
     if constexpr (!kPairs) return acquire<kOperandK>(block);
     cp_async_wait<kAhead - 1>();
     __syncthreads();
-    load<kOperandK>(block - kAhead, write_slot());
-    load<kOperandV>(block - kAhead, write_slot());
+    const Tile tile = state_.tile();
+    load<kOperandK>(tile, block - kAhead, write_slot());
+    load<kOperandV>(tile, block - kAhead, write_slot());
     cp_async_commit();
     return slot_address<kOperandK>(slot_);
   }
@@ -81,7 +79,7 @@ class KvPipeline {
   __device__ __forceinline__ unsigned acquire(int block) {
     if constexpr (kSlots == 1) {
       __syncthreads();
-      load<kOperand>(block, 0);
+      load<kOperand>(state_.tile(), block, 0);
       cp_async_commit();
       cp_async_wait<0>();
       __syncthreads();
@@ -90,7 +88,7 @@ class KvPipeline {
     cp_async_wait<(kAhead > 0 ? kAhead - 1 : 0)>();
     __syncthreads();
     constexpr int kLaterBlocks = (kOperand + kAhead) / 2;
-    load<(kOperand + kAhead) % 2>(block - kLaterBlocks, write_slot());
+    load<(kOperand + kAhead) % 2>(state_.tile(), block - kLaterBlocks, write_slot());
     cp_async_commit();
     const unsigned address = slot_address<kOperand>(slot_);
     slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;
@@ -111,24 +109,24 @@ class KvPipeline {
   }
 
   template <int kOperand>
-  __device__ __forceinline__ void load(int block, int slot) const {
+  __device__ __forceinline__ void load(const Tile& tile, int block, int slot) const {
     if (block < begin_) return;
     const unsigned target = slot_address<kOperand>(slot);
     const auto copy = [target](int, const char* source, unsigned offset, bool exists) {
       cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
     };
     if constexpr (kOperand == kOperandK) {
-      k_.each(block * kBlockN, copy);
+      k_.each(tile.batch, tile.head / kGqaRatio, block * kBlockN, copy);
     } else {
-      v_.each(block * kBlockN, copy);
+      v_.each(tile.batch, tile.head / kGqaRatio, block * kBlockN, copy);
     }
   }
 
   TileCopy<kHeadDimQk, kBlockN, kThreads> k_;
   TileCopy<kHeadDimV, kBlockN, kThreads> v_;
+  TileState state_;
   unsigned ring_;
   int begin_;
-  int end_;
   int slot_ = 0;
 };
 

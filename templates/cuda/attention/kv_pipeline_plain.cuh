@@ -4,9 +4,9 @@
 //   share_kv = 0: a slot for K and one for V; one barrier a tile. share_kv = 1: one slot for both; two barriers a tile.
 #pragma once
 
-#include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
@@ -17,17 +17,13 @@ class KvPipeline {
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
  public:
-  __device__ KvPipeline(const AttentionArgs& args, const Tile& tile, unsigned ring, const BlockRange& range)
-      : k_(args.k, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
-        v_(args.v, tile.batch, tile.head / kGqaRatio, args.seqlen_kv),
-        ring_(ring),
-        begin_(range.begin),
-        end_(range.end) {}
+  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring, int first_block)
+      : k_(args.k, args.seqlen_kv), v_(args.v, args.seqlen_kv), state_(state), ring_(ring), begin_(first_block) {}
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
-    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, tile.batch, tile.head, args.seqlen_q);
-    q.each(tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
+    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
+    q.each(tile.batch, tile.head, tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
       store_shared_16(target + offset, fetched(source, exists));
     });
   }
@@ -37,12 +33,13 @@ class KvPipeline {
     __syncthreads();
   }
 
-  __device__ void start() { fetch(k_, end_ - 1); }
+  // Starts on the blocks before `end`; the state need not be readable yet.
+  __device__ void start(const Tile& tile, int end) { fetch(k_, tile, end - 1); }
 
   // Shared address of the K tile of `block`; valid until the matching acquire_v.
   __device__ unsigned acquire_k(int block) {
     put(k_, ring_);
-    fetch(v_, block);
+    fetch(v_, state_.tile(), block);
     return ring_;
   }
 
@@ -50,7 +47,7 @@ class KvPipeline {
   __device__ unsigned acquire_v(int block) {
     const unsigned slot = ring_ + (kShareKv ? 0 : prefill_sm80_k_bytes(kLayout));
     put(v_, slot);
-    fetch(k_, block - 1);
+    fetch(k_, state_.tile(), block - 1);
     return slot;
   }
 
@@ -60,23 +57,23 @@ class KvPipeline {
   }
 
   template <class Copy>
-  __device__ __forceinline__ void fetch(const Copy& tile, int block) {
+  __device__ __forceinline__ void fetch(const Copy& operand, const Tile& tile, int block) {
     if (block < begin_) return;
-    tile.each(block * kBlockN, [this](int index, const char* source, unsigned, bool exists) { staged_[index] = fetched(source, exists); });
+    operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN, [this](int index, const char* source, unsigned, bool exists) { staged_[index] = fetched(source, exists); });
   }
 
   template <class Copy>
-  __device__ __forceinline__ void put(const Copy& tile, unsigned slot) {
+  __device__ __forceinline__ void put(const Copy& operand, unsigned slot) {
     if constexpr (kShareKv) __syncthreads();
-    tile.each(0, [this, slot](int index, const char*, unsigned offset, bool) { store_shared_16(slot + offset, staged_[index]); });
+    operand.each(0, 0, 0, [this, slot](int index, const char*, unsigned offset, bool) { store_shared_16(slot + offset, staged_[index]); });
     __syncthreads();
   }
 
   KCopy k_;
   VCopy v_;
+  TileState state_;
   unsigned ring_;
   int begin_;
-  int end_;
   Vector16 staged_[kStaged];  // the next tile, on its way from global to shared memory
 };
 

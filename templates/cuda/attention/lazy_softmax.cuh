@@ -76,10 +76,8 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
     s[i + 1] = exp2_approx(fmaf(s[i + 1], scale_log2, -max[0]));
     s[i + 2] = exp2_approx(fmaf(s[i + 2], scale_log2, -max[1]));
     s[i + 3] = exp2_approx(fmaf(s[i + 3], scale_log2, -max[1]));
-    sum[0] += s[i];
-    sum[0] += s[i + 1];
-    sum[1] += s[i + 2];
-    sum[1] += s[i + 3];
+    sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
+    sum[1] += s[i + 2] + s[i + 3];
   }
 }
 

@@ -9,6 +9,8 @@
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/attention/tile_state.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -17,22 +19,19 @@ static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1, "block_m is a mul
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiples of 8");
 
-// The rows of one warp.
-struct WarpRows {
-  int begin;      // first row
-  int end;        // one past the last that exists
-  int lane;
-  // Row of element pair `half` (0, 1) of tile m.
-  __device__ __forceinline__ int row(int m, int half) const { return begin + m * 16 + half * 8 + lane / 4; }
-};
+// This thread's row with elements 2 * half, 2 * half + 1 of fragments [m][...].
+__device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
+  const int thread = thread_index_anew();
+  return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
+}
 
-__device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores, const WarpRows& rows, int block) {
-  const int column = block * kBlockN + rows.lane % 4 * 2;
+__device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores, const Tile& tile, int block) {
+  const int column = block * kBlockN + thread_index_anew() % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      VisibleColumns visible = visible_columns(args, rows.row(m, half));
+      VisibleColumns visible = visible_columns(args, row_of(tile, m, half));
       visible.first -= column;
       visible.last -= column;
 #pragma unroll
@@ -46,42 +45,47 @@ __device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores
 }
 
 __device__ __forceinline__ void store_output(const AttentionArgs& args, const Tile& tile, const Output& output,
-                                             const OnlineSoftmax<kRowTiles>& softmax, const WarpRows& rows) {
+                                             const OnlineSoftmax<kRowTiles>& softmax) {
   const OperandView& o = args.o;
   unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride + tile.head * o.head_stride;
+  const int thread_in_quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const typename OnlineSoftmax<kRowTiles>::Row result = softmax.finish(m, half);
-      const int row = rows.row(m, half);
+      const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
-      store_row<kDtypeO>(output[m], 2 * half, result.normalizer, exists ? base + row * o.row_stride : nullptr, rows.lane % 4);
-      if (args.lse != nullptr && exists && rows.lane % 4 == 0)
+      store_row<kDtypeO>(output[m], 2 * half, result.normalizer, exists ? base + row * o.row_stride : nullptr, thread_in_quad);
+      if (args.lse != nullptr && exists && thread_in_quad == 0)
         args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] = result.lse;
     }
   }
 }
 
+// Blocks of columns that the calling warp visits. Without limits that move with the row, that is what the block visits.
+__device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, const Tile& tile, const BlockRange& of_block) {
+  if constexpr (!kHasLeftLimit && !kHasRightLimit) return of_block;
+  const int first_row = tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * kWarpRows;
+  return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
+}
+
 template <class Pipeline>
 __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& tile, unsigned shared) {
-  const int warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 32, 0);
   const int first_row = tile.row_block * kBlockM;
-  WarpRows rows{first_row + warp * kWarpRows, 0, static_cast<int>(threadIdx.x) % 32};
-  rows.end = min(rows.begin + kWarpRows, args.seqlen_q);
   const BlockRange all = visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
-  // Without limits that move with the row, every warp visits what the block visits.
-  const BlockRange mine = kHasLeftLimit || kHasRightLimit ? visible_blocks<kBlockN>(args, rows.begin, rows.end) : all;
+  const TileState state(shared + prefill_sm80_state_offset(kLayout));
+  state.park(tile, blocks_of_warp(args, tile, all));
 
-  Pipeline pipeline(args, tile, shared + prefill_sm80_ring_offset(kLayout), all);
-  QueryFragments query(shared + warp * kWarpRows * SharedTile<kHeadDimQk>::kRowBytes, rows.lane);
+  Pipeline pipeline(args, state, shared + prefill_sm80_ring_offset(kLayout), all.begin);
+  QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
     Pipeline::template wait_q<false>();
     query.keep();
     __syncthreads();
   }
-  pipeline.start();
+  pipeline.start(tile, all.end);
   if constexpr (kQPlace == kQRegisters) {
     Pipeline::template wait_q<true>();
     query.keep();
@@ -90,18 +94,20 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
   Output output = {};
   OnlineSoftmax<kRowTiles> softmax(args.softmax_scale_log2);
   for (int block = all.end - 1; block >= all.begin; --block) {
-    Scores scores;
-    const bool visible = mine.contains(block);
     const unsigned k_tile = pipeline.acquire_k(block);
-    if (visible) {
-      multiply_qk(scores, query, k_tile, rows.lane);
-      if (mine.needs_mask(block)) hide_invisible(args, scores, rows, block);
-      softmax.raise_maximum(scores, output);
+    const BlockRange range = state.range();
+    if (!range.contains(block)) {  // hidden from this warp; barriers are for all
+      pipeline.acquire_v(block);
+      continue;
     }
-    const unsigned v_tile = pipeline.acquire_v(block);
-    if (visible) multiply_pv(output, scores, softmax, v_tile, rows.lane);
+    Scores scores;
+    multiply_qk(scores, query, k_tile);
+    if (range.needs_mask(block)) hide_invisible(args, scores, state.tile(), block);
+    softmax.raise_maximum(scores, output);
+    multiply_pv(output, scores, softmax, pipeline.acquire_v(block));
   }
-  store_output(args, tile, output, softmax, rows);
+  if (all.begin >= all.end) __syncthreads();  // no barrier yet since the state was parked
+  store_output(args, state.tile(), output, softmax);
 }
 
 // The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
@@ -111,7 +117,7 @@ __device__ __forceinline__ void attend_tiles(const AttentionArgs& args, unsigned
   if constexpr (kPersistent) {
     for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
       attend<Pipeline>(args, tile_at(tile), shared);
-      __syncthreads();
+      __syncthreads();  // the next tile overwrites what this one still reads
     }
   } else {
     attend<Pipeline>(args, tile_at(blockIdx.x), shared);

@@ -9,6 +9,7 @@
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -20,24 +21,31 @@ constexpr int kOutputTiles = kHeadDimV / 8;                 // n8 tiles of O
 using Scores = float[kRowTiles][kScoreTiles][4];            // (rows of the warp, kBlockN)
 using Output = float[kRowTiles][kOutputTiles][4];           // (rows of the warp, kHeadDimV)
 
-// Fragments of Q: loaded once, or step by step from the warp's rows in shared memory.
+// Fragments of Q: loaded once, or step by step from the warp's rows in shared memory. Addresses are made anew for each block of
+// columns: a few instructions, against registers held through the whole loop.
 class QueryFragments {
   using Shared = SharedTile<kHeadDimQk>;
 
  public:
-  // `tile`: shared address of the warp's first row.
-  __device__ __forceinline__ explicit QueryFragments(unsigned tile, int lane) : lane_address_(tile + Shared::offset(lane % 16, lane / 16)) {}
+  // `tile`: shared address of the block's Q tile.
+  __device__ __forceinline__ explicit QueryFragments(unsigned tile) : tile_(tile) {}
+
+  // Of this thread's first fragment: row lane % 16 of the warp's rows, chunk lane / 16.
+  __device__ __forceinline__ unsigned lane_address() const {
+    const int thread = thread_index_anew();
+    return tile_ + Shared::offset(thread / 32 * (16 * kRowTiles) + thread % 16, thread / 16 % 2);
+  }
 
   __device__ __forceinline__ void keep() {
     if constexpr (kQPlace != kQShared) {
 #pragma unroll
-      for (int step = 0; step < kQkSteps; ++step) load(kept_[step], step);
+      for (int step = 0; step < kQkSteps; ++step) load(kept_[step], lane_address(), step);
     }
   }
 
-  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], int step) const {
+  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], unsigned lane_address, int step) const {
     if constexpr (kQPlace == kQShared) {
-      load(a, step);
+      load(a, lane_address, step);
     } else {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
@@ -48,18 +56,20 @@ class QueryFragments {
   }
 
  private:
-  __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], int step) const {
+  static __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], unsigned lane_address, int step) {
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) ldmatrix_x4(a[m], Shared::chunk_pair(lane_address_, step) + m * 16 * Shared::kRowBytes);
+    for (int m = 0; m < kRowTiles; ++m) ldmatrix_x4(a[m], Shared::chunk_pair(lane_address, step) + m * 16 * Shared::kRowBytes);
   }
 
-  unsigned lane_address_;
+  unsigned tile_;
   unsigned kept_[kQPlace == kQShared ? 1 : kQkSteps][kRowTiles][4];
 };
 
-__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query, unsigned k_tile, int lane) {
+__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query, unsigned k_tile) {
   using Shared = SharedTile<kHeadDimQk>;
-  const unsigned lane_address = k_tile + Shared::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const int lane = thread_index_anew() % 32;
+  const unsigned q_address = query.lane_address();
+  const unsigned k_address = k_tile + Shared::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -68,11 +78,11 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
 #pragma unroll
   for (int step = 0; step < kQkSteps; ++step) {
     unsigned a[kRowTiles][4];
-    query.get(a, step);
+    query.get(a, q_address, step);
 #pragma unroll
     for (int n = 0; n < kScoreTiles; n += 2) {
       unsigned b[4];
-      ldmatrix_x4(b, Shared::chunk_pair(lane_address, step) + n * 8 * Shared::kRowBytes);
+      ldmatrix_x4(b, Shared::chunk_pair(k_address, step) + n * 8 * Shared::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         mma<kDtypeKv>(scores[m][n], a[m], b[0], b[1]);
@@ -82,9 +92,10 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
   }
 }
 
-__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile, int lane) {
+__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile) {
   using Shared = SharedTile<kHeadDimV>;
-  const unsigned lane_address = v_tile + Shared::offset(lane % 16, lane / 16);
+  const int lane = thread_index_anew() % 32;
+  const unsigned v_address = v_tile + Shared::offset(lane % 16, lane / 16);
 #pragma unroll
   for (int step = 0; step < kBlockN / 16; ++step) {
     unsigned p[kRowTiles][4];
@@ -101,7 +112,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Onli
 #pragma unroll
     for (int n = 0; n < kOutputTiles; n += 2) {
       unsigned b[4];
-      const unsigned address = Shared::chunk_pair(lane_address, n / 2) + step * 16 * Shared::kRowBytes;
+      const unsigned address = Shared::chunk_pair(v_address, n / 2) + step * 16 * Shared::kRowBytes;
       if (n + 1 < kOutputTiles) {
         ldmatrix_x4_trans(b, address);
       } else {

@@ -23,18 +23,17 @@ class TileCopy {
  public:
   static constexpr int kCopies = kPasses * kSteps;  // per thread and tile
 
-  // `length`: rows of the operand in this batch entry.
-  __device__ TileCopy(const OperandView& operand, int batch, int head, int length)
-      : operand_(operand), batch_(batch), head_(head), length_(length) {}
+  // `length`: rows of the operand in each batch entry.
+  __device__ TileCopy(const OperandView& operand, int length) : operand_(operand), length_(length) {}
 
-  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the tile at `first_row`.
+  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the tile at `first_row` of `head`.
   template <class Copy>
-  __device__ __forceinline__ void each(int first_row, Copy copy) const {
+  __device__ __forceinline__ void each(int batch, int head, int first_row, Copy copy) const {
     const int thread = thread_index_anew();
     const int row = thread / kThreadsPerRow;
     const int column = thread % kThreadsPerRow;
     const long long row_bytes = 2 * operand_.row_stride;
-    const long long offset = anew(batch_) * operand_.batch_stride + anew(head_) * operand_.head_stride;
+    const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
     const char* source = static_cast<const char*>(operand_.data) + 2 * offset + (first_row + row) * row_bytes + 16 * column;
     const unsigned target = Shared::offset(row, column);
     const int rows_left = length_ - first_row - row;
@@ -57,8 +56,6 @@ class TileCopy {
 
  private:
   const OperandView& operand_;  // kernel parameters: costs no registers
-  int batch_;
-  int head_;
   int length_;
 };
 

@@ -18,4 +18,13 @@ __device__ __forceinline__ void store_shared_16(unsigned address, const Vector16
                : "memory");
 }
 
+__device__ __forceinline__ Vector16 load_shared_16(unsigned address) {
+  Vector16 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
 }  // namespace attune
