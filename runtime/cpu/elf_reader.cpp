@@ -7,6 +7,7 @@
 #include <llvm/Object/ELF.h>
 #include <llvm/Support/DataExtractor.h>
 
+#include <algorithm>
 #include <string>
 
 namespace attune {
@@ -24,6 +25,8 @@ using Bytes = llvm::ArrayRef<uint8_t>;
 constexpr uint8_t kFormatPayload = 0x04;
 constexpr uint8_t kAttributeFrameSize = 0x11;
 constexpr uint8_t kAttributeRegisterCount = 0x2f;
+// From sm_90 on a kernel's shared memory begins with 1 KiB that the system keeps, if the kernel has any; ptxas does not count it.
+constexpr int kReservedSharedBytes = 1024;
 
 // The value of an expected thing, its error dropped.
 template <class T>
@@ -46,12 +49,14 @@ class ElfReader {
     for (const auto& section : *sections) {
       const auto name = value_of(elf_.getSectionName(section));
       if (!name) continue;
-      if (cubin && *name == ".nv.shared." + entry_) info.static_shared_bytes = static_cast<int>(section.sh_size);
+      if (cubin && *name == ".nv.shared." + entry_) info.static_shared_bytes += static_cast<int>(section.sh_size);
+      if (cubin && *name == ".nv.shared.reserved.0") info.static_shared_bytes -= kReservedSharedBytes;
       const bool wanted = *name == (cubin ? ".nv.info" : ".stack_sizes");
       if (!wanted) continue;
       const auto bytes = value_of(elf_.getSectionContents(section));
       if (bytes) cubin ? read_attributes(*bytes, &info) : add_frames(*bytes, &info);
     }
+    if (cubin) info.static_shared_bytes = std::max(info.static_shared_bytes, 0);
     return info;
   }
 

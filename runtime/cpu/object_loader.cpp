@@ -6,8 +6,11 @@
 #include <llvm/ExecutionEngine/Orc/Core.h>
 #include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+#include <llvm/Object/ObjectFile.h>
 #include <llvm/Support/Error.h>
 #include <llvm/Support/MemoryBuffer.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/TargetParser/Triple.h>
 
 #include <math.h>
 #include <string.h>
@@ -23,9 +26,18 @@ extern "C" _Float16 __truncsfhf2(float);
 namespace attune {
 namespace {
 
-[[noreturn]] void refuse(std::string_view entry, llvm::Error error) {
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("object is not one of this machine with the entry \"{}\": {}", entry, llvm::toString(std::move(error))));
+[[noreturn]] void refuse(std::string_view entry, std::string_view why) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("object is not one of this machine with the entry \"{}\": {}", entry, why));
+}
+[[noreturn]] void refuse(std::string_view entry, llvm::Error error) { refuse(entry, llvm::toString(std::move(error))); }
+
+// Code of another CPU would link as well as ours: linking only moves bytes.
+void check_machine(std::string_view object, std::string_view entry) {
+  auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel.o"));
+  if (!file) refuse(entry, file.takeError());
+  const llvm::Triple here(llvm::sys::getProcessTriple());
+  if ((*file)->getArch() != here.getArch() || !(*file)->isRelocatableObject())
+    refuse(entry, fmt::format("it is {} code", llvm::Triple::getArchTypeName((*file)->getArch()).str()));
 }
 
 class OrcKernel final : public HostKernel {
@@ -34,7 +46,7 @@ class OrcKernel final : public HostKernel {
     auto process = llvm::orc::SelfExecutorProcessControl::Create();
     if (!process) refuse(entry, process.takeError());
     session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
-    session_->setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });  // lookup reports it too
+    session_->setErrorReporter([this](llvm::Error error) { reported_ += llvm::toString(std::move(error)) + "; "; });
     layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(*session_, session_->getExecutorProcessControl().getMemMgr());
     try {
       link(object, entry);
@@ -56,7 +68,10 @@ class OrcKernel final : public HostKernel {
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernel.o");
     if (auto error = layer_->add(library, std::move(buffer))) refuse(entry, std::move(error));
     auto symbol = session_->lookup({&library}, session_->intern(llvm::StringRef(entry.data(), entry.size())));
-    if (!symbol) refuse(entry, symbol.takeError());
+    if (!symbol) {
+      std::string why = llvm::toString(symbol.takeError());
+      refuse(entry, reported_ + why);
+    }
     function_ = symbol->getAddress().toPtr<Function>();
   }
 
@@ -82,6 +97,7 @@ class OrcKernel final : public HostKernel {
     if (auto error = session_->endSession()) llvm::consumeError(std::move(error));
   }
 
+  std::string reported_;  // what the session said of its own accord
   std::unique_ptr<llvm::orc::ExecutionSession> session_;
   std::unique_ptr<llvm::orc::ObjectLinkingLayer> layer_;
   Function function_ = nullptr;
@@ -90,6 +106,7 @@ class OrcKernel final : public HostKernel {
 }  // namespace
 
 std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry) {
+  check_machine(object, entry);
   return std::make_unique<OrcKernel>(object, entry);
 }
 

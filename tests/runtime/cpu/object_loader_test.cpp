@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading host objects: what runs, what is refused, and that it happens without clang. Objects are made in a child process, so
+// that this one never compiles.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "generator/core/error.hpp"
+#include "generator/cpu_toolchain.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string memory_map() {
+  std::ifstream maps("/proc/self/maps");
+  return {std::istreambuf_iterator<char>(maps), {}};
+}
+
+// Compiles `text` in a child; its object code comes through a pipe. Empty when that failed.
+std::string compile_elsewhere(const CpuToolchain& toolchain, const std::string& text) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string bytes = toolchain.compiler().compile({text, "sample.cpp"}, toolchain.host_arch()).bytes;
+    const bool written = ::write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string object;
+  char buffer[4096];
+  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;) object.append(buffer, static_cast<size_t>(count));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? object : std::string();
+}
+
+class ObjectLoader : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    toolchain_ = open_cpu_toolchain(&why);
+    if (toolchain_ == nullptr) GTEST_SKIP() << why;
+  }
+  std::string object(const std::string& body, const std::string& before = "") const {
+    const std::string made =
+        compile_elsewhere(*toolchain_, before + "extern \"C\" void attune_kernel(int* args, int thread, int threads) { " + body + " }\n");
+    EXPECT_FALSE(made.empty());
+    return made;
+  }
+  int first_int(const HostKernel& kernel, int thread) const {
+    AttentionArgs args{};
+    kernel.function()(&args, thread, 8);
+    int value = 0;
+    std::memcpy(&value, &args, sizeof value);
+    return value;
+  }
+  std::string refusal(const std::string& bytes, const std::string& entry = "attune_kernel") const {
+    try {
+      toolchain_->load(bytes, entry);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "loaded";
+  }
+  const CpuToolchain* toolchain_ = nullptr;
+};
+
+TEST_F(ObjectLoader, LoadsAndRunsWithoutClang) {
+  const std::string bytes = object("*args = 10 * thread + threads;");
+  const auto kernel = toolchain_->load(bytes, "attune_kernel");
+  EXPECT_EQ(first_int(*kernel, 3), 38);
+  EXPECT_THAT(memory_map(), Not(HasSubstr("libclang-cpp")));
+  EXPECT_THAT(memory_map(), Not(HasSubstr("libLLVM")));
+}
+
+TEST_F(ObjectLoader, KernelsWithOneEntryNameLiveSideBySide) {
+  const std::string one = object("*args = 1;"), two = object("*args = 2;");
+  auto first = toolchain_->load(one, "attune_kernel");
+  const auto second = toolchain_->load(two, "attune_kernel");
+  EXPECT_EQ(first_int(*first, 0), 1);
+  first.reset();
+  EXPECT_EQ(first_int(*second, 0), 2);
+}
+
+TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
+  const std::string bytes = object("float x[64]; __builtin_memset(x, thread, sizeof(float) * threads * 4);"
+                                   "__builtin_memcpy(args, x, 4 * threads); *args = (int)(1000 * __builtin_expf((float)thread));");
+  EXPECT_EQ(first_int(*toolchain_->load(bytes, "attune_kernel"), 1), 2718);
+}
+
+TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
+  EXPECT_THAT(refusal(object("puts(\"hello\");", "extern \"C\" int puts(const char*);\n")), HasSubstr("puts"));
+}
+
+TEST_F(ObjectLoader, GarbageIsRefused) {
+  EXPECT_THAT(refusal(""), HasSubstr("attune_kernel"));
+  EXPECT_THAT(refusal("not an object at all"), HasSubstr("not one of this machine"));
+  const std::string good = object("*args = 1;");
+  EXPECT_THAT(refusal(good, "another_kernel"), HasSubstr("another_kernel"));
+  std::string foreign = good;
+  foreign[18] = static_cast<char>(0xf3);  // e_machine = RISC-V
+  foreign[19] = 0;
+  EXPECT_THAT(refusal(foreign), HasSubstr("not one of this machine"));
+  for (size_t size = 1; size < good.size(); size += good.size() / 50 + 1) EXPECT_NE(refusal(good.substr(0, size)), "loaded") << size;
+}
+
+TEST_F(ObjectLoader, CodeIsUnmappedWithItsKernel) {
+  auto kernel = toolchain_->load(object("*args = 1;"), "attune_kernel");
+  const auto page = reinterpret_cast<uintptr_t>(kernel->function()) / 4096 * 4096;
+  char text[32];
+  std::snprintf(text, sizeof text, "%lx-", static_cast<unsigned long>(page));
+  EXPECT_THAT(memory_map(), HasSubstr(text));
+  kernel.reset();
+  EXPECT_THAT(memory_map(), Not(HasSubstr(text)));
+}
+
+TEST_F(ObjectLoader, ThreadsLoadAtOnce) {
+  const std::string bytes = object("*args = thread;");
+  std::vector<std::thread> threads;
+  std::vector<int> values(8);
+  for (size_t i = 0; i < values.size(); ++i)
+    threads.emplace_back([&, i] { values[i] = first_int(*toolchain_->load(bytes, "attune_kernel"), static_cast<int>(i)); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(values, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+}  // namespace
+}  // namespace attune
