@@ -16,6 +16,7 @@ constexpr int64_t kAlignment = 256;
 // kernel that reads a wrong row, head or batch reads other numbers.
 constexpr int64_t kTableSize = 1048573;
 constexpr int64_t kMaxSets = 1024;
+constexpr int64_t kMaxRotatingBytes = int64_t{512} << 20;  // virtual machines report caches of their whole host
 constexpr int kPoison = 0xff;  // every float type reads a run of ones as NaN
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -59,7 +60,8 @@ std::string normal_values(Dtype dtype, int64_t count, uint64_t seed) {
 }
 
 int64_t num_rotating_sets(int64_t set_bytes, int64_t l2_bytes) {
-  return std::clamp<int64_t>(2 * l2_bytes / std::max<int64_t>(1, set_bytes) + 1, 1, kMaxSets);
+  const int64_t wanted = std::min(2 * l2_bytes, kMaxRotatingBytes);
+  return std::clamp<int64_t>(wanted / std::max<int64_t>(1, set_bytes) + 1, 1, kMaxSets);
 }
 
 void Inputs::open(const Problem& problem) {

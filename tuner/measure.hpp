@@ -20,8 +20,8 @@ Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 struct RaceOptions {
   uint64_t seed = 1;
   double min_clock_ratio = 0.9;           // against the median clock of the race
-  std::function<bool()> stop;             // asked between rounds
-  std::function<void()> after_round;      // progress
+  std::function<bool()> stop{};           // asked between rounds
+  std::function<void()> after_round{};    // progress
 };
 
 class Race {

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring in a child process that crashes, hangs and lies (misbehaving_worker.cpp): each costs the one kernel alone.
+#include "tuner/isolated_backend.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "generator/core/error.hpp"
+#include "tuner/measure.hpp"
+
+namespace attune {
+namespace {
+
+constexpr MeasureLimits kShort{.open_s = 10, .prepare_s = 1, .sample_s = 1, .least_s = 0.5};
+
+MeasureTask task(int64_t seqlen = 128) {
+  Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=32/8,mask=causal_bottom_right,window=64:-");
+  problem.seqlen_q = problem.seqlen_kv = seqlen;
+  MeasureTask task{problem, 7, KernelRequest{"reference", Config(), {}}};
+  task.reference->image.bytes = std::string("\0ELF\n{}\n", 8);  // bytes that must not be taken for a line
+  return task;
+}
+
+KernelRequest kernel(int fate, int us = 100) {
+  KernelRequest request{"prefill", Config({{"fate", fate}, {"us", us}}), {}};
+  request.image.bytes = std::string(100000, static_cast<char>(fate));
+  return request;
+}
+
+class IsolatedBackendTest : public ::testing::Test {
+ protected:
+  IsolatedBackend backend_{{ATTUNE_MISBEHAVING_WORKER}, kShort};
+};
+
+TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
+  backend_.open(task());
+  const Prepared prepared = backend_.prepare(4, kernel(0, 250), true);
+  ASSERT_FALSE(prepared.fault);
+  EXPECT_EQ(prepared.estimate_us, 250);
+  EXPECT_EQ(prepared.info.registers, 96);
+  backend_.prepare(9, kernel(0, 300), true);
+  const Round round = backend_.round({9, 4});
+  ASSERT_EQ(round.samples.size(), 2U);
+  EXPECT_EQ(round.samples[0].id, 9);
+  EXPECT_EQ(round.samples[0].us, 300);
+  EXPECT_EQ(round.samples[1].us, 250);
+  EXPECT_EQ(round.sm_clock_mhz, 1980);
+  EXPECT_EQ(backend_.num_children(), 1);
+}
+
+struct Mishap {
+  int fate;
+  TrialStatus status;
+  const char* reason;  // part of it
+};
+
+class MishapTest : public ::testing::TestWithParam<Mishap> {};
+
+TEST_P(MishapTest, WhileCheckedCostsTheKernelAlone) {
+  IsolatedBackend backend({ATTUNE_MISBEHAVING_WORKER}, kShort);
+  backend.open(task());
+  ASSERT_FALSE(backend.prepare(1, kernel(0, 100), true).fault);
+  const Prepared bad = backend.prepare(2, kernel(GetParam().fate), true);
+  ASSERT_TRUE(bad.fault);
+  EXPECT_EQ(bad.fault->status, GetParam().status);
+  EXPECT_NE(bad.fault->reason.find(GetParam().reason), std::string::npos) << bad.fault->reason;
+  ASSERT_FALSE(backend.prepare(3, kernel(0, 120), true).fault);
+  const Round round = backend.round({1, 3});  // the first kernel is there again
+  ASSERT_EQ(round.samples.size(), 2U);
+  EXPECT_EQ(round.samples[0].us, 100);
+  EXPECT_EQ(round.samples[1].us, 120);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MishapTest,
+                         ::testing::Values(Mishap{1, TrialStatus::kLaunchFailed, "signal 6"}, Mishap{2, TrialStatus::kTimedOut, "no answer"},
+                                           Mishap{3, TrialStatus::kWrongResult, "row 3 is nan"},
+                                           Mishap{6, TrialStatus::kLaunchFailed, "status 3"},
+                                           Mishap{8, TrialStatus::kLaunchFailed, "device lost"}));
+
+class LateMishapTest : public ::testing::TestWithParam<Mishap> {};
+
+TEST_P(LateMishapTest, WhileTimedCostsTheKernelAlone) {
+  IsolatedBackend backend({ATTUNE_MISBEHAVING_WORKER}, kShort);
+  backend.open(task());
+  ASSERT_FALSE(backend.prepare(1, kernel(0, 100), true).fault);
+  ASSERT_FALSE(backend.prepare(2, kernel(GetParam().fate, 50), true).fault);
+  ASSERT_FALSE(backend.prepare(3, kernel(0, 120), true).fault);
+  Race race(backend, {.seed = 3});
+  EXPECT_EQ(race.run({1, 2, 3}, 9), 9);
+  ASSERT_EQ(race.faults().count(2), 1U);
+  EXPECT_EQ(race.faults().at(2).status, GetParam().status);
+  EXPECT_EQ(race.faults().size(), 1U);
+  EXPECT_EQ(race.num_samples(1), 9U);
+  EXPECT_EQ(race.num_samples(3), 9U);
+  EXPECT_EQ(race.survivors({1, 2, 3}), std::vector<int>{1});
+  EXPECT_EQ(backend.num_children(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LateMishapTest,
+                         ::testing::Values(Mishap{4, TrialStatus::kLaunchFailed, ""}, Mishap{5, TrialStatus::kTimedOut, ""}));
+
+TEST_F(IsolatedBackendTest, PrintingKernelsDoNotDisturbTheProtocol) {
+  backend_.open(task());
+  EXPECT_FALSE(backend_.prepare(1, kernel(7), true).fault);
+  EXPECT_EQ(backend_.round({1}).samples.at(0).us, 100);
+}
+
+TEST_F(IsolatedBackendTest, AProblemThatDoesNotFitIsAnErrorAndTheNextOneWorks) {
+  try {
+    backend_.open(task(666));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+    EXPECT_STREQ(error.what(), "no memory for this problem");
+  }
+  backend_.open(task());
+  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault);
+}
+
+TEST_F(IsolatedBackendTest, RestartGivesAFreshProcess) {
+  backend_.open(task());
+  backend_.restart();
+  backend_.open(task());
+  EXPECT_EQ(backend_.num_children(), 2);
+}
+
+TEST(IsolatedBackend, AWorkerThatCannotStartIsSaid) {
+  IsolatedBackend backend({"/nonexistent/attune"}, kShort);
+  EXPECT_THROW(backend.open(task()), Error);
+}
+
+TEST(IsolatedBackend, AWorkerThatEndsAtOnceIsSaid) {
+  IsolatedBackend backend({"/bin/false"}, kShort);
+  try {
+    backend.open(task());
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("exited with status 1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ChildProcess, IsKilledWithItsOwner) {
+  pid_t pid = 0;
+  {
+    ChildProcess child({"/bin/sleep", "600"});
+    pid = child.pid();
+    EXPECT_EQ(::kill(pid, 0), 0);
+  }
+  EXPECT_NE(::kill(pid, 0), 0);
+}
+
+}  // namespace
+}  // namespace attune
