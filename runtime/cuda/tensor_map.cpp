@@ -63,17 +63,25 @@ TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim
   return key;
 }
 
+// Two ways: a key stands in its slot or in the neighbour, into which a newer key of the same slot pushes it.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map) {
-  CachedMap& slot = cached_maps[slot_of(key)];
-  if (slot.key != key) {
-    constexpr uint32_t kElementStrides[4] = {1, 1, 1, 1};
-    check(driver,
-          driver.cuTensorMapEncodeTiled(&slot.map, key.dtype, 4, const_cast<void*>(key.address), key.dims, key.strides, key.box,
-                                        kElementStrides, 0, key.swizzle, kMapPromote256, 0),
-          "cuTensorMapEncodeTiled");
-    slot.key = key;
+  const size_t slot = slot_of(key);
+  CachedMap &first = cached_maps[slot], &second = cached_maps[slot ^ 1];
+  if (first.key == key) {
+    *map = first.map;
+    return;
   }
-  *map = slot.map;
+  if (second.key == key) {
+    *map = second.map;
+    return;
+  }
+  constexpr uint32_t kElementStrides[4] = {1, 1, 1, 1};
+  check(driver,
+        driver.cuTensorMapEncodeTiled(map, key.dtype, 4, const_cast<void*>(key.address), key.dims, key.strides, key.box,
+                                      kElementStrides, 0, key.swizzle, kMapPromote256, 0),
+        "cuTensorMapEncodeTiled");
+  second = first;
+  first = {key, *map};
 }
 
 }  // namespace attune::cuda

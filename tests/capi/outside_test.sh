@@ -8,7 +8,7 @@ outside=$2/tests/capi/outside
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
+cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log" || { cat "$scratch/install.log"; exit 1; }
 mv "$scratch/first" "$scratch/attune" # an installed tree must not know where it was
 library=$(dirname "$(find "$scratch/attune" -name libattune.so)")
 test -f "$scratch/attune/include/attune/attune.h"

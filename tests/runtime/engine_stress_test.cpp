@@ -57,12 +57,13 @@ TEST(EngineStress, ReloadWhileOthersPlan) {
   options.user_store = folder / "store.db";
   Engine engine(device, options);
   std::atomic<bool> stop{false};
+  std::atomic<int> plans{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      for (int n = t; !stop; ++n) ASSERT_TRUE(engine.plan(problem(n % kProblems))->kernel);
+      for (int n = t; !stop; ++n, ++plans) ASSERT_TRUE(engine.plan(problem(n % kProblems))->kernel);
     });
-  for (int i = 0; i < 50; ++i) engine.reload();
+  while (plans < 2000) engine.reload();
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(device->compiler_.most_of_one(), 1) << "kernels stay loaded when winners are read again";

@@ -3,6 +3,7 @@
 // without a GPU. One device, an sm_90 with 132 multiprocessors.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ inline StubCalls stub_calls;
 
 inline cuda::Context stub_primary() { return reinterpret_cast<cuda::Context>(0x1000); }
 
-// Fills every entry; those not named here succeed and do nothing.
+// The entries that the device calls; host memory stands for the device's.
 inline cuda::DriverTable stub_driver() {
   using namespace cuda;
   static StubCalls& calls = stub_calls;
@@ -69,6 +70,14 @@ inline cuda::DriverTable stub_driver() {
     calls.last_cluster = config->num_attributes ? config->attributes[0].value.cluster.x : 0;
     calls.last_args = *static_cast<const AttentionArgs*>(parameters[0]);
     return ++calls.launches, calls.next_launch;
+  };
+  t.cuCtxSynchronize = [] { return kSuccess; };
+  t.cuMemAlloc = [](Address* address, size_t bytes) {
+    return *address = reinterpret_cast<Address>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)), kSuccess;
+  };
+  t.cuMemFree = [](Address address) { return std::free(reinterpret_cast<void*>(address)), kSuccess; };
+  t.cuMemsetD8Async = [](Address to, unsigned char byte, size_t count, Stream) {
+    return std::memset(reinterpret_cast<void*>(to), byte, count), kSuccess;
   };
   t.cuTensorMapEncodeTiled = [](TensorMap* map, int, uint32_t, void* address, const uint64_t*, const uint64_t*, const uint32_t*,
                                 const uint32_t*, int, int, int, int) {

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host cost of a launch through attune above the bare driver call, and of looking up a plan. Without arguments over a stub
+// driver, whose own cost is nil; with --device on a real GPU, against the same launch repeated on the bare driver.
+// Prints one JSON object; exit status 1 when a limit is not kept (run: 1 us, 1.5 us with tensor maps; look-up: 1 us).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "attune/attune.h"
+#include "runtime/c_support.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "tests/runtime/stub_driver.hpp"
+
+namespace {
+
+using namespace attune;
+
+constexpr int kSamples = 41, kCallsPerSample = 200;
+
+// Median over samples of the mean time of a call; `between` runs outside the clock.
+double call_ns(const std::function<void()>& call, const std::function<void()>& between) {
+  std::vector<double> samples;
+  for (int s = 0; s < kSamples; ++s) {
+    between();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCallsPerSample; ++i) call();
+    samples.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kCallsPerSample);
+  }
+  std::nth_element(samples.begin(), samples.begin() + kSamples / 2, samples.end());
+  return samples[kSamples / 2];
+}
+
+// The last launch as the driver saw it, with its parameters copied, to be repeated without attune.
+struct RecordedLaunch {
+  static constexpr int kMaxMaps = 6;
+  cuda::LaunchConfig config{};
+  cuda::LaunchAttribute attribute{};
+  cuda::Function function = nullptr;
+  AttentionArgs args{};
+  cuda::TensorMap maps[kMaxMaps];
+  void* parameters[1 + kMaxMaps] = {};
+  int num_maps = 0;
+  bool record = false;
+};
+RecordedLaunch recorded;
+cuda::Result (*bare_launch)(const cuda::LaunchConfig*, cuda::Function, void**, void**) = nullptr;
+
+cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra) {
+  if (recorded.record) {
+    recorded.config = *config;
+    if (config->num_attributes) recorded.attribute = config->attributes[0];
+    recorded.config.attributes = &recorded.attribute;
+    recorded.function = function;
+    recorded.args = *static_cast<const AttentionArgs*>(parameters[0]);
+    recorded.parameters[0] = &recorded.args;
+    for (int i = 0; i < recorded.num_maps; ++i) {
+      std::memcpy(&recorded.maps[i], parameters[1 + i], sizeof(cuda::TensorMap));
+      recorded.parameters[1 + i] = &recorded.maps[i];
+    }
+  }
+  return bare_launch(config, function, parameters, extra);
+}
+
+// A device of its own over `driver`, whose launches are recorded.
+struct Bench {
+  explicit Bench(cuda::DriverTable the_driver) : driver(the_driver) {
+    bare_launch = driver.cuLaunchKernelEx;
+    driver.cuLaunchKernelEx = recording_launch;
+    device = std::make_shared<cuda::CudaDevice>(cuda::CudaContext::open(driver, 0));
+  }
+
+  cuda::DriverTable driver;
+  std::shared_ptr<const Device> device;
+};
+
+// A plan around an image that only the stub driver accepts, with or without tensor maps.
+std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem, bool tensor_maps) {
+  Plan plan;
+  plan.problem = problem;
+  plan.device = bench.device;
+  plan.launch.grid_x = 132;
+  plan.launch.threads = 384;
+  plan.launch.workspace_bytes = plan.launch.zeroed_bytes = 256;
+  if (tensor_maps)
+    plan.launch.tensor_maps = {{Operand::kQ, 64, 64, 128}, {Operand::kK, 64, 128, 128}, {Operand::kV, 64, 128, 128}, {Operand::kO, 64, 64, 128}};
+  KernelImage image;
+  image.bytes = "cubin";
+  plan.kernel = bench.device->load(image, spec_of(problem), plan.launch);
+  return std::make_shared<const Plan>(std::move(plan));
+}
+
+struct Cost {
+  std::string name;
+  double ns, limit_ns;
+};
+
+// attune_run of `plan` against the same launch on the bare driver, interleaved.
+Cost run_cost(const std::string& name, const Bench& bench, std::shared_ptr<const Plan> plan) {
+  const attune_problem problem = [&] {
+    attune_problem parsed;
+    attune_problem_parse(to_text(plan->problem).c_str(), &parsed);
+    return parsed;
+  }();
+  const int64_t bytes = 4 << 20;
+  char* const memory = static_cast<char*>(bench.device->allocate(4 * bytes + 256));
+  const auto workspace_bytes = static_cast<size_t>(plan->workspace_bytes());
+  void* const workspace = bench.device->allocate(plan->workspace_bytes() + 1);
+  init_workspace(*plan, workspace, plan->workspace_bytes(), nullptr);
+  attune_operands operands;
+  attune_operands_contiguous(&problem, memory, memory + bytes, memory + 2 * bytes, memory + 3 * bytes, nullptr, &operands);
+  recorded = {};
+  recorded.num_maps = static_cast<int>(plan->launch.tensor_maps.size());
+  recorded.record = true;
+  const attune_plan handle(std::move(plan));
+  if (attune_run(&handle, &operands, workspace, workspace_bytes, nullptr) != ATTUNE_OK) throw Error(ErrorCode::kInternal, attune_last_error());
+  recorded.record = false;
+  const auto settle = [&] { bench.device->synchronize(); };
+  std::vector<double> above;
+  for (int round = 0; round < 9; ++round) {
+    const double bare = call_ns([] { bare_launch(&recorded.config, recorded.function, recorded.parameters, nullptr); }, settle);
+    above.push_back(call_ns([&] { attune_run(&handle, &operands, workspace, workspace_bytes, nullptr); }, settle) - bare);
+  }
+  std::nth_element(above.begin(), above.begin() + 4, above.end());
+  bench.device->synchronize();
+  bench.device->release(memory), bench.device->release(workspace);
+  return {name, above[4], recorded.num_maps > 0 ? 1500.0 : 1000.0};
+}
+
+Cost look_up_cost(attune_context& context, const Problem& problem) {
+  attune_problem parsed;
+  attune_problem_parse(to_text(problem).c_str(), &parsed);
+  attune_plan* plan = nullptr;
+  if (attune_plan_get(&context, &parsed, nullptr, &plan) != ATTUNE_OK) throw Error(ErrorCode::kInternal, attune_last_error());
+  attune_plan_release(plan);
+  const double ns = call_ns(
+      [&] {
+        attune_plan_get(&context, &parsed, nullptr, &plan);
+        attune_plan_release(plan);
+      },
+      [] {});
+  return {"plan_get of a known problem", ns, 1000};
+}
+
+EngineOptions without_store() {
+  EngineOptions options;
+  options.use_store = false;
+  return options;
+}
+
+// An engine whose compiler is never asked: a template's image comes from a compiler that returns no code.
+class NoCodeCompiler final : public Compiler {
+ public:
+  std::string version() const override { return "none"; }
+  std::string options(const Arch&) const override { return ""; }
+  KernelImage compile(const Source&, const Arch&) const override { return {ImageFormat::kCubin, "cubin", kEntryName, {}, "", 0}; }
+};
+
+class StubDevice final : public Device {
+ public:
+  explicit StubDevice(std::shared_ptr<const Device> real) : real_(std::move(real)) {}
+  Target target() const override { return real_->target(); }
+  const DeviceIdentity& identity() const override { return real_->identity(); }
+  const DeviceFacts& facts() const override { return real_->facts(); }
+  std::vector<Arch> archs() const override { return real_->archs(); }
+  const Compiler& compiler() const override { return compiler_; }
+  std::unique_ptr<LoadedKernel> load(const KernelImage& i, const KernelSpec& s, const LaunchPlan& p) const override { return real_->load(i, s, p); }
+  void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
+  void release(void* memory) const noexcept override { real_->release(memory); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override { real_->copy_to_device(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override { real_->copy_to_host(to, from, bytes); }
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override { real_->fill(memory, byte, bytes, stream); }
+  void synchronize() const override { real_->synchronize(); }
+  int sm_clock_mhz() const override { return 0; }
+  double time_us(int launches, const std::function<void(int)>& fn) const override { return real_->time_us(launches, fn); }
+
+ private:
+  std::shared_ptr<const Device> real_;
+  NoCodeCompiler compiler_;
+};
+
+std::vector<Cost> over_stub(const Problem& problem) {
+  static Bench bench(testing::stub_driver());
+  attune_context context;
+  context.engine = std::make_unique<Engine>(std::make_shared<StubDevice>(bench.device), without_store());
+  return {run_cost("run", bench, stub_plan(bench, problem, false)), run_cost("run with four tensor maps", bench, stub_plan(bench, problem, true)),
+          look_up_cost(context, problem)};
+}
+
+std::vector<Cost> on_device(const Problem& problem) {
+  std::string why;
+  const cuda::DriverTable* driver = cuda::open_driver(&why);
+  if (!driver) throw Error(ErrorCode::kDriver, why);
+  static Bench bench(*driver);
+  attune_context context;
+  context.engine = std::make_unique<Engine>(bench.device, without_store());
+  std::vector<Cost> costs;
+  Operands broadcast = contiguous_operands(problem, nullptr, nullptr, nullptr, nullptr, nullptr);
+  broadcast.k.head_stride = 0;
+  for (const Operands* layout : {static_cast<const Operands*>(nullptr), static_cast<const Operands*>(&broadcast)}) {
+    const auto plan = context.engine->plan(problem, layout);
+    costs.push_back(run_cost(std::string("run ") + std::string(plan->kernel_template->name()), bench, plan));
+  }
+  costs.push_back(look_up_cost(context, problem));
+  return costs;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const bool device = argc > 1 && std::strcmp(argv[1], "--device") == 0;
+  const Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=2/2,batch=1,seqlen=128,mask=causal_bottom_right");
+  testing::stub_calls.current = testing::stub_primary();
+  bool kept = true;
+  std::string rows;
+  for (const Cost& cost : device ? on_device(problem) : over_stub(problem)) {
+    rows += fmt::format("{}\n  {{\"what\": \"{}\", \"ns\": {:.0f}, \"limit_ns\": {:.0f}}}", rows.empty() ? "" : ",", cost.name, cost.ns, cost.limit_ns);
+    kept = kept && cost.ns <= cost.limit_ns;
+  }
+  fmt::print("{{\"benchmark\": \"run_overhead\", \"driver\": \"{}\", \"costs\": [{}]}}\n", device ? "real" : "stub", rows);
+  return kept ? 0 : 1;
+} catch (const attune::Error& error) {
+  const bool no_device = error.code() == attune::ErrorCode::kDriver;
+  fmt::print(stderr, "{}{}\n", no_device ? "SKIP: " : "", error.what());
+  return no_device ? 77 : 2;
+}
