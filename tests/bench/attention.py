@@ -37,9 +37,7 @@ def attune_runner(context, case, q, k, v):
     """The plan, its output tensor and a callable that enqueues it on the current stream."""
     o = torch.full_like(q, float("nan"))
     plan = context.plan(case.problem)
-    workspace = torch.zeros(max(plan.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
-    call = plan.bind(q, k, v, o, workspace=workspace)
-    return plan, o, call
+    return plan, o, plan.launcher(q, k, v, o)
 
 
 def as_bshd(result):
@@ -89,7 +87,7 @@ def run_case(case, contexts, names, arguments, rng, failures):
             "tflops": {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()},
             "tuned_over_best_peer": best_peer / timings["tuned"]["median_us"],
             "distance_to_peer": distance,
-            "plans": {label: {"template": plan.template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
+            "plans": {label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
 
 
 def print_row(row, names):
@@ -114,11 +112,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
+    chosen = [case for case in cases.SETS[arguments.set]() if arguments.only in case.name]
     torch.manual_seed(arguments.seed)
     rng = random.Random(arguments.seed)
     names = [name for name in arguments.peers.split(",") if name]
     contexts = {"tuned": attune.Context(target="cuda", store=arguments.store), "default": attune.Context(target="cuda", store="")}
-    chosen = [case for case in cases.SETS[arguments.set]() if arguments.only in case.name]
     columns = list(contexts) + names
     print(f"{'TFLOP/s':32s} {' '.join(f'{name:>8s}' for name in columns)}   tuned / best peer")
     gemm, rows, failures = [timing.gemm_tflops()], [], []

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run the same.
+`python3 cases.py grid models` prints the problems of those sets, one a line.
 
 Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), models, windows, chunked.
 """
+import sys
 from dataclasses import dataclass
 
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -75,3 +77,6 @@ def chunked():
 
 
 SETS = {"grid": grid, "models": models, "windows": windows, "chunked": chunked}
+
+if __name__ == "__main__":
+    print("\n".join(case.problem for name in sys.argv[1:] for case in SETS[name]()))

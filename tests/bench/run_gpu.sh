@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
+#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: all)
+# Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS, ATTUNE_EFFORT change the peers and the effort.
+set -euo pipefail
+build=$1 out=$2
+shift 2
+sets=("$@")
+[ ${#sets[@]} -gt 0 ] || sets=(grid models windows chunked)
+here=$(cd "$(dirname "$0")" && pwd)
+export ATTUNE_LIBRARY=${ATTUNE_LIBRARY:-$build/lib/libattune.so}
+store=$(mktemp -d)/store.db
+for set in "${sets[@]}"; do
+  problems=()
+  while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "$here/cases.py" "$set")
+  SECONDS=0
+  "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" "${problems[@]}" > "$out/tune_$set.json"
+  echo "tuned $set: ${#problems[@]} / 2 problems in $SECONDS s"
+  python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" --out "$out/$set.json"
+done
