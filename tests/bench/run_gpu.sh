@@ -16,6 +16,6 @@ for set in "${sets[@]}"; do
   while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "$here/cases.py" "$set")
   SECONDS=0
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" "${problems[@]}" > "$out/tune_$set.json"
-  echo "tuned $set: ${#problems[@]} / 2 problems in $SECONDS s"
+  echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
   python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" --out "$out/$set.json"
 done
