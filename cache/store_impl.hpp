@@ -3,6 +3,8 @@
 // one transaction.
 #pragma once
 
+#include <unistd.h>
+
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,8 +24,18 @@ struct Store::Impl {
   std::optional<Database> database;
   FileId file;  // the one that is open
   std::mutex mutex;
+  int pid = getpid();
 
   void open();
+  // In a child after fork the mutex may be held by a thread that does not exist there: so the
+  // process is looked at first.
+  std::unique_lock<std::mutex> locked() {
+    if (pid != getpid())
+      throw Error(
+          ErrorCode::kStore,
+          "store " + path.string() + " was opened before fork; open it again in the child process");
+    return std::unique_lock<std::mutex>(mutex);
+  }
   Database& connected() {
     if (!database) open();
     return *database;
@@ -64,7 +76,7 @@ struct Store::Impl {
 
   template <class Work>
   auto guarded(Transaction::Kind kind, Work work) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const auto lock = locked();
     try {
       return in_transaction(kind, work);
     } catch (const SqliteError& error) {

@@ -87,7 +87,7 @@ StoreStats Store::stats() const { return impl_->read(count_rows); }
 
 std::vector<std::string> Store::verify() const {
   // Not through read(): a check reports damage, it does not replace the file.
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const auto lock = impl_->locked();
   std::vector<std::string> problems;
   try {
     Database& database = impl_->connected();
@@ -108,7 +108,7 @@ StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_
     delete_unused(database);
   });
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    const auto lock = impl_->locked();
     impl_->connected().execute("VACUUM");  // cannot run inside a transaction
   }
   return difference(before, stats());

@@ -10,8 +10,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <optional>
+#include <thread>
 
+#include "cache/sqlite.hpp"
 #include "cache/store_stack.hpp"
 #include "tests/cache/store_samples.hpp"
 
@@ -184,6 +188,44 @@ TEST_F(StorePermissionTest, FullDiskAtTheFirstWrite) {
   writer().put_trial(sample_key(), sample_trial());
   EXPECT_EQ(reader().stats().trials, 1) << "what the failed attempt left did not matter";
   EXPECT_EQ(umount(folder_.c_str()), 0);
+}
+
+TEST_F(StorePermissionTest, ChildDoesNotRollBackItsParent) {
+  writer();
+  auto database = std::make_optional(Database::open(file(), Database::Mode::kReadWrite));
+  database->execute("BEGIN IMMEDIATE");
+  database->execute("INSERT INTO problem (digest, text) VALUES ('d', 't')");
+  EXPECT_THAT(in_child([&] {
+                database->execute("COMMIT");
+                return std::string("committed");
+              }),
+              HasSubstr("opened before fork"));
+  EXPECT_EQ(in_child([&] {
+              database.reset();
+              return std::string("closed");
+            }),
+            "closed");
+  database->execute("COMMIT");
+  EXPECT_EQ(database->integer("SELECT count(*) FROM problem"), 1);
+  EXPECT_EQ(reader().stats().problems, 1);
+}
+
+// The mutex of a Store is held by another thread at the moment of the fork: the child must not wait
+// for it.
+TEST_F(StorePermissionTest, ChildOfABusyParentGetsItsErrorAtOnce) {
+  Store store = writer();
+  Database holder = Database::open(file(), Database::Mode::kReadWrite);
+  holder.execute("BEGIN IMMEDIATE");
+  std::thread busy([&] { store.put_trial(sample_key(), sample_trial()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_THAT(in_child([&] {
+                alarm(5);
+                return std::to_string(store.stats().trials);
+              }),
+              HasSubstr("opened before fork"));
+  holder.execute("ROLLBACK");
+  busy.join();
+  EXPECT_EQ(store.stats().trials, 1);
 }
 
 TEST_F(StorePermissionTest, ConnectionIsNotUsedAcrossFork) {
