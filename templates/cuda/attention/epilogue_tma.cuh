@@ -16,26 +16,40 @@ namespace attune {
 
 constexpr float kLn2 = 0.6931471805599453f;
 
-// O /= row sums; rows that see no key become 0. Leaves LSE (natural log) of both rows in `lse`.
-template <int kCount>
-__device__ __forceinline__ void normalise(const AttentionArgs& args, int row, float (&o)[kCount], const RowStats& rows, float (&lse)[2]) {
+// What the end of a tile needs of its rows.
+struct RowEnds {
+  float inverse[2];  // 1 / row sum; 0 for a row that sees no key
+  float lse[2];      // natural log
+};
+
+__device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row, const RowStats& rows) {
+  RowEnds ends;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const VisibleColumns columns = visible_columns(args, row + 8 * half);
     const bool empty = columns.last < columns.first;
-    const float inverse = 1.f / rows.sum[half];
-    lse[half] = empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
+    ends.inverse[half] = empty ? 0.f : 1.f / rows.sum[half];
+    ends.lse[half] = empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
+  }
+  return ends;
+}
+
+template <int kCount>
+__device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& ends) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) o[i] *= ends.inverse[i / 2 % 2];
+  if (ends.inverse[0] == 0.f || ends.inverse[1] == 0.f) {  // exactly 0 also where V is not finite
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i / 2 % 2 == half) o[i] = empty ? 0.f : o[i] * inverse;  // 0 even where V is not finite
+      if (ends.inverse[i / 2 % 2] == 0.f) o[i] = 0.f;
   }
 }
 
-__device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile, int row, const float (&lse)[2]) {
+__device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile, int row, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
   float* out = args.lse + tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride;
-  if (row < args.seqlen_q) out[row] = lse[0];
-  if (row + 8 < args.seqlen_q) out[row + 8] = lse[1];
+  if (row < args.seqlen_q) out[row] = ends.lse[0];
+  if (row + 8 < args.seqlen_q) out[row + 8] = ends.lse[1];
 }
 
 // Shared memory -> global by TMA. The warpgroup's own 64 rows; `thread` counts within the warpgroup.

@@ -57,9 +57,9 @@ class KvPipeline {
   // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next acquire_k).
   __device__ unsigned acquire_k(int block) {
     if constexpr (!kPairs) return acquire<kOperandK>(block);
+    const Tile tile = state_.tile();  // read while waiting
     cp_async_wait<kAhead - 1>();
     __syncthreads();
-    const Tile tile = state_.tile();
     load<kOperandK>(tile, block - kAhead, write_slot());
     load<kOperandV>(tile, block - kAhead, write_slot());
     cp_async_commit();
@@ -77,9 +77,10 @@ class KvPipeline {
  private:
   template <int kOperand>
   __device__ __forceinline__ unsigned acquire(int block) {
+    const Tile tile = state_.tile();  // read while waiting
     if constexpr (kSlots == 1) {
       __syncthreads();
-      load<kOperand>(state_.tile(), block, 0);
+      load<kOperand>(tile, block, 0);
       cp_async_commit();
       cp_async_wait<0>();
       __syncthreads();
@@ -88,7 +89,7 @@ class KvPipeline {
     cp_async_wait<(kAhead > 0 ? kAhead - 1 : 0)>();
     __syncthreads();
     constexpr int kLaterBlocks = (kOperand + kAhead) / 2;
-    load<(kOperand + kAhead) % 2>(state_.tile(), block - kLaterBlocks, write_slot());
+    load<(kOperand + kAhead) % 2>(tile, block - kLaterBlocks, write_slot());
     cp_async_commit();
     const unsigned address = slot_address<kOperand>(slot_);
     slot_ = slot_ + 1 == kSlots ? 0 : slot_ + 1;

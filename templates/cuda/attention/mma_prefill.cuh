@@ -91,22 +91,26 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
     query.keep();
   }
 
+  __syncthreads();  // the state is readable
+
   Output output = {};
   OnlineSoftmax<kRowTiles> softmax(args.softmax_scale_log2);
   for (int block = all.end - 1; block >= all.begin; --block) {
-    const unsigned k_tile = pipeline.acquire_k(block);
     const BlockRange range = state.range();
-    if (!range.contains(block)) {  // hidden from this warp; barriers are for all
+    const bool visible = range.contains(block);
+    const bool masked = range.needs_mask(block);
+    const FragmentOffsets offsets = fragment_offsets();
+    const unsigned k_tile = pipeline.acquire_k(block);
+    if (!visible) {  // hidden from this warp; barriers are for all
       pipeline.acquire_v(block);
       continue;
     }
     Scores scores;
-    multiply_qk(scores, query, k_tile);
-    if (range.needs_mask(block)) hide_invisible(args, scores, state.tile(), block);
+    multiply_qk(scores, query, k_tile, offsets);
+    if (masked) hide_invisible(args, scores, state.tile(), block);
     softmax.raise_maximum(scores, output);
-    multiply_pv(output, scores, softmax, pipeline.acquire_v(block));
+    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets);
   }
-  if (all.begin >= all.end) __syncthreads();  // no barrier yet since the state was parked
   store_output(args, state.tile(), output, softmax);
 }
 

@@ -21,8 +21,24 @@ constexpr int kOutputTiles = kHeadDimV / 8;                 // n8 tiles of O
 using Scores = float[kRowTiles][kScoreTiles][4];            // (rows of the warp, kBlockN)
 using Output = float[kRowTiles][kOutputTiles][4];           // (rows of the warp, kHeadDimV)
 
-// Fragments of Q: loaded once, or step by step from the warp's rows in shared memory. Addresses are made anew for each block of
-// columns: a few instructions, against registers held through the whole loop.
+// Where this thread's ldmatrix addresses start in the tiles of Q, K and V.
+struct FragmentOffsets {
+  unsigned q;  // row lane % 16 of the warp's rows, chunk lane / 16
+  unsigned k;  // row lane % 8 + lane / 16 * 8, chunk lane / 8 % 2
+  unsigned v;  // row lane % 16, chunk lane / 16
+};
+
+// Made anew for each block of columns, while its data is waited for: held through the whole loop they would cost registers.
+// ptxas 13.0 needs even more room on sm_100: there V's is made once more when it is needed.
+constexpr bool kHoldsOffsetOfV = kArch < 100;
+__device__ __forceinline__ FragmentOffsets fragment_offsets() {
+  const int thread = thread_index_anew();
+  const int lane = thread % 32;
+  return {SharedTile<kHeadDimQk>::offset(thread / 32 * (16 * kRowTiles) + lane % 16, lane / 16),
+          SharedTile<kHeadDimQk>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), SharedTile<kHeadDimV>::offset(lane % 16, lane / 16)};
+}
+
+// Fragments of Q: loaded once, or step by step from shared memory.
 class QueryFragments {
   using Shared = SharedTile<kHeadDimQk>;
 
@@ -30,22 +46,16 @@ class QueryFragments {
   // `tile`: shared address of the block's Q tile.
   __device__ __forceinline__ explicit QueryFragments(unsigned tile) : tile_(tile) {}
 
-  // Of this thread's first fragment: row lane % 16 of the warp's rows, chunk lane / 16.
-  __device__ __forceinline__ unsigned lane_address() const {
-    const int thread = thread_index_anew();
-    return tile_ + Shared::offset(thread / 32 * (16 * kRowTiles) + thread % 16, thread / 16 % 2);
-  }
-
   __device__ __forceinline__ void keep() {
     if constexpr (kQPlace != kQShared) {
 #pragma unroll
-      for (int step = 0; step < kQkSteps; ++step) load(kept_[step], lane_address(), step);
+      for (int step = 0; step < kQkSteps; ++step) load(kept_[step], fragment_offsets().q, step);
     }
   }
 
-  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], unsigned lane_address, int step) const {
+  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], unsigned offset, int step) const {
     if constexpr (kQPlace == kQShared) {
-      load(a, lane_address, step);
+      load(a, offset, step);
     } else {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
@@ -56,20 +66,17 @@ class QueryFragments {
   }
 
  private:
-  static __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], unsigned lane_address, int step) {
+  __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], unsigned offset, int step) const {
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) ldmatrix_x4(a[m], Shared::chunk_pair(lane_address, step) + m * 16 * Shared::kRowBytes);
+    for (int m = 0; m < kRowTiles; ++m) ldmatrix_x4(a[m], Shared::chunk_pair(tile_ + offset, step) + m * 16 * Shared::kRowBytes);
   }
 
   unsigned tile_;
   unsigned kept_[kQPlace == kQShared ? 1 : kQkSteps][kRowTiles][4];
 };
 
-__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query, unsigned k_tile) {
+__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query, unsigned k_tile, const FragmentOffsets& offsets) {
   using Shared = SharedTile<kHeadDimQk>;
-  const int lane = thread_index_anew() % 32;
-  const unsigned q_address = query.lane_address();
-  const unsigned k_address = k_tile + Shared::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -78,11 +85,11 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
 #pragma unroll
   for (int step = 0; step < kQkSteps; ++step) {
     unsigned a[kRowTiles][4];
-    query.get(a, q_address, step);
+    query.get(a, offsets.q, step);
 #pragma unroll
     for (int n = 0; n < kScoreTiles; n += 2) {
       unsigned b[4];
-      ldmatrix_x4(b, Shared::chunk_pair(k_address, step) + n * 8 * Shared::kRowBytes);
+      ldmatrix_x4(b, Shared::chunk_pair(k_tile + offsets.k, step) + n * 8 * Shared::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         mma<kDtypeKv>(scores[m][n], a[m], b[0], b[1]);
@@ -92,10 +99,10 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
   }
 }
 
-__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile) {
+__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile,
+                                            const FragmentOffsets& offsets) {
   using Shared = SharedTile<kHeadDimV>;
-  const int lane = thread_index_anew() % 32;
-  const unsigned v_address = v_tile + Shared::offset(lane % 16, lane / 16);
+  const unsigned v_address = v_tile + (kHoldsOffsetOfV ? offsets.v : fragment_offsets().v);
 #pragma unroll
   for (int step = 0; step < kBlockN / 16; ++step) {
     unsigned p[kRowTiles][4];

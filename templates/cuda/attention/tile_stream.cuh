@@ -27,7 +27,7 @@ class TileStream {
   // Parity of the tile's phase on barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return count_ & 1; }
 
-  // Producer: the tile after this one, drawn early to hide the latency of the counter.
+  // The tile after this one.
   __device__ __forceinline__ int draw() const {
     if constexpr (kScheduler == kOneTile) return args_.num_tiles;
     if constexpr (kScheduler == kStatic) return tile_ + static_cast<int>(gridDim.x);

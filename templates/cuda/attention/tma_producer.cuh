@@ -27,7 +27,6 @@ class TmaProducer {
     for (TileStream tiles(args, shared_); !tiles.done();) {
       const PrefillTile tile = prefill_tile(args, tiles.tile());
       const int kv_head = tile.head / kGqaRatio;
-      const int next = tiles.draw();
       load_k(tile.last_block, kv_head, tile.batch);
       load_q(tile, tiles.parity());
 #pragma unroll 1
@@ -36,8 +35,9 @@ class TmaProducer {
         load_v(block + 1, kv_head, tile.batch);
         if constexpr (!kOverlap) load_k(block, kv_head, tile.batch);
       }
-      tiles.publish(next);
+      const int next = tiles.draw();  // late, so that whoever is done first takes the next tile; its latency hides behind V
       load_v(tile.first_block, kv_head, tile.batch);
+      tiles.publish(next);
       tiles.move_to(next);
     }
   }

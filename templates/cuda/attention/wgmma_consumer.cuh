@@ -74,7 +74,7 @@ class WgmmaConsumer {
     }
   }
 
-  // O of one tile, not yet divided by the row sums.
+  // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o, RowStats* rows) {
     const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
     // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
@@ -140,7 +140,15 @@ class WgmmaConsumer {
       }
       if (grew) rescale(o, factor);
     }
-    multiply_pv(o, p);
+    wait_v();
+    issue_pv(o, p, v_tile());
+  }
+
+  // Waits for the last product of attend().
+  __device__ __forceinline__ void finish(Output& o) {
+    wgmma_wait<0>();
+    wgmma_pin(o);
+    release_v();
   }
 
  private:
@@ -165,9 +173,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void multiply_pv(Output& o, Probabilities& p) {
     wait_v();
     issue_pv(o, p, v_tile());
-    wgmma_wait<0>();
-    wgmma_pin(o);
-    release_v();
+    finish(o);
   }
 
   __device__ __forceinline__ void wait_k() {
