@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole loop for real, on the CPU target: kernels written, compiled by clang in process, checked and timed in a child of the
+// program `attune`, stored, and found again by the engine.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "generator/core/error.hpp"
+#include "generator/cpu_toolchain.hpp"
+#include "runtime/engine.hpp"
+#include "runtime/open_device.hpp"
+#include "tuner/device_backend.hpp"
+#include "tuner/isolated_backend.hpp"
+#include "tuner/tune_loop.hpp"
+#include "tuner/verify.hpp"
+
+namespace attune {
+namespace {
+
+class TuneCpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (open_cpu_toolchain(&why) == nullptr) GTEST_SKIP() << "the CPU target is not here: " << why;
+    std::filesystem::create_directory(folder_);
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+    device_ = open_device("cpu");
+  }
+  ~TuneCpuTest() override { std::filesystem::remove_all(folder_); }
+
+  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("attune_tune_cpu_" + std::to_string(::getpid()));
+  std::shared_ptr<const Device> device_;
+};
+
+TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
+  const DeviceTarget target(device_);
+  IsolatedBackend backend({ATTUNE_PROGRAM, "worker", "cpu"});
+  TuneReport report;
+  {
+    Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+    report = tune(target, backend, &store, {problem}, {.effort = Effort::kQuick});
+  }
+  ASSERT_EQ(report.shapes.size(), 1U);
+  const ShapeReport& shape = report.shapes[0];
+  ASSERT_TRUE(shape.winner) << shape.note;
+  EXPECT_TRUE(report.stored);
+  EXPECT_GE(shape.trials.size(), 4U);
+  EXPECT_EQ(backend.num_children(), 1);
+  for (const TrialRecord& trial : shape.trials) {
+    EXPECT_EQ(trial.status, TrialStatus::kOk) << trial.config.to_text() << ": " << trial.reason;
+    EXPECT_GT(trial.error_mean, 0) << "an oracle that shares the kernel's rounding is no oracle";
+    EXPECT_LE(trial.error_max, 1);
+  }
+
+  EngineOptions options;
+  options.user_store = folder_ / "store.db";
+  options.may_compile = false;
+  Engine engine(device_, options);
+  const std::shared_ptr<const Plan> plan = engine.plan(problem);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->config, shape.winner->config);
+  EXPECT_EQ(plan->image_from, "store");
+}
+
+// A kernel made for another mask gives wrong results here: the gate must refuse it.
+TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
+  const DeviceTarget target(device_);
+  const KernelSpec spec = spec_of(problem);
+  KernelSpec other = spec;
+  other.mask = Mask::kNone;
+  const Family family = target.families(spec).at(0);
+  const TuneCandidate candidate{family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
+  const KernelSpec oracle_spec = check_plan(problem, check_flops_limit(true)).spec;
+  const TuneCandidate reference = target.reference(oracle_spec).value();
+  const auto request = [&](const TuneCandidate& c, const KernelSpec& s) {
+    return KernelRequest{std::string(c.family.kernel_template->name()), c.config, target.make(s, c)};
+  };
+  DeviceBackend backend(device_);
+  backend.open({problem, 1, request(reference, oracle_spec)});
+  const Prepared right = backend.prepare(0, request(candidate, spec), true);
+  EXPECT_FALSE(right.fault) << right.fault->reason;
+  EXPECT_GT(right.estimate_us, 0);
+  const Prepared wrong = backend.prepare(1, request(candidate, other), true);
+  ASSERT_TRUE(wrong.fault);
+  EXPECT_EQ(wrong.fault->status, TrialStatus::kWrongResult);
+  EXPECT_NE(wrong.fault->reason.find("expected"), std::string::npos) << wrong.fault->reason;
+  EXPECT_EQ(backend.round({0}).samples.size(), 1U);
+}
+
+TEST_F(TuneCpuTest, InputsAreRandomAndOutputsPoisoned) {
+  Problem problem = parse_problem("dtype=bf16,head_dim=32,heads=2/1,seqlen=96");
+  Inputs inputs(*device_, 5);
+  inputs.open(problem);
+  EXPECT_GE(inputs.num_sets(), 2);
+  const auto* q = static_cast<const uint16_t*>(inputs.set(0).q.data);
+  const auto* q1 = static_cast<const uint16_t*>(inputs.set(1).q.data);
+  int zeros = 0, equal = 0;
+  constexpr int kCount = 96 * 2 * 32;
+  for (int i = 0; i < kCount; ++i) {
+    zeros += q[i] == 0;
+    equal += q[i] == q1[i];
+  }
+  EXPECT_EQ(zeros, 0);
+  EXPECT_LT(equal, kCount / 20);
+  const Operands poisoned = inputs.poisoned();
+  for (int i = 0; i < kCount; ++i) ASSERT_EQ(static_cast<const uint16_t*>(poisoned.o.data)[i], 0xffff);
+  ASSERT_NE(poisoned.lse, nullptr);
+}
+
+TEST(Inputs, SetsExceedTwiceTheCache) {
+  EXPECT_GT(num_rotating_sets(4 << 20, 50 << 20) * int64_t{4 << 20}, 2 * int64_t{50 << 20});
+  EXPECT_EQ(num_rotating_sets(int64_t{200} << 20, 50 << 20), 1);
+  EXPECT_EQ(num_rotating_sets(1, 1 << 20), 1024);
+}
+
+TEST(Inputs, SameSeedSameValues) {
+  EXPECT_EQ(normal_values(Dtype::kBf16, 100, 3), normal_values(Dtype::kBf16, 100, 3));
+  EXPECT_NE(normal_values(Dtype::kBf16, 100, 3), normal_values(Dtype::kBf16, 100, 4));
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle gate: what a correct low-precision kernel gives passes, small mistakes do not, and a slice of a problem has the
+// same rows as the whole.
+#include "tuner/verify.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/attention_case.hpp"
+#include "tuner/narrow_float.hpp"
+
+namespace attune {
+namespace {
+
+using testing::AttentionCase;
+using testing::AttentionResult;
+
+Problem problem(Dtype dtype, int head_dim, int64_t seqlen_q, int64_t seqlen_kv, Mask mask, int64_t window_left = -1) {
+  Problem p;
+  p.dtype_q = p.dtype_kv = p.dtype_o = dtype;
+  p.head_dim_qk = p.head_dim_v = head_dim;
+  p.num_heads_q = 4;
+  p.num_heads_kv = 2;
+  p.batch = 2;
+  p.seqlen_q = seqlen_q;
+  p.seqlen_kv = seqlen_kv;
+  p.mask = mask;
+  p.window_left = window_left;
+  return p;
+}
+
+CheckError hold(const Problem& p, const AttentionResult& want, const AttentionResult& got) {
+  Comparison comparison(p.dtype_o);
+  const int64_t rows = p.batch * p.seqlen_q * p.num_heads_q;
+  std::vector<float> a(static_cast<size_t>(p.head_dim_v)), b(a.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(want.o.begin() + row * p.head_dim_v, p.head_dim_v, a.begin());
+    std::copy_n(got.o.begin() + row * p.head_dim_v, p.head_dim_v, b.begin());
+    comparison.add_row(a.data(), b.data(), p.head_dim_v, "row " + std::to_string(row));
+  }
+  for (size_t i = 0; i < want.lse.size(); ++i)
+    comparison.add_lse(static_cast<float>(want.lse[i]), static_cast<float>(got.lse[i]), "lse " + std::to_string(i));
+  return comparison.result();
+}
+
+TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
+    for (const int head_dim : {64, 128, 256}) {
+      for (const Mask mask : {Mask::kNone, Mask::kCausalBottomRight, Mask::kCausalTopLeft}) {
+        const Problem p = problem(dtype, head_dim, 60, 120, mask);
+        const AttentionCase test_case(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 3);
+        const CheckError error = hold(p, test_case.oracle(), test_case.twin());
+        EXPECT_FALSE(error.wrong) << to_text(p) << ": " << *error.wrong;
+        EXPECT_LT(error.max, 0.9) << to_text(p);
+        EXPECT_LT(error.mean, 0.85) << to_text(p);
+        if (dtype != Dtype::kFp32) {
+          EXPECT_GT(error.mean, 0.55) << to_text(p);
+        }
+      }
+    }
+  }
+}
+
+TEST(Verify, EmptyRowsMustBeZero) {
+  const Problem p = problem(Dtype::kBf16, 64, 40, 20, Mask::kCausalBottomRight);  // the first 20 rows see nothing
+  const AttentionCase test_case(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 3);
+  AttentionResult got = test_case.twin();
+  EXPECT_FALSE(hold(p, test_case.oracle(), got).wrong);
+  got.o[5] = 0.001;
+  EXPECT_TRUE(hold(p, test_case.oracle(), got).wrong);
+}
+
+TEST(Verify, SmallMistakesAreFound) {
+  const Problem p = problem(Dtype::kBf16, 128, 64, 1024, Mask::kNone);
+  const AttentionCase test_case(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 5);
+  const AttentionResult want = test_case.oracle();
+  const AttentionResult good = test_case.twin();
+  ASSERT_FALSE(hold(p, want, good).wrong);
+
+  Problem shorter = p;  // the last of 1024 keys left out: same inputs, one row less
+  shorter.seqlen_kv = 1023;
+  AttentionCase left_out = test_case;
+  left_out.problem = shorter;
+  EXPECT_TRUE(hold(p, want, left_out.twin()).wrong);
+
+  AttentionResult scaled = good;  // half a per cent off everywhere, as a wrong sum would be
+  for (double& value : scaled.o) value *= 1.005;
+  EXPECT_TRUE(hold(p, want, scaled).wrong);
+
+  AttentionResult poisoned = good;
+  poisoned.o[77] = NAN;
+  const CheckError error = hold(p, want, poisoned);
+  ASSERT_TRUE(error.wrong);
+  EXPECT_NE(error.wrong->find("element 77"), std::string::npos) << *error.wrong;
+
+  AttentionResult swapped = good;  // two rows exchanged
+  std::swap_ranges(swapped.o.begin(), swapped.o.begin() + 128, swapped.o.begin() + 128);
+  EXPECT_TRUE(hold(p, want, swapped).wrong);
+
+  AttentionResult lse = good;
+  lse.lse[3] += 0.05;
+  EXPECT_TRUE(hold(p, want, lse).wrong);
+}
+
+// Rows of a slice, as the reference kernel would compute them, against the same rows of the whole problem.
+void expect_slices_agree(const Problem& p) {
+  const AttentionCase whole(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 9);
+  const AttentionResult want = whole.oracle();
+  const CheckPlan plan = check_plan(p, 4e5);
+  ASSERT_EQ(plan.regions.size(), 3U) << to_text(p);
+  for (const CheckRegion& region : plan.regions) {
+    ASSERT_GE(region.row_begin, 0);
+    ASSERT_LE(region.row_end, p.seqlen_q);
+    AttentionCase part = whole;
+    part.problem = region_problem(p, plan, region);
+    part.problem.dtype_o = p.dtype_o;
+    const int ratio = p.num_heads_q / p.num_heads_kv;
+    const auto skip = [&](testing::HostOperand& operand, int64_t row, int64_t head) {
+      const int64_t elements = region.batch_begin * operand.batch_stride + row * operand.row_stride + head * operand.head_stride;
+      operand.bytes.erase(operand.bytes.begin(), operand.bytes.begin() + elements * dtype_bytes(operand.dtype));
+    };
+    skip(part.q, region.row_begin, region.kv_head_begin * ratio);
+    skip(part.k, 0, region.kv_head_begin);
+    skip(part.v, 0, region.kv_head_begin);
+    const AttentionResult got = part.oracle();
+    const int64_t rows = region.row_end - region.row_begin, heads = part.problem.num_heads_q, dim = p.head_dim_v;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < dim; ++i) {
+          const int64_t at = ((region.batch_begin * p.seqlen_q + region.row_begin + r) * p.num_heads_q + region.kv_head_begin * ratio + h) * dim + i;
+          ASSERT_NEAR(got.o[static_cast<size_t>((r * heads + h) * dim + i)], want.o[static_cast<size_t>(at)], 1e-12)
+              << to_text(p) << " row " << region.row_begin + r;
+        }
+  }
+}
+
+TEST(Verify, SlicesHaveTheRowsOfTheWhole) {
+  for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
+    for (const int64_t window : {-1, 20})
+      for (const auto& [seqlen_q, seqlen_kv] : {std::pair{200, 200}, {200, 90}, {90, 200}, {201, 77}})
+        expect_slices_agree(problem(Dtype::kFp32, 32, seqlen_q, seqlen_kv, mask, window));
+  Problem two_sided = problem(Dtype::kFp32, 32, 200, 150, Mask::kNone, 20);
+  two_sided.window_right = 9;
+  expect_slices_agree(two_sided);
+}
+
+TEST(Verify, CheckingStaysWithinItsShare) {
+  for (const int64_t seqlen : {512, 4096, 16384, 262144}) {
+    Problem p = problem(Dtype::kBf16, 128, seqlen, seqlen, Mask::kCausalBottomRight);
+    p.num_heads_q = 64;
+    p.num_heads_kv = 8;
+    const CheckPlan plan = check_plan(p, 2e10);
+    double flops = 0;
+    for (const CheckRegion& region : plan.regions) flops += visible_flops(region_problem(p, plan, region));
+    EXPECT_LE(flops, 2e10) << seqlen;
+    EXPECT_GT(flops, 1e8) << seqlen;
+  }
+}
+
+TEST(NarrowFloat, RoundTripsAndRoundsToNearestEven) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto b = static_cast<uint16_t>(bits);
+    ASSERT_TRUE(std::isnan(from_fp16(b)) || to_fp16(from_fp16(b)) == b) << bits;
+    ASSERT_TRUE(std::isnan(from_bf16(b)) || to_bf16(from_bf16(b)) == b) << bits;
+  }
+  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x1p-8F)), 1.0F);             // halfway, to even
+  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x3p-8F)), 1.0F + 0x4p-8F);
+  EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x1p-11F)), 1.0F);
+  EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x3p-11F)), 1.0F + 0x4p-11F);
+  EXPECT_EQ(from_fp16(to_fp16(65519.0F)), 65504.0F);
+  EXPECT_TRUE(std::isinf(from_fp16(to_fp16(65520.0F))));
+  EXPECT_EQ(from_fp16(to_fp16(0x1p-25F)), 0.0F);
+  EXPECT_EQ(from_fp16(to_fp16(0x1.8p-24F)), 0x1p-23F);
+  EXPECT_TRUE(std::isnan(from_fp16(to_fp16(NAN))));
+  EXPECT_TRUE(std::isnan(from_bf16(to_bf16(NAN))));
+}
+
+}  // namespace
+}  // namespace attune
