@@ -20,9 +20,11 @@ std::vector<std::string> candidates() {
   std::vector<std::string> paths;
   Dl_info info{};
   if (::dladdr(reinterpret_cast<const void*>(&open_cpu_toolchain), &info) != 0 && info.dli_fname != nullptr) {
+    // A program found through PATH is known to the loader by its bare name.
+    const std::filesystem::path name = info.dli_fname;
     std::error_code failed;
-    const auto self = std::filesystem::canonical(info.dli_fname, failed);
-    const auto folder = (failed ? std::filesystem::path(info.dli_fname) : self).parent_path();
+    const auto self = std::filesystem::canonical(name.has_parent_path() ? name : "/proc/self/exe", failed);
+    const auto folder = (failed ? name : self).parent_path();
     paths.push_back((folder / kFileName).string());
     paths.push_back((folder.parent_path() / "lib" / kFileName).string());
   }

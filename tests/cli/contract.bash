@@ -13,7 +13,7 @@ setup() {
 # attune ARGUMENT...: runs the program; $status, $output (stdout) and $errors (stderr) hold the result.
 attune() {
   status=0
-  output=$("$ATTUNE" "$@" 2>"$dir/errors") || status=$?
+  output=$(command "$ATTUNE" "$@" 2>"$dir/errors") || status=$?
   errors=$(<"$dir/errors")
 }
 

@@ -48,3 +48,12 @@ load contract
   expect 5
   [[ $output == *"missing  store"*"$ATTUNE_STORE"* ]]
 }
+
+@test "the CPU target is found from any folder and through PATH" {
+  need_cpu_target
+  cd "$dir"
+  PATH=${ATTUNE%/*}:$PATH
+  ATTUNE=attune
+  attune doctor --json
+  json 'o["cpu_target_found"]'
+}
