@@ -48,7 +48,10 @@ Plan plan_of(const Problem& problem, const Choice& choice, const std::shared_ptr
   return plan;
 }
 
-std::string unsupported_text(const std::vector<std::pair<std::string, std::optional<std::string>>>& reasons) {
+// Per template: nullopt = serves, else why not.
+using Reasons = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+std::string unsupported_text(const Reasons& reasons) {
   std::string text = "no template serves this problem on this device";
   for (const auto& [name, reason] : reasons) text += fmt::format("; {}: {}", name, reason.value_or("serves it"));
   return text;
@@ -66,6 +69,8 @@ struct Engine::Impl {
   Ladder ladder(const Problem& problem);
   bool tune(const Problem& problem);
   Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load);
+  std::optional<std::string> refusal(const KernelTemplate& kernel_template, const KernelSpec& spec) const;
+  void note_refusals(const KernelSpec& spec, Plan* plan) const;
 
   const std::shared_ptr<const Device> device;
   const EngineOptions options;
@@ -93,6 +98,20 @@ std::vector<Candidate> Engine::Impl::candidates(const KernelSpec& spec) {
     if (arch != archs.end()) found.push_back({kernel_template, *arch, digest_of(*kernel_template)});
   }
   return found;
+}
+
+std::optional<std::string> Engine::Impl::refusal(const KernelTemplate& kernel_template, const KernelSpec& spec) const {
+  std::optional<std::string> reason = "this device runs no arch that attune compiles for";
+  for (const Arch& arch : device->archs())
+    if (!(reason = kernel_template.refuses(spec, arch))) break;
+  return reason;
+}
+
+// Templates made for this device (they serve a plain spec) that refuse this one.
+void Engine::Impl::note_refusals(const KernelSpec& spec, Plan* plan) const {
+  for (const KernelTemplate* kernel_template : all_templates())
+    if (const auto reason = refusal(*kernel_template, spec); reason && !refusal(*kernel_template, KernelSpec{}))
+      plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), *reason));
 }
 
 std::vector<WinnerRecord> Engine::Impl::winners_of(const KernelSpec& spec) {
@@ -136,6 +155,7 @@ Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::s
         plan.image_from = std::move(kernel.image_from);
       }
       plan.passed_over = std::move(rungs.passed_over);
+      note_refusals(spec_of(problem), &plan);
       return plan;
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
@@ -192,15 +212,10 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem, const Kern
   throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
 }
 
-std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(const Problem& problem) const {
-  const KernelSpec spec = spec_of(problem);
-  std::vector<std::pair<std::string, std::optional<std::string>>> answers;
-  for (const KernelTemplate* kernel_template : all_templates()) {
-    std::optional<std::string> reason = "this device runs no arch that attune compiles for";
-    for (const Arch& arch : impl_->device->archs())
-      if (!(reason = kernel_template->refuses(spec, arch))) break;
-    answers.emplace_back(kernel_template->name(), std::move(reason));
-  }
+Reasons Engine::check(const Problem& problem) const {
+  Reasons answers;
+  for (const KernelTemplate* kernel_template : all_templates())
+    answers.emplace_back(kernel_template->name(), impl_->refusal(*kernel_template, spec_of(problem)));
   return answers;
 }
 

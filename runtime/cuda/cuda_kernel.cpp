@@ -58,6 +58,10 @@ void CudaKernel::load(const KernelImage& image, const LaunchPlan& plan) {
   const int shared = static_cast<int>(plan.shared_bytes);
   check(driver, driver.cuFuncSetAttribute(function_, kFuncMaxDynamicShared, shared),
         "cuFuncSetAttribute(dynamic shared memory " + std::to_string(shared) + " bytes)");
+  const int threads = attribute(driver, function_, kFuncMaxThreads);
+  if (plan.threads > static_cast<unsigned>(threads))
+    throw Error(ErrorCode::kDriver, "the kernel's registers allow " + std::to_string(threads) + " threads a block here; the plan has " +
+                                        std::to_string(plan.threads));
 }
 
 void CudaKernel::read_info() {

@@ -34,7 +34,7 @@ inline constexpr int kAttrMultiprocessorCount = 16, kAttrMemoryClockKhz = 36, kA
                      kAttrCapabilityMajor = 75, kAttrCapabilityMinor = 76, kAttrRegistersPerSm = 82,
                      kAttrSharedBytesPerBlockOptin = 97;
 // CUfunction_attribute
-inline constexpr int kFuncSharedBytes = 1, kFuncLocalBytes = 3, kFuncRegisters = 4, kFuncMaxDynamicShared = 8;
+inline constexpr int kFuncMaxThreads = 0, kFuncSharedBytes = 1, kFuncLocalBytes = 3, kFuncRegisters = 4, kFuncMaxDynamicShared = 8;
 // CUlaunchAttributeID
 inline constexpr int kLaunchClusterDimension = 4;
 // CUtensorMapDataType, CUtensorMapL2promotion

@@ -106,6 +106,14 @@ TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
   EXPECT_EQ(stub_calls.last_args.seqlen_q, 77);
 }
 
+TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
+  LaunchPlan plan;
+  plan.threads = 512;
+  stub_calls.max_threads = 384;
+  EXPECT_THAT(text_of([&] { kernel(plan); }, ErrorCode::kDriver), HasSubstr("allow 384 threads a block here; the plan has 512"));
+  EXPECT_EQ(stub_calls.unloads, 1);
+}
+
 TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
   const auto kernel = this->kernel({});
   stub_calls.current = nullptr;

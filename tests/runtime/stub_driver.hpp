@@ -20,7 +20,7 @@ struct StubCalls {
   cuda::LaunchConfig last_config{};
   unsigned last_cluster = 0;
   AttentionArgs last_args{};
-  int shared_allowed = 0;
+  int shared_allowed = 0, max_threads = 1024;
 };
 
 inline StubCalls stub_calls;
@@ -60,7 +60,9 @@ inline cuda::DriverTable stub_driver() {
   t.cuModuleGetFunction = [](Function* function, Module, const char*) {
     return *function = reinterpret_cast<Function>(0x3000), kSuccess;
   };
-  t.cuFuncGetAttribute = [](int* value, int attribute, Function) { return *value = 100 + attribute, kSuccess; };
+  t.cuFuncGetAttribute = [](int* value, int attribute, Function) { 
+    return *value = attribute == kFuncMaxThreads ? calls.max_threads : 100 + attribute, kSuccess;
+  };
   t.cuFuncSetAttribute = [](Function, int attribute, int value) {
     if (attribute == kFuncMaxDynamicShared) calls.shared_allowed = value;
     return kSuccess;
