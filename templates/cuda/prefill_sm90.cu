@@ -20,29 +20,42 @@ __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shar
   if (threadIdx.x == 0) TmaProducer(shared, q, k, v).run(args);
 }
 
+__device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o, unsigned shared, int warpgroup, const PrefillTile& tile,
+                                           int row, Output& o, const RowEnds& ends) {
+  normalise(o, ends);
+  if constexpr (kOStaging) {
+    store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);
+  } else {
+    store_output_words(args, tile, row, o);
+  }
+  store_lse(args, tile, row, ends);
+}
+
 __device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shared, int warpgroup, const TensorMap& map_o) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   WgmmaConsumer consumer(args, shared, warpgroup);
-  for (TileStream tiles(args, shared); !tiles.done(); tiles.advance()) {
+  TileStream tiles(args, shared);
+  PrefillTile tile = prefill_tile(args, tiles.tile());
+  while (!tiles.done()) {
     Output o;
     RowStats rows;
-    const PrefillTile tile = prefill_tile(args, tiles.tile());
     consumer.attend(tile, tiles.parity(), o, &rows);
+    // While the last P V runs: the ends of the rows, and what the next tile is.
     const int thread = thread_index_anew() % kWarpgroupThreads;
     const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
+    RowEnds ends = end_rows(args, row, rows);
+    tiles.advance();
+    const PrefillTile next = prefill_tile(args, tiles.tile());
+    consumer.finish(o);
+    bool whole = true;
     if constexpr (kKvSplits > 1) {
-      if (!combine_splits(args, tile, warpgroup, thread, o, &rows)) continue;
+      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
+      ends = end_rows(args, row, rows);
     }
-    float lse[2];
-    normalise(args, row, o, rows, lse);
-    if constexpr (kOStaging) {
-      store_output_tma(map_o, tile, shared, warpgroup, thread, o);
-    } else {
-      store_output_words(args, tile, row, o);
-    }
-    store_lse(args, tile, row, lse);
+    if (whole) write_tile(args, map_o, shared, warpgroup, tile, row, o, ends);
+    tile = next;
   }
   if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
