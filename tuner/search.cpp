@@ -9,11 +9,11 @@ namespace attune {
 namespace {
 
 double cost(const SearchTask& task, const TuneCandidate& candidate) {
-  return candidate.family.kernel_template->predicted_cost(task.spec, candidate.family.arch, candidate.config, task.shape,
+  return candidate.family.kernel_template->predicted_cost(task.spaces->spec(), candidate.family.arch, candidate.config, task.shape,
                                                           task.facts);
 }
 
-// Stable, so that equal costs keep the order of the space. Costs are computed once each.
+// Stable, so that equal costs keep their order. Costs are computed once each.
 void sort_by_cost(const SearchTask& task, std::vector<TuneCandidate>* candidates) {
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < candidates->size(); ++i) order.emplace_back(cost(task, (*candidates)[i]), i);
@@ -26,14 +26,31 @@ void sort_by_cost(const SearchTask& task, std::vector<TuneCandidate>* candidates
 
 std::vector<TuneCandidate> whole_space(const SearchTask& task, const Family& family) {
   std::vector<TuneCandidate> all;
-  for (Config& config : family.kernel_template->space(task.spec, family.arch).enumerate())
-    all.push_back({family, std::move(config), false});
+  for (const Config& config : task.spaces->configs(family)) all.push_back({family, config, false});
   sort_by_cost(task, &all);
   return all;
 }
 
+std::pair<int64_t, int64_t> tile_of(const Config& config) { return {config.get("block_m", 0), config.get("block_n", 0)}; }
+
+// The best of each tile, in their order.
+std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorted) {
+  std::set<std::pair<int64_t, int64_t>> seen;
+  std::vector<TuneCandidate> best;
+  for (const TuneCandidate& candidate : sorted)
+    if (seen.insert(tile_of(candidate.config)).second) best.push_back(candidate);
+  return best;
+}
+
 TuneCandidate default_of(const SearchTask& task, const Family& family) {
-  return {family, family.kernel_template->default_config(task.spec, family.arch, task.shape), false};
+  return {family, family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape), false};
+}
+
+// Knobs that differ; both configs are of one space.
+int distance(const Config& a, const Config& b) {
+  int count = 0;
+  for (size_t i = 0; i < a.knobs().size(); ++i) count += a.knobs()[i].second != b.knobs()[i].second ? 1 : 0;
+  return count;
 }
 
 // Collects candidates once each.
@@ -65,47 +82,62 @@ EffortPlan effort_plan(Effort effort) {
   return {.whole_space = true, .waves = 0, .finalists = 8, .final_rounds = 60, .final_s = 2, .budget_s_first = 3600, .budget_s_more = 3600};
 }
 
+SearchSpaces::Walked& SearchSpaces::walked(const Family& family) {
+  const std::string_view name = family.kernel_template->name();
+  auto found = walked_.find(name);
+  if (found == walked_.end())
+    found = walked_.emplace(std::string(name), Walked{family.kernel_template->space(spec_, family.arch), std::nullopt}).first;
+  return found->second;
+}
+
+const std::vector<Config>& SearchSpaces::configs(const Family& family) {
+  Walked& space = walked(family);
+  if (!space.configs) space.configs = space.space.enumerate();
+  return *space.configs;
+}
+
+bool SearchSpaces::is_legal(const TuneCandidate& candidate) { return !walked(candidate.family).space.broken(candidate.config); }
+
 TuneCandidate default_candidate(const SearchTask& task) {
-  TuneCandidate candidate = default_of(task, task.families.front());
+  TuneCandidate candidate = default_of(task, task.spaces->families().front());
   candidate.is_default = true;
   return candidate;
 }
 
 std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan, uint64_t seed,
-                                        const std::vector<TuneCandidate>& hints) {
+                                            const std::vector<TuneCandidate>& hints) {
   Collection found;
   found.add(default_candidate(task));
-  for (const TuneCandidate& hint : hints) {
-    const KernelTemplate& kernel_template = *hint.family.kernel_template;
-    if (!kernel_template.space(task.spec, hint.family.arch).broken(hint.config)) found.add({hint.family, hint.config, false});
-  }
-  for (size_t i = 1; i < task.families.size(); ++i) found.add(default_of(task, task.families[i]));
-  for (const Family& family : task.families) {
-    const bool best_family = &family == &task.families.front();
-    if (!best_family && !plan.whole_space) continue;
-    const std::vector<TuneCandidate> all = whole_space(task, family);
+  for (const TuneCandidate& hint : hints)
+    if (task.spaces->is_legal(hint)) found.add({hint.family, hint.config, false});
+  const std::vector<Family>& families = task.spaces->families();
+  for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
+  for (size_t i = 0; i < (plan.whole_space ? families.size() : 1); ++i) {
+    const std::vector<TuneCandidate> all = whole_space(task, families[i]);
     const size_t top = plan.whole_space ? all.size() : std::min<size_t>(all.size(), static_cast<size_t>(plan.predicted));
-    for (size_t i = 0; i < top; ++i) found.add(all[i]);
+    const std::vector<TuneCandidate> tiles = best_of_tiles(all);
+    for (size_t k = 0; k < std::min(top / 2, tiles.size()); ++k) found.add(tiles[k]);
+    const size_t enough = found.size() + top - std::min(top / 2, tiles.size());
+    for (size_t k = 0; k < all.size() && (plan.whole_space || found.size() < enough); ++k) found.add(all[k]);
     std::mt19937_64 random(seed);
-    for (int i = 0; i < plan.random && top < all.size(); ++i) found.add(all[top + random() % (all.size() - top)]);
+    for (int k = 0; k < plan.random && !all.empty(); ++k) found.add(all[random() % all.size()]);
   }
   return found.take();
 }
 
 std::vector<TuneCandidate> neighbourhood(const SearchTask& task, const std::vector<TuneCandidate>& best,
-                                     const std::set<std::string>& tried, int limit) {
+                                         const std::set<std::string>& tried, int limit) {
   Collection found;
-  for (const TuneCandidate& centre : best) {
-    const Family& family = centre.family;
-    for (Config& config : family.kernel_template->space(task.spec, family.arch).neighbours(centre.config)) {
-      TuneCandidate candidate{family, std::move(config), false};
-      if (tried.count(candidate.text()) == 0) found.add(std::move(candidate));
-    }
+  for (const int wanted : {1, 2}) {
+    std::vector<TuneCandidate> ring;
+    for (const TuneCandidate& centre : best)
+      for (const Config& config : task.spaces->configs(centre.family))
+        if (distance(config, centre.config) == wanted) ring.push_back({centre.family, config, false});
+    sort_by_cost(task, &ring);
+    for (TuneCandidate& candidate : ring)
+      if (found.size() < static_cast<size_t>(limit) && tried.count(candidate.text()) == 0) found.add(std::move(candidate));
   }
-  std::vector<TuneCandidate> candidates = found.take();
-  sort_by_cost(task, &candidates);
-  if (candidates.size() > static_cast<size_t>(limit)) candidates.resize(static_cast<size_t>(limit));
-  return candidates;
+  return found.take();
 }
 
 }  // namespace attune

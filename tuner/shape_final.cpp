@@ -122,7 +122,7 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
 ShapeReport ShapeTuner::refresh(double deadline) {
   set_deadline(deadline);
   const std::optional<WinnerRecord> former = book_.stored_winner();
-  if (!former || task_.families.empty()) {
+  if (!former || task_.spaces->families().empty()) {
     report_.note = "not tuned yet: nothing to refresh";
     return finish();
   }

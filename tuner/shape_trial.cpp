@@ -51,7 +51,7 @@ void ShapeTuner::fill_record(Entry* entry, const KernelImage& image, const Prepa
   info.static_shared_bytes = known_or(info.static_shared_bytes, prepared.info.static_shared_bytes);
   info.stack_bytes = known_or(info.stack_bytes, prepared.info.stack_bytes);
   entry->record.info = info;
-  const Resources resources = candidate.family.kernel_template->resources(task_.spec, candidate.family.arch, candidate.config);
+  const Resources resources = candidate.family.kernel_template->resources(task_.spaces->spec(), candidate.family.arch, candidate.config);
   entry->record.shared_bytes = resources.shared_bytes + std::max(0, info.static_shared_bytes);
   entry->record.error_max = prepared.error_max;
   entry->record.error_mean = prepared.error_mean;

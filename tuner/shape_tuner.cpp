@@ -22,11 +22,6 @@ constexpr int kFewSamples = 6;
 // Outliers are slow ones: of a few samples the smallest says more than the median.
 double explored_us(const Timing& timing) { return timing.samples < kFewSamples ? timing.min_us : timing.median_us; }
 
-SearchTask search_task(const TuneTarget& target, const Problem& problem) {
-  const KernelSpec spec = spec_of(problem);
-  return {spec, shape_of(problem), target.facts(), target.families(spec)};
-}
-
 std::set<std::string> toolchain_digests(const TuneTarget& target, const std::vector<Family>& families) {
   std::set<std::string> digests;
   for (const Family& family : families) digests.insert(target.toolchain(family).digest());
@@ -39,10 +34,10 @@ ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem, const Effor
     : context_(context),
       problem_(problem),
       plan_(plan),
-      task_(search_task(context.target, problem)),
+      task_{context.spaces, shape_of(problem), context.target.facts()},
       effort_(context.options.effort),
-      book_(context.store, {task_.spec, task_.shape, context.target.identity(), measure_policy()},
-            toolchain_digests(context.target, task_.families), context.options.refresh ? Effort::kQuick : effort_,
+      book_(context.store, {task_.spaces->spec(), task_.shape, context.target.identity(), measure_policy()},
+            toolchain_digests(context.target, task_.spaces->families()), context.options.refresh ? Effort::kQuick : effort_,
             context.options.retry_failed) {
   report_.problem = problem;
   RaceOptions race_options;
@@ -52,7 +47,7 @@ ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem, const Effor
 }
 
 std::vector<TuneCandidate> ShapeTuner::first_wave(const std::vector<TuneCandidate>& hints) const {
-  return task_.families.empty() ? std::vector<TuneCandidate>{}
+  return task_.spaces->families().empty() ? std::vector<TuneCandidate>{}
                                 : first_candidates(task_, plan_, context_.options.seed, hints);
 }
 
@@ -93,7 +88,7 @@ std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>
   if (!winner || winner->effort < effort_) return std::nullopt;
   const auto is_current = [&](const Family& f) { return context_.target.toolchain(f).digest() == winner->toolchain.digest(); };
   if (!unknown(first).empty()) return std::nullopt;
-  if (!std::any_of(task_.families.begin(), task_.families.end(), is_current)) return std::nullopt;
+  if (!std::any_of(task_.spaces->families().begin(), task_.spaces->families().end(), is_current)) return std::nullopt;
   return winner;
 }
 
@@ -157,7 +152,7 @@ void ShapeTuner::explore_race(const std::vector<int>& ids) {
 // What the store has of this key takes part from the beginning: a tune that was interrupted goes on exactly there.
 void ShapeTuner::add_known() {
   for (const TrialRecord& trial : book_.sorted())
-    for (const Family& family : task_.families)
+    for (const Family& family : task_.spaces->families())
       if (family.kernel_template->name() == trial.toolchain.template_name && family.arch.name() == trial.arch)
         add({family, trial.config, false});
 }

@@ -23,6 +23,7 @@ struct TuneContext {
   const TuneTarget& target;
   MeasureBackend& backend;
   CompilePool& pool;
+  std::shared_ptr<SearchSpaces> spaces;
   StoreWriter& store;
   const TuneOptions& options;
   std::function<double()> now;

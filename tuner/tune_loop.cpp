@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "generator/core/error.hpp"
@@ -93,7 +94,7 @@ class TuneLoop {
 
   void tune_group(const Group& group) {
     CompilePool pool(target_, group.spec, options_.compile_threads);
-    TuneContext context{target_, backend_, pool, store_, options_, now_,
+    TuneContext context{target_, backend_, pool, std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec)), store_, options_, now_,
                         [this](const Problem& problem) { return oracle(problem); },
                         [this](Progress progress) { report(std::move(progress)); }};
     if (target_.kind() == Target::kCuda && !options_.refresh) compile_ahead(context, group);
