@@ -39,9 +39,8 @@ int accumulator_limit(const PrefillSm90Registers& registers) {
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 64    ? std::vector<int64_t>{64, 80, 96, 128, 176}
-                                       : widest <= 128 ? std::vector<int64_t>{64, 80, 96, 128, 176}
-                                                       : std::vector<int64_t>{48, 64, 80, 96, 112};
+  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 80, 96, 128, 176}
+                                                     : std::vector<int64_t>{48, 64, 80, 96, 112};
   return {{"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
           {"block_n", block_n, "keys of a step"},
           {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
@@ -49,11 +48,15 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
           {"kv_ring", {0, 3, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
           {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
           {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-          {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 0},
+          {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
            "0 one tile per block, 1 static persistent, 2 dynamic"},
-          {"l2_section_mb", causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0},
+          {"l2_section_mb",
+           !causal                 ? std::vector<int64_t>{0}
+           : spec.window_left >= 0 ? std::vector<int64_t>{32, 0}
+                                   : std::vector<int64_t>{32, 16},
            "K and V of heads worked on together; 0 takes head after head"},
           {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
+          {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
           {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
           {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
 }
@@ -78,8 +81,8 @@ std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
       {"ring",
        [=](const Config& c) {
          return when(
-             c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 256),
-             "kv_ring is for head dims above 128, with stages 2");
+             c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
+             "kv_ring is for head dims above 64, with stages 2");
        }},
       {"small_tiles",
        [=](const Config& c) {
@@ -182,13 +185,7 @@ class PrefillSm90 final : public KernelTemplate {
   }
 };
 
-// Measured on an H200; see the table of first candidates in templates/cuda/prefill_sm90.md.
-Config PrefillSm90::default_config(const KernelSpec& spec, const Arch& arch,
-                                   const Shape& shape) const {
-  const bool causal = spec.mask != Mask::kNone;
-  const bool narrow_window = spec.window_left >= 0 && spec.window_left <= 512 &&
-                             (causal || (spec.window_right >= 0 && spec.window_right <= 512));
-  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
   Config c({{"block_m", 128},
             {"block_n", 128},
             {"ctas_per_sm", 1},
@@ -199,47 +196,83 @@ Config PrefillSm90::default_config(const KernelSpec& spec, const Arch& arch,
             {"scheduler", causal ? 2 : 1},
             {"l2_section_mb", causal ? 32 : 0},
             {"o_staging", 1},
+            {"row_max", 0},
             {"rescale_threshold", 8},
             {"kv_splits", 1}});
-  const auto set = [&](std::initializer_list<std::pair<const char*, int>> values) {
-    for (const auto& [knob, value] : values) c.set(knob, value);
+  for (const auto& [knob, value] : changes) c.set(knob, value);
+  return c;
+}
+
+// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90.md), then two
+// that fit any head dims.
+std::vector<Config> proven_configs(const KernelSpec& spec) {
+  const bool causal = spec.mask != Mask::kNone;
+  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+  std::vector<Config> configs;
+  const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
+    configs.push_back(config_of(changes, causal));
   };
   if (widest <= 64) {
-    if (narrow_window || (causal && shape.seqlen_q <= 1024))
-      set({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});
-    else if (causal && shape.seqlen_q <= 2048)
-      set({{"ctas_per_sm", 2}, {"block_n", 64}, {"overlap", 0}, {"ping_pong", 0}});
-    else if (!causal && shape.seqlen_q <= 4096)
-      set({{"block_m", 256}, {"block_n", 64}});
-    else
-      set({{"block_m", 192}});
+    add({{"block_m", 192}, {"row_max", causal ? 0 : 1}});
+    add({{"block_m", 256}, {"block_n", 64}, {"row_max", 1}});
+    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 1}});
+    add({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});
+    add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
   } else if (widest <= 128) {
-    if (shape.seqlen_q >= (causal ? 8192 : 6144))
-      set({{"block_m", 192}, {"block_n", 80}});
-    else if (narrow_window)
-      set({{"block_n", 64}});
-  } else if (widest <= 192) {
-    set({{"block_n", 80}, {"ping_pong", 0}});
+    add({{"kv_ring", 5}, {"ping_pong", 0}});
+    add({{"ping_pong", 0}});
+    add({{"block_m", 192}, {"block_n", 80}, {"row_max", 1}});
+    add({{"block_m", 64}, {"block_n", 96}, {"scheduler", 0}, {"ping_pong", 0}});
   } else {
-    set({{"block_n", 64}, {"ping_pong", 0}, {"o_staging", 0}});
-    if (spec.head_dim_qk + spec.head_dim_v > 256) set({{"kv_ring", 5}});
+    add({{"block_n", 64}, {"kv_ring", 5}, {"ping_pong", 0}, {"o_staging", 0}, {"row_max", 1}});
+    add({{"block_n", 80}, {"ping_pong", 0}, {"o_staging", 0}, {"scheduler", 0}});
+    add({{"block_n", 80}, {"ping_pong", 0}});
+    add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
   }
+  add({{"block_n", 64}, {"ping_pong", 0}});
+  add({{"block_n", 64}, {"ping_pong", 0}, {"o_staging", 0}});
+  return configs;
+}
+
+// Splits of the keys that fill the device when there are few tiles; each keeps several steps.
+Config with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
+  constexpr int64_t kMultiprocessors = 132;  // of the device that most sm_90a code runs on
+  constexpr int64_t kLeastSteps = 4;
+  const int64_t tiles =
+      row_blocks(shape, static_cast<int>(config.at("block_m"))) * shape.batch * shape.num_heads_q;
+  int64_t best = 1;
+  for (const Knob& knob : legal.knobs()) {
+    if (knob.name != "kv_splits") continue;
+    for (const int64_t splits : knob.values)
+      if (splits * tiles <= kMultiprocessors &&
+          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
+        best = splits;
+  }
+  if (best == 1) return config;
+  config.set("kv_splits", best);
+  config.set("scheduler", 0);
+  return config;
+}
+
+// The proven config that the cost model likes best: no tuning, but the shape counts.
+Config PrefillSm90::default_config(const KernelSpec& spec, const Arch& arch,
+                                   const Shape& shape) const {
   const SearchSpace legal = space(spec, arch);
-  if (!legal.broken(c)) return c;
-  for (const int block_n : {80, 64, 48}) {  // unequal head dims: the first of these that fits
-    for (const int o_staging : {1, 0}) {
-      set({{"block_m", 128},
-           {"block_n", block_n},
-           {"ctas_per_sm", 1},
-           {"kv_ring", 0},
-           {"overlap", 1},
-           {"ping_pong", 0},
-           {"o_staging", o_staging}});
-      if (!legal.broken(c)) return c;
-    }
+  const DeviceFacts h200{132, 50ll << 20};
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const Config& proven : proven_configs(spec)) {
+    const Config config = with_splits(proven, legal, shape);
+    if (legal.broken(config)) continue;
+    const double cost = sm90_predicted_clocks(spec, config, shape, h200);
+    if (best && cost >= best_cost) continue;
+    best = config;
+    best_cost = cost;
   }
-  throw Error(ErrorCode::kInternal,
-              fmt::format("prefill_sm90 has no default config for {}", to_text(spec)));
+  if (!best)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("prefill_sm90 has no default config for {}", to_text(spec)));
+  return *best;
 }
 
 LaunchPlan PrefillSm90::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
