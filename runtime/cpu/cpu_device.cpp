@@ -50,9 +50,28 @@ DeviceIdentity identity_of(const Arch& arch, int threads) {
   return identity;
 }
 
+// The pool of one process. A child after fork has the object but none of its threads: there the work is done by the caller alone,
+// and the pool is left as it is.
+struct ForkedPool {
+  explicit ForkedPool(int threads) : pool(new ThreadPool(threads)), owner(getpid()) {}
+  ~ForkedPool() {
+    if (getpid() == owner) delete pool;
+  }
+  ForkedPool(const ForkedPool&) = delete;
+  ForkedPool& operator=(const ForkedPool&) = delete;
+
+  void run(const ThreadPool::Work& work) const {
+    if (getpid() == owner) return pool->run(work);
+    for (int thread = 0; thread < pool->num_threads(); ++thread) work(thread, pool->num_threads());
+  }
+
+  ThreadPool* const pool;
+  const pid_t owner;
+};
+
 class CpuKernel final : public LoadedKernel {
  public:
-  CpuKernel(std::shared_ptr<ThreadPool> pool, std::unique_ptr<HostKernel> code, ImageInfo info)
+  CpuKernel(std::shared_ptr<const ForkedPool> pool, std::unique_ptr<HostKernel> code, ImageInfo info)
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
@@ -62,7 +81,7 @@ class CpuKernel final : public LoadedKernel {
   }
 
  private:
-  const std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<const ForkedPool> pool_;
   const std::unique_ptr<HostKernel> code_;
   const ImageInfo info_;
 };
@@ -74,7 +93,7 @@ class CpuDevice final : public Device {
         arch_(toolchain.host_arch()),
         identity_(identity_of(arch_, threads)),
         facts_{threads, identity_.l2_bytes},
-        pool_(std::make_shared<ThreadPool>(threads)) {}
+        pool_(std::make_shared<const ForkedPool>(threads)) {}
 
   Target target() const override { return Target::kCpu; }
   const DeviceIdentity& identity() const override { return identity_; }
@@ -114,7 +133,7 @@ class CpuDevice final : public Device {
   const Arch arch_;
   const DeviceIdentity identity_;
   const DeviceFacts facts_;
-  const std::shared_ptr<ThreadPool> pool_;
+  const std::shared_ptr<const ForkedPool> pool_;
 };
 
 }  // namespace
