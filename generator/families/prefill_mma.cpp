@@ -12,6 +12,7 @@ namespace {
 constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
+constexpr int kScarceRegisters = 24;  // with fewer to spare, what is held may cost a spill
 constexpr int kMaxKeysInFlight = 192;
 
 // Shared memory that the driver keeps for itself in each block, from sm_80 on.
@@ -88,6 +89,13 @@ std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& ar
   return fmt::format("min_blocks is {}, but {} blocks fit a multiprocessor", c.min_blocks, most);
 }
 
+std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+  if (c.hold_offsets || arch.compute_capability < 80) return std::nullopt;  // sm_75 never holds them
+  const int spare = register_cap(arch, c) - registers_needed(spec, arch, c);
+  if (spare < kScarceRegisters) return std::nullopt;
+  return fmt::format("about {} registers are spare: use hold_offsets=1", spare);
+}
+
 // Through the ring Q costs no shared memory but a start that waits; only another block in flight makes up for that.
 std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   if (c.q_place != kQRegistersThroughRing) return std::nullopt;
@@ -98,10 +106,11 @@ std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch
 }
 
 // The knobs beside tile and ring are nearly independent of each other: trying them one at a time finds what they give.
-std::optional<std::string> variant_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
-  const int variants = (c.share_kv != 0) + (c.q_place != kQShared) + (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
+std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, const MmaConfig& c) {
+  const bool made_anew = !c.hold_offsets && arch.compute_capability >= 80;
+  const int variants = made_anew + (c.share_kv != 0) + (c.q_place != kQShared) + (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
   if (variants <= 1) return std::nullopt;
-  return fmt::format("of share_kv, q_place, persistent, tile_order=2 and load_hint {} are changed; one at a time is allowed", variants);
+  return fmt::format("of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 {} are chosen; one at a time is allowed", variants);
 }
 
 }  // namespace
@@ -109,7 +118,8 @@ std::optional<std::string> variant_rule(const KernelSpec&, const Arch&, const Mm
 MmaConfig mma_config(const Config& config) {
   const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
   return {knob("block_m"), knob("block_n"), knob("warps"), static_cast<int>(config.get("stages", 1)), knob("share_kv"), knob("q_place"),
-          knob("min_blocks"), knob("persistent"), knob("tile_order"), static_cast<int>(config.get("load_hint", kPlainLoadHint))};
+          knob("min_blocks"), static_cast<int>(config.get("hold_offsets", 0)), knob("persistent"), knob("tile_order"),
+          static_cast<int>(config.get("load_hint", kPlainLoadHint))};
 }
 
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
@@ -127,7 +137,7 @@ bool tiles_differ_in_length(const KernelSpec& spec) { return spec.mask != Mask::
 
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128} : std::vector<int64_t>{64, 32, 16, 48, 80, 96};
+  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128} : std::vector<int64_t>{64, 32, 16, 48, 80};
   return {{"block_m", {128, 64}, "rows of Q per tile"},
           {"block_n", block_n, "rows of K and V per step"},
           {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
@@ -146,7 +156,7 @@ std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch
   const auto rule = [&](const char* name, Rule broken) {
     return Constraint{name, [spec, arch, broken](const Config& config) { return broken(spec, arch, mma_config(config)); }};
   };
-  return {rule("rows of a warp", rows_rule),           rule("slots of the ring", slots_rule), rule("keys in flight", flight_rule),
+  return {rule("rows of a warp", rows_rule),           rule("offsets", offsets_rule), rule("slots of the ring", slots_rule), rule("keys in flight", flight_rule),
           rule("one variant", variant_rule),
           rule("shared memory", shared_memory_rule),      rule("registers", registers_rule),   rule("blocks per multiprocessor", occupancy_rule),
           rule("place of Q", q_place_rule)};

@@ -12,9 +12,9 @@
 
 namespace attune {
 
-// The knobs of one config as numbers; stages is 1 and load_hint 128 where the family has no such knob.
+// The knobs of one config as numbers; stages is 1, hold_offsets 0 and load_hint 128 where the family has no such knob.
 struct MmaConfig {
-  int block_m, block_n, warps, stages, share_kv, q_place, min_blocks, persistent, tile_order, load_hint;
+  int block_m, block_n, warps, stages, share_kv, q_place, min_blocks, hold_offsets, persistent, tile_order, load_hint;
 
   int threads() const { return 32 * warps; }
   int row_tiles() const { return block_m / (16 * warps); }  // m16 tiles that a warp owns

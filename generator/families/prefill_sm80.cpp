@@ -15,16 +15,17 @@ namespace {
 // What a default may choose, in the order it is tried; the first legal one is taken.
 struct DefaultTile {
   int widest_head_dim;
-  int block_m, block_n, warps, stages, share_kv, q_place;
+  int block_m, block_n, warps, stages, hold_offsets;
 };
 
 // From measurements on an H200. Later rows are for parts with less shared memory: a multiprocessor should hold kEnoughWarps.
 constexpr int kEnoughWarps = 8;
 constexpr DefaultTile kDefaultTiles[] = {
-    {64, 128, 64, 4, 2, 0, kQShared},  {64, 128, 64, 4, 1, 0, kQShared},                                     // 64
-    {128, 128, 64, 4, 2, 0, kQShared}, {128, 128, 64, 4, 1, 0, kQShared}, {128, 128, 32, 4, 1, 0, kQShared},  // 128
-    {256, 64, 64, 4, 1, 0, kQShared},  {256, 128, 64, 8, 1, 0, kQShared}, {256, 128, 32, 8, 1, 0, kQShared},  // 256
-    {256, 64, 32, 4, 1, 0, kQShared},
+    {64, 128, 64, 4, 2, 1},  {64, 128, 64, 4, 1, 1},                            // up to 64
+    {128, 128, 64, 4, 2, 0}, {128, 128, 64, 4, 2, 1}, {128, 128, 64, 4, 1, 0},  // up to 128
+    {128, 128, 64, 4, 1, 1}, {128, 128, 32, 4, 1, 1},
+    {256, 64, 64, 4, 1, 1},  {256, 128, 64, 8, 1, 1}, {256, 128, 32, 8, 1, 1},  // up to 256
+    {256, 64, 32, 4, 1, 1},
 };
 
 class PrefillSm80 final : public KernelTemplate {
@@ -43,6 +44,7 @@ class PrefillSm80 final : public KernelTemplate {
     std::vector<Knob> knobs = mma_tile_knobs(spec);
     knobs.push_back({"stages", {1, 2, 3, 4, 5}, "slots of the ring for K and for V (share_kv=1: for both together)"});
     for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
+    knobs.push_back({"hold_offsets", {1, 0}, "1: ldmatrix offsets stay in registers; 0: made anew for each block of columns"});
     knobs.push_back({"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
     return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
   }
@@ -75,8 +77,9 @@ class PrefillSm80 final : public KernelTemplate {
   // min_blocks follows from the tile: the one value that the space accepts.
   static std::optional<Config> with_most_blocks(const SearchSpace& legal, const KernelSpec& spec, const DefaultTile& t) {
     for (int min_blocks = 1; min_blocks <= 4; ++min_blocks) {
-      Config config({{"block_m", t.block_m}, {"block_n", t.block_n}, {"warps", t.warps}, {"stages", t.stages}, {"share_kv", t.share_kv}, {"q_place", t.q_place},
-                     {"min_blocks", min_blocks}, {"persistent", 0}, {"tile_order", tiles_differ_in_length(spec) ? 1 : 0}, {"load_hint", 128}});
+      Config config({{"block_m", t.block_m}, {"block_n", t.block_n}, {"warps", t.warps}, {"stages", t.stages}, {"share_kv", 0}, {"q_place", kQShared},
+                     {"min_blocks", min_blocks}, {"persistent", 0}, {"tile_order", tiles_differ_in_length(spec) ? 1 : 0},
+                     {"hold_offsets", t.hold_offsets}, {"load_hint", 128}});
       if (!legal.broken(config)) return config;
     }
     return std::nullopt;

@@ -10,6 +10,7 @@ namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStages = 1;
+constexpr int kHoldOffsets = 0;
 constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kWarps, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == Dtype::kFp16, "Turing's mma.sync takes fp16");
 

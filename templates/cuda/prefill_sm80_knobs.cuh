@@ -26,6 +26,7 @@ constexpr int kQPlace = 0;      // 0 shared memory, 1 registers, 2 registers, lo
 constexpr int kMinBlocks = 2;   // blocks per multiprocessor that the registers must allow
 constexpr int kPersistent = 0;  // 1: as many blocks as fit, each takes tile after tile
 constexpr int kTileOrder = 2;   // 0 rows first, 1 longest first, 2 longest first in L2-sized sections of heads
+constexpr int kHoldOffsets = 0; // 1: ldmatrix offsets stay in registers, 0: made anew for each block of columns
 constexpr int kLoadHint = 128;  // bytes around a load that L2 fetches: 0 its own choice, 128, 256
 
 }  // namespace attune

@@ -93,13 +93,15 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
 
   __syncthreads();  // the state is readable
 
+  const FragmentOffsets held = fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
   OnlineSoftmax<kRowTiles> softmax(args.softmax_scale_log2);
   for (int block = all.end - 1; block >= all.begin; --block) {
-    const BlockRange range = state.range();
+    // Both are made while the block's data is waited for.
+    const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
-    const FragmentOffsets offsets = fragment_offsets();
+    const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
     const unsigned k_tile = pipeline.acquire_k(block);
     if (!visible) {  // hidden from this warp; barriers are for all
       pipeline.acquire_v(block);

@@ -28,9 +28,10 @@ struct FragmentOffsets {
   unsigned v;  // row lane % 16, chunk lane / 16
 };
 
-// Made anew for each block of columns, while its data is waited for: held through the whole loop they would cost registers.
+// With kHoldOffsets held through the loop; else made anew for each block of columns, which frees registers for about 20 instructions.
 // ptxas 13.0 needs even more room on sm_100: there V's is made once more when it is needed.
-constexpr bool kHoldsOffsetOfV = kArch < 100;
+constexpr bool kHoldOffsetOfV = kHoldOffsets || kArch < 100;
+
 __device__ __forceinline__ FragmentOffsets fragment_offsets() {
   const int thread = thread_index_anew();
   const int lane = thread % 32;
@@ -102,7 +103,7 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile,
                                             const FragmentOffsets& offsets) {
   using Shared = SharedTile<kHeadDimV>;
-  const unsigned v_address = v_tile + (kHoldsOffsetOfV ? offsets.v : fragment_offsets().v);
+  const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
 #pragma unroll
   for (int step = 0; step < kBlockN / 16; ++step) {
     unsigned p[kRowTiles][4];
