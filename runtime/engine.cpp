@@ -44,7 +44,8 @@ Plan plan_of(const Problem& problem, const Choice& choice, const std::shared_ptr
   plan.why = choice.why;
   plan.winner = choice.winner;
   plan.distance = choice.distance;
-  if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact)) plan.expected_us = choice.winner->timing.median_us;
+  if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact) && measured_on(*choice.winner, device->identity()))
+    plan.expected_us = choice.winner->timing.median_us;
   return plan;
 }
 
@@ -67,7 +68,7 @@ struct Engine::Impl {
   const std::string& digest_of(const KernelTemplate& kernel_template);
   std::vector<WinnerRecord> winners_of(const KernelSpec& spec);
   Ladder ladder(const Problem& problem);
-  bool tune(const Problem& problem);
+  void tune(const Problem& problem);
   Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load);
   std::optional<std::string> refusal(const KernelTemplate& kernel_template, const KernelSpec& spec) const;
   void note_refusals(const KernelSpec& spec, Plan* plan) const;
@@ -126,16 +127,15 @@ Ladder Engine::Impl::ladder(const Problem& problem) {
 }
 
 // Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever waited looks again.
-bool Engine::Impl::tune(const Problem& problem) {
+void Engine::Impl::tune(const Problem& problem) {
   const std::lock_guard one(tuning);
   const Ladder known = ladder(problem);
-  if (!known.choices.empty() && known.choices.front().rung <= Rung::kBucket) return true;
+  if (!known.choices.empty() && known.choices.front().rung <= Rung::kBucket) return;
   const std::optional<WinnerRecord> winner = options.config_source->tune(problem);
-  if (!winner) return false;
+  if (!winner) return;
   const std::lock_guard lock(mutex);
   std::vector<WinnerRecord>& rows = winners[to_text(winner->spec)];
   rows.insert(rows.begin(), *winner);
-  return true;
 }
 
 // The first choice that the layout suits and, if `load`, whose kernel can be had.
@@ -184,10 +184,11 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& problem, const Operands*
   if (layout) no_tensor_maps = tensor_map_refusal(problem, *layout);
   const PlanKey key{problem, !no_tensor_maps};
   if (std::shared_ptr<const Plan> known = impl_->plans.find(key)) return known;
+  const uint64_t generation = impl_->plans.generation();
   validate(problem);
   impl_->capture.note(problem);
   if (impl_->candidates(spec_of(problem)).empty()) throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
-  return impl_->plans.insert(key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)));
+  return impl_->plans.insert(key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)), generation);
 }
 
 Plan Engine::choose(const Problem& problem, const Operands* layout) const {

@@ -123,6 +123,10 @@ class Climb {
 
 }  // namespace
 
+bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device) {
+  return winner.device.name.empty() || winner.device.name == device.name;
+}
+
 bool is_reference(const KernelTemplate& kernel_template) { return kernel_template.name().starts_with("reference"); }
 
 double shape_distance(const Shape& a, const Shape& b) {

@@ -38,6 +38,9 @@ double shape_distance(const Shape& a, const Shape& b);
 // Beyond this the default config, chosen for the shape by rule, is the better guess (policy kDefault only).
 inline constexpr double kFarOctaves = 3.0;
 
+// False for a bundle's winner that was exported from another kind of device: its times say little here.
+bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
+
 bool is_reference(const KernelTemplate& kernel_template);
 
 // `winners`: rows of this spec, most trusted layer first. `candidates`: best family first, the reference last.

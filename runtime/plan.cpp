@@ -7,6 +7,7 @@
 
 #include "generator/core/error.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/ladder.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -50,7 +51,7 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
   std::string text = fmt::format("{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} candidates",
                                  winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us, winner.default_timing.median_us,
                                  age_of(winner.created), effort_name(winner.effort), winner.candidates);
-  if (winner.device.name != device.identity().name) return text + "; on " + winner.device.name;
+  if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.name;
   if (winner.driver != device.identity().driver)
     text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`", winner.driver, device.identity().driver);
   return text;

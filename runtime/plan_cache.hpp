@@ -38,18 +38,25 @@ class PlanCache {
     const auto found = plans_.find(key);
     return found == plans_.end() ? nullptr : found->second;
   }
-  // The plan that was there first.
-  std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan) {
+  // Raised by clear: a plan made from what was known before must not be kept.
+  uint64_t generation() const {
+    const std::shared_lock lock(mutex_);
+    return generation_;
+  }
+  // The plan that was there first. Not kept when the cache was cleared since `generation`.
+  std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan, uint64_t generation) {
     const std::unique_lock lock(mutex_);
-    return plans_.emplace(key, std::move(plan)).first->second;
+    return generation == generation_ ? plans_.emplace(key, std::move(plan)).first->second : plan;
   }
   void clear() {
     const std::unique_lock lock(mutex_);
     plans_.clear();
+    ++generation_;
   }
 
  private:
   mutable std::shared_mutex mutex_;
+  uint64_t generation_ = 0;
   std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash> plans_;
 };
 
