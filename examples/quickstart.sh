@@ -13,13 +13,14 @@ model=examples/models/Llama-3.1-8B/config.json
 step() { printf '\n== %s\n' "$*"; }
 
 step "Packages"
+cpu=ON
 # Word lists on purpose: one package a word.
 # shellcheck disable=SC2086
-attune_install $attune_build_packages
-cpu=ON
-# shellcheck disable=SC2086
-attune_install $attune_cpu_packages || cpu=OFF
-[ $cpu = ON ] || echo "Going on without the CPU target; a GPU is needed then."
+if ! attune_install $attune_build_packages $attune_cpu_packages; then
+  attune_install $attune_build_packages
+  cpu=OFF
+  echo "Going on without the CPU target; a GPU is needed then."
+fi
 
 step "Build"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=OFF -DATTUNE_BENCH=OFF -DATTUNE_CPU=$cpu \

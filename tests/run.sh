@@ -11,10 +11,10 @@ jobs=$(nproc)
 
 # Word lists on purpose: one package a word.
 # shellcheck disable=SC2086
-attune_install $attune_build_packages $attune_test_packages
-# shellcheck disable=SC2086
-attune_install $attune_cpu_packages ||
+if ! attune_install $attune_build_packages $attune_test_packages $attune_cpu_packages; then
+  attune_install $attune_build_packages $attune_test_packages
   echo "SKIP: the CPU target and its tests are not built: clang and LLVM 19 are not to be had here."
+fi
 
 # For the tests that compile CUDA.
 attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."

@@ -153,3 +153,16 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   attune tune --target cpu --problem $problem
   refused 5 "$ATTUNE_STORE"
 }
+
+@test "--verify repeats the finals and reports flips and regret" {
+  need_cpu_target
+  quick --problem $problem --budget 30 --verify 2 --json
+  expect 0
+  json 'len(o["verify"]) == 1 and o["verify"][0]["repeats"] == 2'
+  json '0 <= o["verify"][0]["flips"] <= 2 and 0 <= o["verify"][0]["mean_regret"] <= o["verify"][0]["max_regret"] < 10'
+}
+
+@test "a negative --verify" {
+  attune tune --target cpu --problem $problem --verify -1
+  refused 1 --verify -1
+}

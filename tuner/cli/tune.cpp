@@ -13,6 +13,7 @@
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/progress_line.hpp"
 #include "tuner/cli/record_output.hpp"
+#include "tuner/cli/repeat_final.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/isolated_backend.hpp"
 #include "tuner/tune_loop.hpp"
@@ -30,6 +31,7 @@ struct Options {
   bool refresh = false;
   bool retry_failed = false;
   int jobs = 0;
+  int verify = 0;
 };
 
 std::atomic<bool> interrupted{false};
@@ -124,9 +126,7 @@ int exit_code_for(const TuneReport& report) {
   return report.stored ? kOk : kStorage;
 }
 
-TuneReport run_tune(const Options& options, const std::vector<Problem>& problems, const std::shared_ptr<const Device>& device, Store* store) {
-  const DeviceTarget target(device);
-  IsolatedBackend backend(own_worker_command(options.machine.target));
+TuneReport run_tune(const Options& options, const std::vector<Problem>& problems, const TuneTarget& target, MeasureBackend& backend, Store* store) {
   ProgressLine line;
   TuneOptions settings;
   settings.effort = effort_of(options.effort);
@@ -145,14 +145,26 @@ TuneReport run_tune(const Options& options, const std::vector<Problem>& problems
 
 int tune_command(const Options& options) {
   seconds_of(options.budget);
+  if (options.verify < 0)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
   if (options.jobs < 0)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
   const auto problems = problems_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   const std::filesystem::path path = options.machine.store_path();
   Store store = Store::open(path, StoreMode::kReadWrite);
-  const TuneReport report = run_tune(options, problems, device, &store);
-  options.json ? print_json("tune", report_json(report, *device, path)) : print(report_text(report, *device, path));
+  const DeviceTarget target(device);
+  IsolatedBackend backend(own_worker_command(options.machine.target));
+  const TuneReport report = run_tune(options, problems, target, backend, &store);
+  std::vector<RepeatReport> repeats;
+  if (options.verify > 0 && !report.interrupted) repeats = repeat_finals(target, backend, report, options.verify, options.seed);
+  if (options.json) {
+    Json body = report_json(report, *device, path);
+    if (options.verify > 0) body["verify"] = repeats_json(repeats);
+    print_json("tune", body);
+  } else {
+    print(report_text(report, *device, path) + (options.verify > 0 ? repeats_text(repeats) : std::string()));
+  }
   return exit_code_for(report);
 }
 
@@ -170,6 +182,8 @@ void add_tune(CLI::App& program, int* exit_code) {
   command->add_option("--budget", options->budget, "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
   command->add_option("--seed", options->seed, "Of inputs, candidates and order")->capture_default_str();
   command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")->capture_default_str();
+  command->add_option("--verify", options->verify, "Afterwards repeat each final this many times in fresh processes; report flips and regret")
+      ->capture_default_str();
   command->add_flag("--refresh", options->refresh, "Time the best of what is tuned already again (after a driver update, say)");
   command->add_flag("--retry-failed", options->retry_failed, "Try candidates again that failed before");
   command->callback([options, exit_code] { *exit_code = tune_command(*options); });
