@@ -33,7 +33,8 @@ int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& 
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const int staged = arch.compute_capability >= 80 ? 0 : c.block_n * prefill_sm80_row_bytes(widest) / (4 * c.threads());
   const int staging = staged == 0 ? 0 : 2 * staged + 4;  // with the addresses it comes from
-  return output + scores + query + staging + (rows == 1 ? 44 : 40);
+  const int others = rows == 1 ? 44 : 32 + spec.head_dim_v / 8;
+  return output + scores + query + staging + others;
 }
 
 int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
