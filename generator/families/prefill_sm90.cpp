@@ -63,10 +63,12 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 
 using Broken = std::optional<std::string>;
 
-std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
-  const auto when = [](bool broken, std::string sentence) {
-    return broken ? Broken(std::move(sentence)) : Broken();
-  };
+Broken when(bool broken, std::string sentence) {
+  return broken ? Broken(std::move(sentence)) : Broken();
+}
+
+// Combinations that make no sense or never pay.
+std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
        [=](const Config& c) {
@@ -94,6 +96,12 @@ std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
          return when(!c.at("overlap") && c.at("ctas_per_sm") == 1,
                      "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
        }},
+  };
+}
+
+// What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
+std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch) {
+  return {
       {"registers",
        [=](const Config& c) {
          const int block_m = static_cast<int>(c.at("block_m"));
@@ -104,6 +112,17 @@ std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
          return when(needed > accumulator_limit(registers),
                      fmt::format("accumulators take {} registers of at most {}", needed,
                                  accumulator_limit(registers)));
+       }},
+      {"operands",
+       [=](const Config& c) {
+         const PrefillSm90Registers registers =
+             prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
+                                    static_cast<int>(c.at("ctas_per_sm")));
+         const int64_t accumulators = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
+         const int most = registers.launch - 24;  // beside A, descriptors and addresses
+         return when(accumulators > most,
+                     fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
+                                 accumulators, registers.launch, most));
        }},
       {"shared_memory",
        [=](const Config& c) {
@@ -120,6 +139,12 @@ std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
                      "o_staging 0 is for configs whose O does not fit in shared memory");
        }},
   };
+}
+
+std::vector<Constraint> constraints(const KernelSpec& spec, const Arch& arch) {
+  std::vector<Constraint> all = usage_rules(spec);
+  for (Constraint& rule : machine_rules(spec, arch)) all.push_back(std::move(rule));
+  return all;
 }
 
 int64_t row_blocks(const Shape& shape, int block_m) {

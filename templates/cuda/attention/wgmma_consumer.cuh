@@ -79,61 +79,29 @@ class WgmmaConsumer {
     const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
     // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
-    const float scale_log2 = args_.softmax_scale_log2;
     Scores s;
     Probabilities p;
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
-
-    int block = tile.last_block;
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
-    wait_k();
-    issue_qk(s);
-    wgmma_wait<0>();
-    wgmma_pin(s);
-    release_k(block == tile.first_block);
-    if (range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
-    softmax_first(s, rows, scale_log2);
-    round_probabilities(s, p);
-
+    first_step(tile, first_row, range, s, p, rows);
 #pragma unroll 1
-    for (--block; block >= tile.first_block; --block) {
-      if constexpr (!kOverlap) multiply_pv(o, p);
-      wait_k();
-      wait_turn();
-      issue_qk(s);
-      if constexpr (kOverlap) {
-        wait_v();
-        issue_pv(o, p, v_tile());
-        pass_turn();
-        wgmma_wait<1>();
-      } else {
-        wgmma_wait<0>();
-      }
-      wgmma_pin(s);
-      release_k(block == tile.first_block);
+    for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
+      multiply(block == tile.first_block, s, p, o);
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range);
       float factor[2];
-      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, scale_log2);
-      if (grew) raise_row_max(s, rows, scale_log2, factor);
       float sum[2] = {0.f, 0.f};
-      exponentiate(s, rows->max, scale_log2, kRowMax == 1 ? sum : rows->sum);
-      if constexpr (kOverlap) {
-        wgmma_wait<0>();
-        wgmma_pin(o);
-        release_v();
-      }
+      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
+      if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
+      exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
+      if constexpr (kOverlap) finish(o);
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         const bool overflow = sums_overflow(sum);  // asked in masked steps too, so that the sums stay among the exponentials
         if (overflow && !masked) {
-          recompute_scores(args_, tile, first_row, block, s);
-          raise_row_max(s, rows, scale_log2, factor);
+          redo_step(tile, first_row, block, s, p, rows, sum, factor);
           grew = true;
-          sum[0] = sum[1] = 0.f;
-          exponentiate(s, rows->max, scale_log2, sum);
-          round_probabilities(s, p);
         }
         rows->sum[0] += sum[0];
         rows->sum[1] += sum[1];
@@ -152,6 +120,46 @@ class WgmmaConsumer {
   }
 
  private:
+  __device__ __forceinline__ void first_step(const PrefillTile& tile, int first_row, const BlockRange& range, Scores& s, Probabilities& p,
+                                             RowStats* rows) {
+    wait_k();
+    issue_qk(s);
+    wgmma_wait<0>();
+    wgmma_pin(s);
+    release_k(tile.last_block == tile.first_block);
+    if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
+    softmax_first(s, rows, args_.softmax_scale_log2);
+    round_probabilities(s, p);
+  }
+
+  // S of this step and O += P V of the one before: with kOverlap P V is still in flight afterwards, else it came first.
+  __device__ __forceinline__ void multiply(bool last_step, Scores& s, Probabilities& p, Output& o) {
+    if constexpr (!kOverlap) multiply_pv(o, p);
+    wait_k();
+    wait_turn();
+    issue_qk(s);
+    if constexpr (kOverlap) {
+      wait_v();
+      issue_pv(o, p, v_tile());
+      pass_turn();
+      wgmma_wait<1>();
+    } else {
+      wgmma_wait<0>();
+    }
+    wgmma_pin(s);
+    release_k(last_step);
+  }
+
+  // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its scores.
+  __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block, Scores& s, Probabilities& p, RowStats* rows,
+                                            float (&sum)[2], float (&factor)[2]) {
+    recompute_scores(args_, tile, first_row, block, s);
+    raise_row_max(s, rows, args_.softmax_scale_log2, factor);
+    sum[0] = sum[1] = 0.f;
+    exponentiate(s, rows->max, args_.softmax_scale_log2, sum);
+    round_probabilities(s, p);
+  }
+
   // The slots held: with one ring V is taken before K is given back, so the common cursor has moved on.
   __device__ __forceinline__ int k_slot() { return kKvRing > 0 ? ring_k_slot_ : cursors_.k.slot(); }
   __device__ __forceinline__ int v_slot() { return kKvRing > 0 ? ring_v_slot_ : cursors_.v().slot(); }

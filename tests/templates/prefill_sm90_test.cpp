@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm90 without a device: its shared-memory layout and register plan, the search space and
+// default configs, the launch plan, the generated wgmma statements, and what NVRTC says of a few
+// configs (skips aloud without NVRTC).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_sm90.hpp"
+#include "generator/families/prefill_sm90_cost.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "generator/wgmma_emitter.hpp"
+
+namespace attune {
+namespace {
+
+const Arch& hopper() {
+  static const Arch arch = parse_arch("sm_90a");
+  return arch;
+}
+
+constexpr DeviceFacts kH200{132, 50ll << 20};
+
+std::vector<Problem> problems() {
+  std::vector<Problem> all;
+  for (const char* dims :
+       {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128", "head_dim=192",
+        "head_dim=256", "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256",
+        "head_dim_qk=256,head_dim_v=16"})
+    for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=128:-"})
+      for (const char* lengths : {"seqlen=1", "seqlen=4096", "seqlen_q=256,seqlen_kv=32768"})
+        all.push_back(parse_problem(std::string("dtype=bf16,heads=8/2,batch=2,mask=") + mask + "," +
+                                    dims + "," + lengths));
+  return all;
+}
+
+std::string text_of(const Problem& p, const Config& c) { return to_text(p) + " " + c.to_text(); }
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++found;
+  return found;
+}
+
+TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
+  for (const int block_m : {64, 128, 192, 256})
+    for (const int kv_ring : {0, 3, 5})
+      for (const int o_staging : {0, 1}) {
+        const PrefillSm90Layout l =
+            prefill_sm90_layout({block_m, 80, 1, 2, kv_ring, o_staging, 72, 200});
+        EXPECT_EQ(l.panels_qk, 2);
+        EXPECT_EQ(l.panels_v, 4);
+        for (const int offset :
+             {l.q_bytes, l.o_bytes, l.k_slot_bytes, l.v_slot_bytes, l.k, l.v, l.o})
+          EXPECT_EQ(offset % 1024, 0);
+        EXPECT_EQ(l.k, l.warpgroups * l.q_bytes);
+        EXPECT_EQ(l.v, kv_ring > 0 ? l.k : l.k + l.k_slots * l.k_slot_bytes);
+        EXPECT_EQ(l.o, l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes);
+        EXPECT_GE(l.k_slot_bytes, 80 * l.panels_qk * kPanelRowBytes);
+        const int barriers = 2 * l.warpgroups + 2 * l.k_slots + 2 * l.v_slots + 2 * kTileSlots;
+        EXPECT_EQ(l.bytes, l.o + l.warpgroups * l.o_bytes + 8 * barriers + 4 * kTileSlots);
+      }
+}
+
+// More than the pool would hang the block in setmaxnreg.
+TEST(PrefillSm90Registers, NeverExceedThePoolOfTheLaunch) {
+  for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
+    for (int ctas = 1; ctas <= 3; ++ctas) {
+      const PrefillSm90Registers r = prefill_sm90_registers(warpgroups, ctas);
+      EXPECT_LE((warpgroups + 1) * kWarpgroupThreads * ctas * r.launch, hopper().registers_per_sm);
+      if (!r.moved) continue;
+      EXPECT_LE(warpgroups * r.consumer + r.producer, (warpgroups + 1) * r.launch)
+          << warpgroups << " " << ctas;
+      EXPECT_GE(r.producer, 24);
+      EXPECT_EQ(r.consumer % 8 + r.producer % 8, 0);
+    }
+}
+
+TEST(PrefillSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
+  for (const Problem& p : problems()) {
+    const KernelSpec spec = spec_of(p);
+    const SearchSpace space = prefill_sm90().space(spec, hopper());
+    const Config chosen = prefill_sm90().default_config(spec, hopper(), shape_of(p));
+    EXPECT_EQ(space.broken(chosen), std::nullopt) << text_of(p, chosen);
+    if (p.seqlen_q != 1) continue;  // the space does not depend on lengths
+    const std::vector<Config> all = space.enumerate();
+    ASSERT_GE(all.size(), 40u) << to_text(p);
+    for (size_t i = 0; i < all.size(); i += 17) {
+      const Resources r = prefill_sm90().resources(spec, hopper(), all[i]);
+      EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
+      EXPECT_LE(r.min_blocks_per_sm * (r.shared_bytes + 1024), hopper().shared_bytes_per_sm)
+          << text_of(p, all[i]);
+    }
+  }
+}
+
+TEST(PrefillSm90Space, RefusesWithAReason) {
+  KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=64"));
+  EXPECT_EQ(prefill_sm90().refuses(spec, hopper()), std::nullopt);
+  EXPECT_NE(prefill_sm90().refuses(spec, parse_arch("sm_90")), std::nullopt);
+  EXPECT_NE(prefill_sm90().refuses(spec, parse_arch("sm_100")), std::nullopt);
+  spec.dtype_q = spec.dtype_kv = spec.dtype_o = Dtype::kFp32;
+  EXPECT_NE(prefill_sm90().refuses(spec, hopper()), std::nullopt);
+}
+
+TEST(PrefillSm90Space, SentencesNameTheRule) {
+  const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096");
+  const SearchSpace space = prefill_sm90().space(spec_of(p), hopper());
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  c.set("block_m", 256);
+  c.set("block_n", 128);
+  EXPECT_NE(space.broken(c).value_or("").find("registers"), std::string::npos);
+  c.set("block_m", 128);
+  c.set("kv_ring", 0);
+  c.set("stages", 3);
+  c.set("o_staging", 1);
+  EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
+}
+
+TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
+  const Problem p = parse_problem(
+      "dtype=bf16,head_dim=128,heads=8/2,batch=4,seqlen=1000,mask=causal_bottom_right");
+  Config c = parse_config(
+      "block_m=128,block_n=128,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=2,"
+      "l2_section_mb=32,o_staging=1,row_max=0,"
+      "rescale_threshold=8,kv_splits=1");
+  LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
+  EXPECT_EQ(plan.num_tiles, 8 * 8 * 4);
+  EXPECT_EQ(plan.grid_x, 132u);
+  EXPECT_EQ(plan.threads, 384u);
+  EXPECT_GE(plan.zeroed_bytes, 4);
+  EXPECT_EQ(plan.tensor_maps.size(), 4u);
+  c.set("scheduler", 0);
+  c.set("kv_splits", 4);
+  plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
+  EXPECT_EQ(plan.grid_x, 4u * 256u);
+  EXPECT_EQ(plan.num_tiles, 4 * 256);
+  EXPECT_EQ(plan.zeroed_bytes, 256 * 2 * 4);
+  EXPECT_EQ(plan.workspace_bytes, plan.zeroed_bytes + 4ll * 256 * 2 * (64 + 4) * 128 * 4);
+}
+
+TEST(PrefillSm90Cost, CountsTheBlocksThatRowsSee) {
+  for (const char* mask : {"none", "none,window=100:30", "causal_top_left", "causal_bottom_right",
+                           "causal_bottom_right,window=70:-"})
+    for (const int64_t seqlen_kv : {1, 63, 500, 1300}) {
+      Problem p = parse_problem(
+          std::string("dtype=bf16,head_dim=64,heads=1,seqlen_q=600,seqlen_kv=500,mask=") + mask);
+      p.seqlen_kv = seqlen_kv;
+      const int64_t offset = p.mask == Mask::kCausalTopLeft ? 0 : seqlen_kv - p.seqlen_q;
+      for (int64_t first = 0; first < 600; first += 128) {
+        int64_t lowest = seqlen_kv, highest = -1;
+        for (int64_t row = first; row < std::min<int64_t>(first + 128, 600); ++row)
+          for (int64_t column = 0; column < seqlen_kv; ++column) {
+            const int64_t from_diagonal = column - row - offset;
+            if (p.mask != Mask::kNone && from_diagonal > 0) continue;
+            if (p.window_left >= 0 && -from_diagonal > p.window_left) continue;
+            if (p.window_right >= 0 && from_diagonal > p.window_right) continue;
+            lowest = std::min(lowest, column);
+            highest = std::max(highest, column);
+          }
+        const int64_t expected = highest < lowest ? 0 : highest / 64 - lowest / 64 + 1;
+        EXPECT_EQ(sm90_visible_blocks(spec_of(p), shape_of(p), first, 128, 64), expected)
+            << to_text(p) << " row " << first;
+      }
+    }
+}
+
+TEST(PrefillSm90Cost, PrefersSplitsWhenTilesAreFew) {
+  const Problem p = parse_problem(
+      "dtype=bf16,head_dim=128,heads=8/"
+      "1,batch=1,seqlen_q=256,seqlen_kv=32768,mask=causal_bottom_right");
+  const Config chosen = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  EXPECT_EQ(chosen.at("kv_splits"), 8)
+      << chosen.to_text();  // 16 tiles of 128 rows on 132 multiprocessors
+  Config whole = chosen;
+  whole.set("kv_splits", 1);
+  EXPECT_LT(prefill_sm90().predicted_cost(spec_of(p), hopper(), chosen, shape_of(p), kH200),
+            prefill_sm90().predicted_cost(spec_of(p), hopper(), whole, shape_of(p), kH200) / 4);
+}
+
+TEST(WgmmaEmitter, WalksPanelsInDescriptorUnits) {
+  const std::string text = emit_wgmma_products({Dtype::kBf16, 80, 72, 136});
+  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16"),
+            5u);  // 72 columns: 4.5 k-steps, zero-filled
+  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n136k16.f32.bf16.bf16"), 5u);  // 80 keys
+  EXPECT_EQ(count(text, "void wgmma_"), 2u);
+  // Q K: 40 accumulators, then q (%40) and k (%41). The fifth step starts in the second panel: 64
+  // rows x 128 bytes on for Q, 80 for K.
+  EXPECT_NE(text.find("add.s64 a, %40, 6;"), std::string::npos);
+  EXPECT_NE(text.find("add.s64 a, %40, 512;"), std::string::npos);
+  EXPECT_NE(text.find("add.s64 b, %41, 640;"), std::string::npos);
+  // P V: 68 accumulators, 20 registers of P, then v (%88), 16 rows a step.
+  EXPECT_NE(text.find("add.s64 b, %88, 512;"), std::string::npos);
+  EXPECT_NE(text.find("{%84, %85, %86, %87}, b, p, 1, 1, 1;"), std::string::npos);
+  EXPECT_THROW(emit_wgmma_products({Dtype::kFp32, 64, 64, 64}), Error);
+}
+
+class PrefillSm90Compile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    NvrtcLocation location;
+    compiler_ = open_nvrtc_compiler(&location);
+    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
+  }
+  const Compiler* compiler_ = nullptr;
+};
+
+TEST_F(PrefillSm90Compile, FirstCandidatesAreFree) {
+  for (const char* text :
+       {"dtype=bf16,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
+        "dtype=fp16,head_dim=128,heads=8,seqlen=4096",
+        "dtype=bf16,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,window=300:-",
+        "dtype=bf16,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"}) {
+    const Problem p = parse_problem(text);
+    const KernelSpec spec = spec_of(p);
+    const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p));
+    const KernelImage image =
+        compiler_->compile(render(prefill_sm90(), spec, hopper(), config), hopper());
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;
+    const Resources r = prefill_sm90().resources(spec, hopper(), config);
+    EXPECT_LE(image.info.registers, r.max_registers) << text_of(p, config);
+  }
+}
+
+TEST_F(PrefillSm90Compile, TheTemplateStatesTheRulesItself) {
+  const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096");
+  const KernelSpec spec = spec_of(p);
+  Source source = render(prefill_sm90(), spec, hopper(),
+                         prefill_sm90().default_config(spec, hopper(), shape_of(p)));
+  const std::string knob = "constexpr int kBlockM = 128;";
+  const size_t at = source.text.find(knob);
+  ASSERT_NE(at, std::string::npos);
+  source.text.replace(at, knob.size(), "constexpr int kBlockM = 320;");
+  try {
+    compiler_->compile(source, hopper());
+    FAIL() << "compiled with five consumer warpgroups";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("block_m is 64 rows for each of 1 to 4 warpgroups"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace attune
