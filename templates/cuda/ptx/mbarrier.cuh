@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX ISA 9.7.13.15, sm_90).
 // Barriers are named by their shared-memory address. Every wait is bounded: a protocol error traps instead of hanging the
-// device. With ATTUNE_BOUNDED_WAITS=1 the trap first prints the barrier's name; the bound itself measured as free.
+// device; the bound measured as free. With ATTUNE_BOUNDED_WAITS=1 the failing wait also prints the barrier's name as a device
+// assertion. That is a function call, for which ptxas serialises wgmma (C7510): a form for finding errors, not for timing.
 #pragma once
 
 #ifndef ATTUNE_BOUNDED_WAITS
 #define ATTUNE_BOUNDED_WAITS 0
+#endif
+
+#if ATTUNE_BOUNDED_WAITS
+extern "C" __device__ void __assertfail(const char* message, const char* file, unsigned line, const char* function, decltype(sizeof(0)) char_bytes);
 #endif
 
 namespace attune {
@@ -45,8 +50,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity,
         : "memory");
     if (done) return;
   }
-  printf("attune: block %d thread %d waits for %s, parity %u\n", (int)blockIdx.x, (int)threadIdx.x, name, parity);
-  asm volatile("trap;");
+  __assertfail("barrier completes", name, parity, "mbarrier_wait", 1);
 #else
   (void)name;
   asm volatile(
