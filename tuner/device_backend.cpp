@@ -2,8 +2,6 @@
 // Checking and timing on a Device; see device_backend.hpp.
 #include "tuner/device_backend.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -160,11 +158,11 @@ void DeviceBackend::compare(const Expected& expected, const std::vector<float>& 
         for (int64_t i = 0; i < dim; ++i)
           got[static_cast<size_t>(i)] = load_element(problem_.dtype_o, bytes.data(), r * row_elements + head * dim + i);
         const int64_t row = region.row_begin + r;
-        const std::string where = fmt::format("batch {}, row {}, head {}", region.batch_begin + b, row, head);
+        const RowPlace place{region.batch_begin + b, row, head};
         comparison->add_row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)], got.data(),
-                            static_cast<int>(dim), where);
+                            static_cast<int>(dim), place);
         const int64_t lse_at = ((region.batch_begin + b) * problem_.num_heads_q + head) * problem_.seqlen_q + row;
-        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)], lse[static_cast<size_t>(lse_at)], where);
+        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)], lse[static_cast<size_t>(lse_at)], place);
       }
     }
   }

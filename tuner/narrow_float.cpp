@@ -35,12 +35,12 @@ uint16_t to_fp16(float value) {
 }
 
 float from_fp16(uint16_t bits) {
-  const float sign = (bits & 0x8000U) != 0 ? -1.0F : 1.0F;
-  const int exponent = (bits >> 10) & 0x1f;
-  const int mantissa = bits & 0x3ff;
-  if (exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
-  return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fU;
+  const uint32_t mantissa = bits & 0x3ffU;
+  if (exponent == 0) return (sign != 0 ? -0x1p-24F : 0x1p-24F) * static_cast<float>(mantissa);
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // biases 15 and 127
+  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
 void store_element(Dtype dtype, void* array, int64_t index, float value) {

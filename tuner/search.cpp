@@ -49,6 +49,7 @@ TuneCandidate default_of(const SearchTask& task, const Family& family) {
 // Knobs that differ; both configs are of one space.
 int distance(const Config& a, const Config& b) {
   int count = 0;
+  if (a.knobs().size() != b.knobs().size()) return static_cast<int>(a.knobs().size() + b.knobs().size());
   for (size_t i = 0; i < a.knobs().size(); ++i) count += a.knobs()[i].second != b.knobs()[i].second ? 1 : 0;
   return count;
 }

@@ -59,10 +59,11 @@ std::vector<int> ShapeTuner::finalists() const {
   return ids;
 }
 
-void ShapeTuner::final_race(std::vector<int> ids) {
-  std::erase_if(ids, [&](int id) { return !make_live(id, INFINITY); });
-  race_->clear(ids);
-  std::vector<int> active = ids;
+// Takes out of `ids` what does not work any more; returns those that stayed to the end.
+std::vector<int> ShapeTuner::final_race(std::vector<int>* ids) {
+  std::erase_if(*ids, [&](int id) { return !make_live(id, INFINITY); });
+  race_->clear(*ids);
+  std::vector<int> active = *ids;
   const double began = context_.now();
   for (int done = 0; !active.empty() && !stopped();) {
     const int made = race(active, kBatch);
@@ -76,7 +77,7 @@ void ShapeTuner::final_race(std::vector<int> ids) {
     if (resolved(active) || context_.now() >= deadline_) break;
     if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
   }
-  if (!stopped()) decide(ids, active);
+  return active;
 }
 
 bool ShapeTuner::resolved(const std::vector<int>& ids) const {
@@ -119,6 +120,15 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   report_.complete = report_.note.empty();
 }
 
+// The default and the fastest of what is known.
+std::vector<int> ShapeTuner::top_and_default() {
+  add_known();
+  std::vector<int> ids{add(default_candidate(task_))};
+  for (int id : ranking())
+    if (id != default_id_ && ids.size() <= kRefreshed) ids.push_back(id);
+  return ids;
+}
+
 ShapeReport ShapeTuner::refresh(double deadline) {
   set_deadline(deadline);
   const std::optional<WinnerRecord> former = book_.stored_winner();
@@ -127,12 +137,63 @@ ShapeReport ShapeTuner::refresh(double deadline) {
     return finish();
   }
   effort_ = former->effort;
-  add_known();
-  std::vector<int> ids{add(default_candidate(task_))};
-  for (int id : ranking())
-    if (id != default_id_ && ids.size() <= kRefreshed) ids.push_back(id);
-  if (open()) final_race(ids);
+  std::vector<int> ids = top_and_default();
+  guarded([&] {
+    open();
+    const std::vector<int> stayed = final_race(&ids);
+    if (!stopped()) decide(ids, stayed);
+  });
   return finish();
+}
+
+WinnerCheck ShapeTuner::verify(int runs) {
+  set_deadline(INFINITY);
+  book_.stop_storing();
+  WinnerCheck check;
+  check.problem = problem_;
+  check.winner = book_.stored_winner();
+  if (!check.winner) check.note = "not tuned yet: nothing to verify";
+  const std::vector<int> contenders = check.winner ? top_and_default() : std::vector<int>{};
+  for (int run = 0; run < runs && check.winner && !stopped(); ++run) {
+    context_.backend.restart();
+    for (auto& [unused, entry] : entries_) entry.live = false;
+    start_race(context_.options.seed + 1 + static_cast<uint64_t>(run));
+    guarded([&] {
+      std::vector<int> ids = contenders;
+      open();
+      const std::vector<int> stayed = final_race(&ids);
+      if (!stopped()) add_run(ids, stayed, &check);
+    });
+  }
+  if (check.note.empty()) check.note = finish().note;
+  return check;
+}
+
+// What the rule would choose on this run's timings, and what the stored choice costs by them.
+void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& stayed, WinnerCheck* check) const {
+  std::vector<TrialRecord> raced;
+  double fastest_us = INFINITY, winner_us = INFINITY;
+  for (int id : ids) {
+    if (race_->num_samples(id) == 0 || entries_.at(id).record.status != TrialStatus::kOk) continue;
+    TrialRecord trial = entries_.at(id).record;
+    trial.timing = race_->timing(id);
+    fastest_us = std::min(fastest_us, trial.timing.median_us);
+    if (trial.config == check->winner->config && trial.toolchain.digest() == check->winner->toolchain.digest())
+      winner_us = trial.timing.median_us;
+    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end()) raced.push_back(std::move(trial));
+  }
+  const std::optional<WinnerChoice> choice = choose_winner(raced);
+  if (!choice || !std::isfinite(winner_us)) {
+    check->note = "the stored winner does not run here any more";
+    return;
+  }
+  const double regret = winner_us / fastest_us - 1;
+  check->mean_regret = (check->mean_regret * check->runs + regret) / (check->runs + 1);
+  check->worst_regret = std::max(check->worst_regret, regret);
+  ++check->runs;
+  if (raced[choice->index].config == check->winner->config) return;
+  ++check->flips;
+  check->others.push_back(raced[choice->index].config.to_text());
 }
 
 }  // namespace attune

@@ -40,10 +40,14 @@ ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem, const Effor
             toolchain_digests(context.target, task_.spaces->families()), context.options.refresh ? Effort::kQuick : effort_,
             context.options.retry_failed) {
   report_.problem = problem;
+  start_race(context.options.seed);
+}
+
+void ShapeTuner::start_race(uint64_t seed) {
   RaceOptions race_options;
-  race_options.seed = context.options.seed ^ std::hash<std::string>{}(to_text(problem));
+  race_options.seed = seed ^ std::hash<std::string>{}(to_text(problem_));
   race_options.stop = [this] { return stopped(); };
-  race_ = std::make_unique<Race>(context.backend, race_options);
+  race_ = std::make_unique<Race>(context_.backend, race_options);
 }
 
 std::vector<TuneCandidate> ShapeTuner::first_wave(const std::vector<TuneCandidate>& hints) const {
@@ -76,10 +80,24 @@ ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double dea
       report_.note = "measured with driver " + report_.winner->driver + "; --refresh times it again";
     return finish();
   }
-  if (!open()) return finish();
-  explore(first);
-  if (!stopped()) final_race(finalists());
+  guarded([&] {
+    open();
+    explore(first);
+    if (stopped()) return;
+    std::vector<int> ids = finalists();
+    const std::vector<int> stayed = final_race(&ids);
+    if (!stopped()) decide(ids, stayed);
+  });
   return finish();
+}
+
+// A device or worker that is lost for good ends this shape; what was measured stays.
+void ShapeTuner::guarded(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    report_.note = error.what();
+  }
 }
 
 // The stored winner when this key was tuned before, at this effort, and this tune would begin with nothing new.
@@ -92,17 +110,11 @@ std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>
   return winner;
 }
 
-bool ShapeTuner::open() {
+void ShapeTuner::open() {
   progress("opening");
-  try {
-    MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
-    if (!task.reference) throw Error(ErrorCode::kUnsupported, "no reference kernel serves this problem: results cannot be checked");
-    context_.backend.open(task);
-    return true;
-  } catch (const Error& error) {
-    report_.note = error.what();
-    return false;
-  }
+  const MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
+  if (!task.reference) throw Error(ErrorCode::kUnsupported, "no reference kernel serves this problem: results cannot be checked");
+  context_.backend.open(task);
 }
 
 void ShapeTuner::explore(const std::vector<TuneCandidate>& first) {

@@ -43,6 +43,8 @@ class ShapeTuner {
   ShapeReport tune(const std::vector<TuneCandidate>& hints, double deadline);
   // Times the top 3 and the default again; nothing else.
   ShapeReport refresh(double deadline);
+  // Repeats the final in `runs` fresh processes and stores nothing; see verify_winners.
+  WinnerCheck verify(int runs);
   // Fastest candidates known, best first.
   std::vector<TuneCandidate> best_candidates(size_t count) const;
 
@@ -57,7 +59,8 @@ class ShapeTuner {
 
   // shape_tuner.cpp: exploring
   std::optional<WinnerRecord> settled(const std::vector<TuneCandidate>& first) const;
-  bool open();
+  void guarded(const std::function<void()>& work);
+  void open();
   void explore(const std::vector<TuneCandidate>& first);
   void wave(const std::vector<TuneCandidate>& candidates);
   void explore_race(const std::vector<int>& ids);
@@ -67,7 +70,9 @@ class ShapeTuner {
   void keep_leaders();
   // shape_final.cpp: the final
   std::vector<int> finalists() const;
-  void final_race(std::vector<int> ids);
+  std::vector<int> final_race(std::vector<int>* ids);
+  std::vector<int> top_and_default();
+  void add_run(const std::vector<int>& ids, const std::vector<int>& stayed, WinnerCheck* check) const;
   bool resolved(const std::vector<int>& ids) const;
   void decide(const std::vector<int>& ids, const std::vector<int>& stayed);
   // shape_trial.cpp: one trial
@@ -85,6 +90,7 @@ class ShapeTuner {
   bool stopped() const { return context_.options.stop && context_.options.stop(); }
   bool exploring_is_over() const { return stopped() || context_.now() >= explore_until_; }
   void set_deadline(double deadline);
+  void start_race(uint64_t seed);
   void progress(const char* phase) const;
   ShapeReport finish();
 

@@ -31,16 +31,16 @@ const TrialRecord* TrialBook::find(const TuneCandidate& candidate, const Toolcha
 
 void TrialBook::put(const TrialRecord& trial) {
   trials_[identity(trial.toolchain, trial.arch, trial.config)] = trial;
-  store_.write([key = key_, trial](Store& store) { store.put_trial(key, trial); });
+  if (storing_) store_.write([key = key_, trial](Store& store) { store.put_trial(key, trial); });
 }
 
 void TrialBook::put_winner(const WinnerRecord& winner) {
-  store_.write([key = key_, winner](Store& store) { store.put_winner(key, winner); });
+  if (storing_) store_.write([key = key_, winner](Store& store) { store.put_winner(key, winner); });
 }
 
 void TrialBook::put_image(const TrialRecord& trial, const KernelImage& image) {
   const ImageKey key{key_.spec, trial.arch, trial.toolchain, trial.config};
-  store_.write([key, image](Store& store) { store.put_image(key, image); });
+  if (storing_) store_.write([key, image](Store& store) { store.put_image(key, image); });
 }
 
 std::optional<WinnerRecord> TrialBook::stored_winner() const {

@@ -20,6 +20,7 @@ class TrialBook {
   TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed);
 
   const TuningKey& key() const { return key_; }
+  void stop_storing() { storing_ = false; }
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
   void put(const TrialRecord& trial);
   void put_winner(const WinnerRecord& winner);
@@ -32,6 +33,7 @@ class TrialBook {
  private:
   StoreWriter& store_;
   TuningKey key_;
+  bool storing_ = true;
   std::map<std::string, TrialRecord> trials_;
 };
 

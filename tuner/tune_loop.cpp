@@ -80,8 +80,7 @@ class TuneLoop {
         began_(now_()) {}
 
   TuneReport run(const std::vector<Group>& groups) {
-    for (const Group& group : groups)
-      if (!stopped()) tune_group(group);
+    for (const Group& group : groups) tune_group(group);
     report_.stored = store_.stored_all();
     report_.interrupted = stopped();
     report_.seconds = now_() - began_;
@@ -89,25 +88,49 @@ class TuneLoop {
     return std::move(report_);
   }
 
+  std::vector<WinnerCheck> verify(const std::vector<Group>& groups, int runs) {
+    std::vector<WinnerCheck> checks;
+    for (const Group& group : groups)
+      for_each_shape(group, [](TuneContext&) {}, [&](ShapeTuner& tuner) { checks.push_back(tuner.verify(runs)); });
+    return checks;
+  }
+
  private:
   bool stopped() const { return options_.stop && options_.stop(); }
 
-  void tune_group(const Group& group) {
+  // Calls `each(tuner)` for every shape of the group; `before(context)` first.
+  void for_each_shape(const Group& group, const std::function<void(TuneContext&)>& before, const std::function<void(ShapeTuner&)>& each) {
+    if (stopped()) return;
     CompilePool pool(target_, group.spec, options_.compile_threads);
-    TuneContext context{target_, backend_, pool, std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec)), store_, options_, now_,
+    TuneContext context{target_,
+                        backend_,
+                        pool,
+                        std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec)),
+                        store_,
+                        options_,
+                        now_,
                         [this](const Problem& problem) { return oracle(problem); },
                         [this](Progress progress) { report(std::move(progress)); }};
-    if (target_.kind() == Target::kCuda && !options_.refresh) compile_ahead(context, group);
-    std::vector<TuneCandidate> hints;
+    before(context);
     for (const Problem& problem : group.problems) {
       if (stopped()) break;
       ShapeTuner tuner(context, problem, plan_);
-      const double deadline = shares_.next(now_(), began_ + shares_.total());
-      report_.shapes.push_back(options_.refresh ? tuner.refresh(deadline) : tuner.tune(hints, deadline));
-      for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape)) hints.push_back(std::move(best));
+      each(tuner);
     }
     pool.cancel_pending();
     report_.compiled += pool.num_compiled();
+  }
+
+  void tune_group(const Group& group) {
+    const auto before = [&](TuneContext& context) {
+      if (target_.kind() == Target::kCuda && !options_.refresh) compile_ahead(context, group);
+    };
+    std::vector<TuneCandidate> hints;
+    for_each_shape(group, before, [&](ShapeTuner& tuner) {
+      const double deadline = shares_.next(now_(), began_ + shares_.total());
+      report_.shapes.push_back(options_.refresh ? tuner.refresh(deadline) : tuner.tune(hints, deadline));
+      for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape)) hints.push_back(std::move(best));
+    });
   }
 
   // On a GPU the host is idle while the device measures. (On a CPU, compiling would disturb the timing.)
@@ -157,6 +180,14 @@ TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
                 const TuneOptions& options) {
   const std::vector<Group> groups = group_by_spec(problems);
   return TuneLoop(target, backend, store, options, groups).run(groups);
+}
+
+std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend, Store* store,
+                                        const std::vector<Problem>& problems, const TuneOptions& options, int runs) {
+  TuneOptions any_effort = options;
+  any_effort.effort = Effort::kQuick;  // all stored trials count
+  const std::vector<Group> groups = group_by_spec(problems);
+  return TuneLoop(target, backend, store, any_effort, groups).verify(groups, runs);
 }
 
 }  // namespace attune

@@ -68,4 +68,20 @@ struct TuneReport {
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store, const std::vector<Problem>& problems,
                 const TuneOptions& options);
 
+// How well a stored winner stands when its final is repeated in fresh processes.
+struct WinnerCheck {
+  Problem problem;
+  std::optional<WinnerRecord> winner;
+  int runs = 0;
+  int flips = 0;                    // runs whose timings would have chosen another config
+  double mean_regret = 0;           // stored winner's median over the run's fastest, minus 1
+  double worst_regret = 0;
+  std::vector<std::string> others;  // configs chosen instead
+  std::string note;
+};
+
+// The winner, the default and the best of the rest, `runs` times each; nothing is stored.
+std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend, Store* store,
+                                        const std::vector<Problem>& problems, const TuneOptions& options, int runs);
+
 }  // namespace attune

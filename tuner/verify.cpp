@@ -32,6 +32,10 @@ double flops_per_row(const Problem& p, int num_kv_heads) {
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.seqlen_kv) * num_kv_heads * (p.num_heads_q / p.num_heads_kv);
 }
 
+std::string place_text(const RowPlace& place) {
+  return fmt::format("batch {}, row {}, head {}", place.batch, place.row, place.head);
+}
+
 bool is_windowed(const Problem& p) { return p.window_left >= 0 || p.window_right >= 0; }
 
 CheckRegion whole(const Problem& p) { return {0, p.batch, 0, p.num_heads_kv, 0, p.seqlen_q, p.seqlen_kv}; }
@@ -100,7 +104,7 @@ void Comparison::blame(double ratio, const std::string& sentence) {
   if (ratio > 1) worst_ = sentence;
 }
 
-void Comparison::add_row(const float* want, const float* got, int count, const std::string& where) {
+void Comparison::add_row(const float* want, const float* got, int count, const RowPlace& place) {
   double square = 0;
   for (int i = 0; i < count; ++i) square += static_cast<double>(want[i]) * want[i];
   const double rms = std::sqrt(square / count);
@@ -110,7 +114,7 @@ void Comparison::add_row(const float* want, const float* got, int count, const s
     const double allowed = unit_ * (std::fabs(want[i]) + kRmsFactor * rms) + kTiny;
     const double ratio = std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
     if (ratio > max_)
-      blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", where, i, got[i], want[i], allowed));
+      blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", place_text(place), i, got[i], want[i], allowed));
     sum += error;
   }
   sum_error_ += sum / count;
@@ -118,11 +122,11 @@ void Comparison::add_row(const float* want, const float* got, int count, const s
   ++rows_;
 }
 
-void Comparison::add_lse(float want, float got, const std::string& where) {
+void Comparison::add_lse(float want, float got, const RowPlace& place) {
   const bool both_empty = std::isinf(want) && want < 0 && want == got;
   const double error = both_empty ? 0 : std::fabs(static_cast<double>(got) - want);
   const double ratio = std::isnan(error) ? INFINITY : error / (kLseAllowed * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
-  if (ratio > max_) blame(ratio, fmt::format("{}, LSE is {}, expected {}", where, got, want));
+  if (ratio > max_) blame(ratio, fmt::format("{}, LSE is {}, expected {}", place_text(place), got, want));
 }
 
 CheckError Comparison::result() const {

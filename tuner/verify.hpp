@@ -44,13 +44,17 @@ struct CheckError {
   std::optional<std::string> wrong;  // a sentence
 };
 
+// Where a row stands, for messages.
+struct RowPlace {
+  int64_t batch = 0, row = 0, head = 0;
+};
+
 // Gathers the comparison of one result.
 class Comparison {
  public:
   explicit Comparison(Dtype dtype);
-  // `where` names the row in a message: "batch 0, row 17, head 3".
-  void add_row(const float* want, const float* got, int count, const std::string& where);
-  void add_lse(float want, float got, const std::string& where);
+  void add_row(const float* want, const float* got, int count, const RowPlace& place);
+  void add_lse(float want, float got, const RowPlace& place);
   CheckError result() const;
 
  private:

@@ -38,6 +38,8 @@ double World::true_us(const Config& config, const Shape& shape) const {
   us *= bowl(config, "block_n", 5, 7, 0.08, kind, seed);
   us *= bowl(config, "stages", 0, 2, 0.05, "", seed);
   us *= bowl(config, "warps", 1, 3, 0.1, "", seed);
+  const auto slower = factors_.find(config.to_text());
+  if (slower != factors_.end()) us *= slower->second;
   return us * (1 + 0.08 * chance(config.to_text(), seed));
 }
 

@@ -34,9 +34,11 @@ class World {
   Fate fate(const Config& config) const;  // the default config is always good
   double best_us(const KernelSpec& spec, const Shape& shape) const;
   void set_fate(const Config& config, Fate fate) { fates_[config.to_text()] = fate; }
+  void make_slower(const Config& config, double factor) { factors_[config.to_text()] = factor; }
 
  private:
   WorldOptions options_;
+  std::map<std::string, double> factors_;
   std::map<std::string, Fate> fates_;
 };
 

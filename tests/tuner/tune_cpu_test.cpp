@@ -12,6 +12,7 @@
 #include "runtime/open_device.hpp"
 #include "tuner/device_backend.hpp"
 #include "tuner/isolated_backend.hpp"
+#include "tuner/live_tuner.hpp"
 #include "tuner/tune_loop.hpp"
 #include "tuner/verify.hpp"
 
@@ -62,6 +63,22 @@ TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
   EXPECT_EQ(plan->rung, Rung::kExact);
   EXPECT_EQ(plan->config, shape.winner->config);
   EXPECT_EQ(plan->image_from, "store");
+}
+
+TEST_F(TuneCpuTest, AMissIsTunedOnceAndTakenByTheEngine) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=80,mask=causal_bottom_right");
+  LiveTuner tuner(device_, {folder_ / "store.db", Effort::kQuick, 3, {ATTUNE_PROGRAM, "worker", "cpu"}});
+  EngineOptions options;
+  options.user_store = folder_ / "store.db";
+  options.policy = Policy::kTuneOnMiss;
+  options.config_source = &tuner;
+  Engine engine(device_, options);
+  EXPECT_EQ(engine.plan(problem)->rung, Rung::kExact);
+  const Store store = Store::open(folder_ / "store.db", StoreMode::kReadOnly);
+  const std::vector<WinnerRecord> winners = store.load_winners(device_->identity());
+  ASSERT_EQ(winners.size(), 1U);
+  Engine second(device_, options);
+  EXPECT_EQ(second.plan(problem)->winner->created, winners[0].created);
 }
 
 // A kernel made for another mask gives wrong results here: the gate must refuse it.

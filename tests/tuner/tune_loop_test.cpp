@@ -47,7 +47,9 @@ class TuneStoreTest : public ::testing::Test {
   ~TuneStoreTest() override { std::filesystem::remove_all(folder_); }
   Store open_store() const { return Store::open(folder_ / "store.db", StoreMode::kReadWrite); }
 
-  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("attune_tune_test_" + std::to_string(::getpid()));
+  // In memory where that is possible: these tests are about the tuner, not about the disk.
+  static std::filesystem::path base() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path(); }
+  const std::filesystem::path folder_ = base() / ("attune_tune_test_" + std::to_string(::getpid()));
 };
 
 TEST(TuneLoop, FindsTheFastestKernelInSpiteOfNoise) {
@@ -234,6 +236,47 @@ TEST_F(TuneStoreTest, RefreshTimesOnlyTheTopThreeAndTheDefault) {
   EXPECT_GE(run.num_prepared.size(), 2U);
   ASSERT_TRUE(run.report.shapes[0].winner);
   EXPECT_LT(regret(world, run.report.shapes[0]), 0.03);
+}
+
+TEST_F(TuneStoreTest, VerifyReportsFlipsAndRegretAndStoresNothing) {
+  const World world({.seed = 13});
+  Store store = open_store();
+  const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)), SimulatedTarget(world).identity_, measure_policy()};
+  const size_t trials = store.trials(key).size();
+  SimulatedClock clock;
+  SimulatedTarget target(world);
+  SimulatedBackend backend(world, clock, 77);
+  TuneOptions options;
+  options.now = [&clock] { return clock.now_s; };
+  const std::vector<WinnerCheck> checks = verify_winners(target, backend, &store, {llama_problem(1024), llama_problem(512)}, options, 5);
+  ASSERT_EQ(checks.size(), 2U);
+  EXPECT_EQ(checks[0].runs, 5);
+  EXPECT_EQ(checks[0].flips, 0);
+  EXPECT_LT(checks[0].worst_regret, 0.02);
+  EXPECT_EQ(checks[0].note, "");
+  EXPECT_EQ(checks[1].runs, 0);
+  EXPECT_EQ(checks[1].note, "not tuned yet: nothing to verify");
+  EXPECT_EQ(store.trials(key).size(), trials);
+}
+
+// A device that got slower for one kernel since: the stored winner is not the best any more, and verify says so.
+TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
+  const World world({.seed = 13});
+  Store store = open_store();
+  const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  World changed = world;
+  changed.make_slower(tuned.report.shapes[0].winner->config, 1.2);
+  SimulatedClock clock;
+  SimulatedTarget target(changed);
+  SimulatedBackend backend(changed, clock, 77);
+  TuneOptions options;
+  options.now = [&clock] { return clock.now_s; };
+  const std::vector<WinnerCheck> checks = verify_winners(target, backend, &store, {llama_problem(1024)}, options, 3);
+  ASSERT_EQ(checks[0].runs, 3);
+  EXPECT_EQ(checks[0].flips, 3);
+  EXPECT_GT(checks[0].mean_regret, 0.1);
+  EXPECT_EQ(checks[0].others.size(), 3U);
 }
 
 TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {

@@ -38,10 +38,10 @@ CheckError hold(const Problem& p, const AttentionResult& want, const AttentionRe
   for (int64_t row = 0; row < rows; ++row) {
     std::copy_n(want.o.begin() + row * p.head_dim_v, p.head_dim_v, a.begin());
     std::copy_n(got.o.begin() + row * p.head_dim_v, p.head_dim_v, b.begin());
-    comparison.add_row(a.data(), b.data(), p.head_dim_v, "row " + std::to_string(row));
+    comparison.add_row(a.data(), b.data(), p.head_dim_v, {0, row, 0});
   }
   for (size_t i = 0; i < want.lse.size(); ++i)
-    comparison.add_lse(static_cast<float>(want.lse[i]), static_cast<float>(got.lse[i]), "lse " + std::to_string(i));
+    comparison.add_lse(static_cast<float>(want.lse[i]), static_cast<float>(got.lse[i]), {0, static_cast<int64_t>(i), 0});
   return comparison.result();
 }
 

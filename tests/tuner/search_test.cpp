@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which candidates the search proposes, and in what order; what the compile pool makes of them.
+#include "tuner/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/tuner/simulated_device.hpp"
+#include "tuner/compile_pool.hpp"
+
+namespace attune::testing {
+namespace {
+
+class SearchTest : public ::testing::Test {
+ protected:
+  SearchTask task(std::vector<Family> families) const {
+    const Problem problem = llama_problem(1024);
+    return {std::make_shared<SearchSpaces>(spec_of(problem), std::move(families)), shape_of(problem), {132, 50 << 20}};
+  }
+  static std::set<std::string> texts(const std::vector<TuneCandidate>& candidates) {
+    std::set<std::string> all;
+    for (const TuneCandidate& candidate : candidates) all.insert(candidate.text());
+    return all;
+  }
+
+  const World world_{{.seed = 21}};
+  const SimulatedTemplate best_{world_}, other_{world_, "simulated_sm80"};
+  const Family first_{&best_, parse_arch("sm_90")}, second_{&other_, parse_arch("sm_90")};
+};
+
+TEST_F(SearchTest, TheDefaultIsFirstAndNothingStandsTwice) {
+  const SearchTask t = task({first_, second_});
+  const std::vector<TuneCandidate> found = first_candidates(t, effort_plan(Effort::kNormal), 1, {});
+  EXPECT_TRUE(found[0].is_default);
+  EXPECT_EQ(found[0].config, best_.default_config({}, {}, {}));
+  EXPECT_EQ(texts(found).size(), found.size());
+  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const TuneCandidate& c) { return c.is_default; }), 1);
+}
+
+TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
+  const std::vector<TuneCandidate> found = first_candidates(task({first_, second_}), effort_plan(Effort::kNormal), 1, {});
+  const auto of_second = std::count_if(found.begin(), found.end(), [&](const TuneCandidate& c) { return c.family.kernel_template == &other_; });
+  EXPECT_EQ(of_second, 1);
+  const std::vector<TuneCandidate> all = first_candidates(task({first_, second_}), effort_plan(Effort::kExhaustive), 1, {});
+  EXPECT_EQ(all.size(), 2 * best_.space({}, {}).enumerate().size());
+}
+
+TEST_F(SearchTest, HalfOfThePredictedAreOfDifferentTiles) {
+  const std::vector<TuneCandidate> found = first_candidates(task({first_}), effort_plan(Effort::kNormal), 1, {});
+  std::set<std::pair<int64_t, int64_t>> tiles;
+  for (const TuneCandidate& c : found) tiles.insert({c.config.at("block_m"), c.config.at("block_n")});
+  EXPECT_GE(tiles.size(), 10U);
+  EXPECT_LE(found.size(), 25U);
+}
+
+TEST_F(SearchTest, IllegalHintsAreLeftOutAndLegalOnesTried) {
+  const TuneCandidate legal{first_, parse_config("block_m=32,block_n=96,stages=4,warps=2"), true};
+  const TuneCandidate illegal{first_, parse_config("block_m=32,block_n=128,stages=4,warps=2"), false};
+  const std::vector<TuneCandidate> found = first_candidates(task({first_}), effort_plan(Effort::kQuick), 1, {legal, illegal});
+  EXPECT_EQ(found[1].config, legal.config);
+  EXPECT_FALSE(found[1].is_default);
+  EXPECT_EQ(texts(found).count(illegal.text()), 0U);
+}
+
+TEST_F(SearchTest, SameSeedSameCandidates) {
+  const SearchTask t = task({first_});
+  const EffortPlan plan = effort_plan(Effort::kNormal);
+  EXPECT_EQ(texts(first_candidates(t, plan, 5, {})), texts(first_candidates(t, plan, 5, {})));
+  EXPECT_NE(texts(first_candidates(t, plan, 5, {})), texts(first_candidates(t, plan, 6, {})));
+}
+
+TEST_F(SearchTest, NeighboursAreNearLegalAndNew) {
+  const SearchTask t = task({first_});
+  const TuneCandidate centre{first_, parse_config("block_m=64,block_n=128,stages=3,warps=4"), false};  // stages cannot grow
+  const std::vector<TuneCandidate> near = neighbourhood(t, {centre}, {}, 100);
+  const SearchSpace space = best_.space({}, {});
+  std::set<std::string> tried;
+  int distance_one = 0;
+  for (const TuneCandidate& c : near) {
+    EXPECT_FALSE(space.broken(c.config));
+    int differ = 0;
+    for (const auto& [knob, value] : c.config.knobs()) differ += centre.config.at(knob) != value;
+    EXPECT_GE(differ, 1);
+    EXPECT_LE(differ, 2);
+    EXPECT_FALSE(differ == 1 && static_cast<size_t>(distance_one) < tried.size()) << "one knob comes before two";
+    distance_one += differ == 1;
+    tried.insert(c.text());
+  }
+  EXPECT_EQ(distance_one, 3 + 3 + 2 + 2);
+  for (const TuneCandidate& c : neighbourhood(t, {centre}, tried, 100)) EXPECT_EQ(tried.count(c.text()), 0U);
+  EXPECT_EQ(neighbourhood(t, {centre}, {}, 7).size(), 7U);
+}
+
+TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
+  const SimulatedTarget target(world_);
+  const SearchTask t = task(target.families({}));
+  CompilePool pool(target, t.spaces->spec(), 2);
+  const std::vector<TuneCandidate> all = first_candidates(t, effort_plan(Effort::kExhaustive), 1, {});
+  for (const TuneCandidate& c : all) pool.submit(c);
+  for (const TuneCandidate& c : all) pool.submit(c);
+  int failed = 0, spilled = 0;
+  for (const TuneCandidate& c : all) {
+    const auto compiled = pool.wait(c, 60);
+    ASSERT_TRUE(compiled);
+    const Fate fate = world_.fate(c.config);
+    EXPECT_EQ(compiled->fault.has_value(), fate == Fate::kCompileError || fate == Fate::kSpills);
+    failed += fate == Fate::kCompileError;
+    spilled += fate == Fate::kSpills;
+    EXPECT_TRUE(fate == Fate::kCompileError || compiled->image->bytes == c.config.to_text());
+    EXPECT_TRUE(fate != Fate::kSpills || compiled->fault->reason.find("24") != std::string::npos) << compiled->fault->reason;
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_GT(spilled, 0);
+  EXPECT_EQ(static_cast<size_t>(target.num_made), all.size());
+  EXPECT_EQ(static_cast<size_t>(pool.num_compiled()), all.size());
+}
+
+}  // namespace
+}  // namespace attune::testing

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuning on a miss; see live_tuner.hpp.
+#include "tuner/live_tuner.hpp"
+
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+#include "tuner/device_backend.hpp"
+#include "tuner/isolated_backend.hpp"
+#include "tuner/tune_loop.hpp"
+
+namespace attune {
+namespace {
+
+// A store that cannot be written does not keep a program from tuning for itself.
+std::optional<Store> open_store(const std::filesystem::path& path) {
+  try {
+    return Store::open(path.empty() ? default_store_path() : path, StoreMode::kReadWrite);
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, std::string("tune on miss: nothing is kept: ") + error.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+LiveTuner::LiveTuner(std::shared_ptr<const Device> device, LiveTunerOptions options)
+    : device_(std::move(device)), options_(std::move(options)) {}
+
+std::optional<WinnerRecord> LiveTuner::tune(const Problem& problem) {
+  const std::lock_guard lock(mutex_);
+  try {
+    const DeviceTarget target(device_);
+    std::unique_ptr<MeasureBackend> backend;
+    if (options_.worker_command.empty()) backend = std::make_unique<DeviceBackend>(device_);
+    else backend = std::make_unique<IsolatedBackend>(options_.worker_command);
+    std::optional<Store> store = open_store(options_.store);
+    TuneOptions settings;
+    settings.effort = options_.effort;
+    settings.budget_s = options_.budget_s;
+    const TuneReport report = attune::tune(target, *backend, store ? &*store : nullptr, {problem}, settings);
+    const ShapeReport& shape = report.shapes.at(0);
+    if (!shape.winner) log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + shape.note);
+    return shape.winner;
+  } catch (const Error& error) {
+    log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + error.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace attune

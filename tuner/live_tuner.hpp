@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). When a program asks for a problem nobody tuned, it tunes that one
+// quickly, stores the result and answers with the winner. Thread-safe: one tune at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.hpp"
+
+namespace attune {
+
+struct LiveTunerOptions {
+  std::filesystem::path store;               // empty = default_store_path()
+  Effort effort = Effort::kQuick;
+  double budget_s = 10;
+  // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured in this very process, and one
+  // that breaks the device breaks it for the caller as well.
+  std::vector<std::string> worker_command;
+};
+
+class LiveTuner : public ConfigSource {
+ public:
+  LiveTuner(std::shared_ptr<const Device> device, LiveTunerOptions options);
+  // nullopt, and a line in the log, when it cannot be tuned.
+  std::optional<WinnerRecord> tune(const Problem& problem) override;
+
+ private:
+  std::shared_ptr<const Device> device_;
+  const LiveTunerOptions options_;
+  std::mutex mutex_;
+};
+
+}  // namespace attune
