@@ -58,7 +58,7 @@ tuned() {
   need_cpu_target
   local kept=$BATS_FILE_TMPDIR/tuned.db
   if [ ! -e "$kept" ]; then
-    attune tune --target cpu --problem $problem --effort quick --budget 30 --store "$BATS_FILE_TMPDIR/tuned/store.db"
+    attune tune --target cpu --problem $problem --effort quick --budget 120 --store "$BATS_FILE_TMPDIR/tuned/store.db"
     expect 0 || return 1
     mv "$BATS_FILE_TMPDIR/tuned/store.db" "$kept"
   fi

@@ -7,7 +7,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 
 @test "tune stores a winner that is never slower than the default" {
   need_cpu_target
-  quick --problem $problem --budget 30 --json
+  quick --problem $problem --budget 120 --json
   expect 0
   json 'o["schema"] == "attune.tune/1" and o["stored"] and len(o["shapes"]) == 1'
   json '0 < o["shapes"][0]["winner"]["tuned"]["time_s"] <= o["shapes"][0]["winner"]["default"]["hi_s"]'
@@ -18,7 +18,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 
 @test "a second tune finds it done" {
   need_cpu_target
-  quick --problem $problem --budget 30
+  quick --problem $problem --budget 120
   expect 0
   quick --problem $problem --json
   expect 0
@@ -57,7 +57,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 
 @test "a model's config.json with lists of lengths, batches and types" {
   need_cpu_target
-  quick "$models/Llama-3.1-8B/config.json" --seqlen 64,96 --batch 1 --dtype fp32 --budget 30 --json
+  quick "$models/Llama-3.1-8B/config.json" --seqlen 64,96 --batch 1 --dtype fp32 --budget 120 --json
   [ "$status" -eq 0 ] || expect 6
   json 'len(o["shapes"]) == 2 and all("heads=32/8" in s["problem"] and "head_dim=128" in s["problem"] for s in o["shapes"])'
 }
@@ -65,7 +65,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 @test "captured problems" {
   need_cpu_target
   printf '{"problem": "%s"}\n' $problem >"$dir/captured.jsonl"
-  quick --captured "$dir/captured.jsonl" --budget 30 --json
+  quick --captured "$dir/captured.jsonl" --budget 120 --json
   expect 0
   json 'len(o["shapes"]) == 1'
 }
@@ -156,7 +156,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 
 @test "--verify repeats the finals and reports flips and regret" {
   need_cpu_target
-  quick --problem $problem --budget 30 --verify 2 --json
+  quick --problem $problem --budget 120 --verify 2 --json
   expect 0
   json 'len(o["verify"]) == 1 and o["verify"][0]["repeats"] == 2'
   json '0 <= o["verify"][0]["flips"] <= 2 and 0 <= o["verify"][0]["mean_regret"] <= o["verify"][0]["max_regret"] < 10'
