@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The one command for all tests: installs what is missing, builds Release, runs everything through CTest. GPU tests skip
-# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree.
+# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree. The sweeps
+# labelled full and whole take hours and run when asked for: ATTUNE_SKIP_LABELS=none tests/run.sh -L 'full|whole'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/packages.sh
@@ -28,4 +29,4 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "${
 cmake --build "$build" --parallel "$jobs"
 
 # The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
-exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^whole$}" "$@"
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole)$}" "$@"
