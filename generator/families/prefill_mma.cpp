@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The rough time stands in prefill_mma_cost.cpp.
+// Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The rough time stands
+// in prefill_mma_cost.cpp.
 #include "generator/families/prefill_mma.hpp"
 
 #include <fmt/format.h>
@@ -19,19 +20,22 @@ constexpr int kMaxKeysInFlight = 192;
 int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 1024 : 0; }
 
 int register_cap(const Arch& arch, const MmaConfig& c) {
-  const int per_thread = arch.registers_per_sm / (c.threads() * c.min_blocks) / kRegisterStep * kRegisterStep;
+  const int per_thread =
+      arch.registers_per_sm / (c.threads() * c.min_blocks) / kRegisterStep * kRegisterStep;
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
-// Registers that cannot be avoided: O, S and Q fragments, a tile on its way (no cp.async), and what addresses, row statistics and
-// fragments in flight take beside them (seen in compiled kernels).
+// Registers that cannot be avoided: O, S and Q fragments, a tile on its way (no cp.async), and what
+// addresses, row statistics and fragments in flight take beside them (seen in compiled kernels).
 int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   const int rows = c.row_tiles();
   const int output = rows * (spec.head_dim_v / 8) * 4;
   const int scores = rows * (c.block_n / 8) * 4;
   const int query = c.q_place == kQShared ? 0 : rows * ((spec.head_dim_qk + 15) / 16) * 4;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const int staged = arch.compute_capability >= 80 ? 0 : c.block_n * prefill_sm80_row_bytes(widest) / (4 * c.threads());
+  const int staged = arch.compute_capability >= 80
+                         ? 0
+                         : c.block_n * prefill_sm80_row_bytes(widest) / (4 * c.threads());
   const int staging = staged == 0 ? 0 : 2 * staged + 4;  // with the addresses it comes from
   const int others = rows == 1 ? 44 : 32 + spec.head_dim_v / 8;
   return output + scores + query + staging + others;
@@ -60,85 +64,118 @@ std::optional<std::string> rows_rule(const KernelSpec&, const Arch&, const MmaCo
 
 std::optional<std::string> slots_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
   if (!c.share_kv || c.stages % 2 == 1) return std::nullopt;
-  return fmt::format("{} slots that K and V share are {} of each: use share_kv=0,stages={}", c.stages, c.stages / 2, c.stages / 2);
+  return fmt::format("{} slots that K and V share are {} of each: use share_kv=0,stages={}",
+                     c.stages, c.stages / 2, c.stages / 2);
 }
 
 std::optional<std::string> flight_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
   const int keys = c.stages * c.block_n;
   if (c.stages <= 2 || keys <= kMaxKeysInFlight) return std::nullopt;
-  return fmt::format("{} stages of {} keys are {} keys in flight; more than {} gain nothing", c.stages, c.block_n, keys, kMaxKeysInFlight);
+  return fmt::format("{} stages of {} keys are {} keys in flight; more than {} gain nothing",
+                     c.stages, c.block_n, keys, kMaxKeysInFlight);
 }
 
-std::optional<std::string> shared_memory_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+std::optional<std::string> shared_memory_rule(const KernelSpec& spec, const Arch& arch,
+                                              const MmaConfig& c) {
   const int bytes = prefill_sm80_shared_bytes(mma_layout(spec, c));
   if (bytes > arch.shared_bytes_per_block)
-    return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes, arch.name(), arch.shared_bytes_per_block);
+    return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes,
+                       arch.name(), arch.shared_bytes_per_block);
   if (c.min_blocks <= blocks_by_shared_memory(spec, arch, c)) return std::nullopt;
-  return fmt::format("{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor", c.min_blocks, bytes, arch.shared_bytes_per_sm);
+  return fmt::format("{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
+                     c.min_blocks, bytes, arch.shared_bytes_per_sm);
 }
 
-std::optional<std::string> registers_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+std::optional<std::string> registers_rule(const KernelSpec& spec, const Arch& arch,
+                                          const MmaConfig& c) {
   const int needed = registers_needed(spec, arch, c);
   const int cap = register_cap(arch, c);
   if (needed <= cap) return std::nullopt;
-  return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave it {}", needed, c.min_blocks, c.threads(), cap);
+  return fmt::format("a thread needs about {} registers; {} blocks of {} threads leave it {}",
+                     needed, c.min_blocks, c.threads(), cap);
 }
 
-std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& arch,
+                                          const MmaConfig& c) {
   const int most = most_blocks(spec, arch, c);
   if (c.min_blocks == most) return std::nullopt;
   return fmt::format("min_blocks is {}, but {} blocks fit a multiprocessor", c.min_blocks, most);
 }
 
-std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
-  if (c.hold_offsets || arch.compute_capability < 80) return std::nullopt;  // sm_75 never holds them
+std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch,
+                                        const MmaConfig& c) {
+  if (c.hold_offsets || arch.compute_capability < 80)
+    return std::nullopt;  // sm_75 never holds them
   const int spare = register_cap(arch, c) - registers_needed(spec, arch, c);
   if (spare < kScarceRegisters) return std::nullopt;
   return fmt::format("about {} registers are spare: use hold_offsets=1", spare);
 }
 
-// Through the ring Q costs no shared memory but a start that waits; only another block in flight makes up for that.
-std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+// Through the ring Q costs no shared memory but a start that waits; only another block in flight
+// makes up for that.
+std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch,
+                                        const MmaConfig& c) {
   if (c.q_place != kQRegistersThroughRing) return std::nullopt;
   MmaConfig own = c;
   own.q_place = kQRegisters;
   if (most_blocks(spec, arch, own) < c.min_blocks) return std::nullopt;
-  return fmt::format("{} blocks fit with shared memory of Q's own too: use q_place=1", c.min_blocks);
+  return fmt::format("{} blocks fit with shared memory of Q's own too: use q_place=1",
+                     c.min_blocks);
 }
 
-// The knobs beside tile and ring are nearly independent of each other: trying them one at a time finds what they give.
+// The knobs beside tile and ring are nearly independent of each other: trying them one at a time
+// finds what they give.
 std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, const MmaConfig& c) {
   const bool made_anew = !c.hold_offsets && arch.compute_capability >= 80;
-  const int variants = made_anew + (c.share_kv != 0) + (c.q_place != kQShared) + (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
+  const int variants = made_anew + (c.share_kv != 0) + (c.q_place != kQShared) +
+                       (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
   if (variants <= 1) return std::nullopt;
-  return fmt::format("of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 {} are chosen; one at a time is allowed", variants);
+  return fmt::format(
+      "of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 {} are "
+      "chosen; one at a time is allowed",
+      variants);
 }
 
 }  // namespace
 
 MmaConfig mma_config(const Config& config) {
   const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
-  return {knob("block_m"), knob("block_n"), knob("warps"), static_cast<int>(config.get("stages", 1)), knob("share_kv"), knob("q_place"),
-          knob("min_blocks"), static_cast<int>(config.get("hold_offsets", 0)), knob("persistent"), knob("tile_order"),
+  return {knob("block_m"),
+          knob("block_n"),
+          knob("warps"),
+          static_cast<int>(config.get("stages", 1)),
+          knob("share_kv"),
+          knob("q_place"),
+          knob("min_blocks"),
+          static_cast<int>(config.get("hold_offsets", 0)),
+          knob("persistent"),
+          knob("tile_order"),
           static_cast<int>(config.get("load_hint", kPlainLoadHint))};
 }
 
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
-  return {c.block_m, c.block_n, c.warps, c.stages, c.share_kv, c.q_place, spec.head_dim_qk, spec.head_dim_v};
+  return {c.block_m,  c.block_n, c.warps,          c.stages,
+          c.share_kv, c.q_place, spec.head_dim_qk, spec.head_dim_v};
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  for (const auto& [name, value] : {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
-    if (value < 16 || value > 256 || value % 8 != 0) return fmt::format("{} is {}; it serves multiples of 8 from 16 to 256", name, value);
-  if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q) return "q, k, v and o must have one dtype";
+  for (const auto& [name, value] :
+       {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
+    if (value < 16 || value > 256 || value % 8 != 0)
+      return fmt::format("{} is {}; it serves multiples of 8 from 16 to 256", name, value);
+  if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)
+    return "q, k, v and o must have one dtype";
   return std::nullopt;
 }
 
-bool tiles_differ_in_length(const KernelSpec& spec) { return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0; }
+bool tiles_differ_in_length(const KernelSpec& spec) {
+  return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0;
+}
 
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128} : std::vector<int64_t>{64, 32, 16, 48, 80};
+  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
+                                                     : std::vector<int64_t>{64, 32, 16, 48, 80};
   return {{"block_m", {128, 64}, "rows of Q per tile"},
           {"block_n", block_n, "rows of K and V per step"},
           {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
@@ -147,31 +184,43 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
   const bool masked = tiles_differ_in_length(spec);
   return {{"share_kv", {0, 1}, "1: K and V use the slots of the ring by turns"},
-          {"q_place", {kQShared, kQRegisters, kQRegistersThroughRing}, "Q in 0 shared memory, 1 registers, 2 registers, loaded through the ring"},
-          {"min_blocks", {1, 2, 3, 4}, "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent", masked ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1}, "1: as many blocks as fit, each takes tile after tile"},
-          {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0}, "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
+          {"q_place",
+           {kQShared, kQRegisters, kQRegistersThroughRing},
+           "Q in 0 shared memory, 1 registers, 2 registers, loaded through the ring"},
+          {"min_blocks",
+           {1, 2, 3, 4},
+           "blocks per multiprocessor that registers and shared memory allow"},
+          {"persistent", masked ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
+           "1: as many blocks as fit, each takes tile after tile"},
+          {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
+           "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
 }
 
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {
-    return Constraint{name, [spec, arch, broken](const Config& config) { return broken(spec, arch, mma_config(config)); }};
+    return Constraint{name, [spec, arch, broken](const Config& config) {
+                        return broken(spec, arch, mma_config(config));
+                      }};
   };
-  return {rule("rows of a warp", rows_rule),           rule("offsets", offsets_rule), rule("slots of the ring", slots_rule), rule("keys in flight", flight_rule),
-          rule("one variant", variant_rule),
-          rule("shared memory", shared_memory_rule),      rule("registers", registers_rule),   rule("blocks per multiprocessor", occupancy_rule),
+  return {rule("rows of a warp", rows_rule),     rule("offsets", offsets_rule),
+          rule("slots of the ring", slots_rule), rule("keys in flight", flight_rule),
+          rule("one variant", variant_rule),     rule("shared memory", shared_memory_rule),
+          rule("registers", registers_rule),     rule("blocks per multiprocessor", occupancy_rule),
           rule("place of Q", q_place_rule)};
 }
 
 Resources mma_resources(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
-  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(spec, c)), register_cap(arch, c), c.min_blocks};
+  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(spec, c)), register_cap(arch, c),
+          c.min_blocks};
 }
 
-LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& c, const Shape& shape, const DeviceFacts& device) {
+LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
+                      const DeviceFacts& device) {
   LaunchPlan plan;
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   plan.num_tiles = static_cast<int>(row_blocks * shape.batch * shape.num_heads_q);
-  const int blocks = c.persistent ? std::min(plan.num_tiles, device.sm_count * c.min_blocks) : plan.num_tiles;
+  const int blocks =
+      c.persistent ? std::min(plan.num_tiles, device.sm_count * c.min_blocks) : plan.num_tiles;
   plan.grid_x = static_cast<unsigned>(std::max(blocks, 1));
   plan.threads = static_cast<unsigned>(c.threads());
   plan.shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rough time of an mma.sync config in clocks, to rank candidates before any is compiled: what one step (a block of columns) of all
-// resident warps takes from tensor cores, issue slots and shared memory, how far these overlap, and how tiles fill the device.
-// The constants are fitted to 31 configs measured on an H200 (head dims 64, 128, 256, no mask; 5 % standard deviation).
+// Rough time of an mma.sync config in clocks, to rank candidates before any is compiled: what one
+// step (a block of columns) of all resident warps takes from tensor cores, issue slots and shared
+// memory, how far these overlap, and how tiles fill the device. The constants are fitted to 31
+// configs measured on an H200 (head dims 64, 128, 256, no mask; 5 % standard deviation).
 #include <algorithm>
 #include <cmath>
 
@@ -10,48 +11,62 @@
 namespace attune {
 namespace {
 
-constexpr double kClocksPerMma = 6.6;    // m16n8k16 on one of four schedulers
+constexpr double kClocksPerMma = 6.6;  // m16n8k16 on one of four schedulers
 constexpr double kSchedulers = 4.0;
 constexpr double kSharedBytesPerClock = 128.0;
-constexpr double kIssuesPerScore = 4.5;  // FMA, exp2, add, half a conversion, half a maximum, half a compare
+constexpr double kIssuesPerScore =
+    4.5;  // FMA, exp2, add, half a conversion, half a maximum, half a compare
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 40.0;
-constexpr double kIssueWeight = 1.2;     // tensor cores and issue slots overlap badly, both with shared memory well
+constexpr double kIssueWeight =
+    1.2;  // tensor cores and issue slots overlap badly, both with shared memory well
 constexpr double kIssueNorm = 1.25;
 constexpr double kSharedWeight = 0.8;
-constexpr double kBarrierClocks = 400.0; // with what a warp waits for there, shared by the warps of a scheduler
+constexpr double kBarrierClocks =
+    400.0;  // with what a warp waits for there, shared by the warps of a scheduler
 constexpr double kLatencyWeight = 0.5;
 constexpr double kNothingInFlight = 1400.0;  // the loads of a ring of one slot
-constexpr double kOneBlock = 1.06;       // nobody else works while the block waits
-constexpr double kTileClocks = 3000.0;   // start, first loads and epilogue of a tile
+constexpr double kOneBlock = 1.06;           // nobody else works while the block waits
+constexpr double kTileClocks = 3000.0;       // start, first loads and epilogue of a tile
 
 // Clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, double blocks) {
   const double rows = c.row_tiles();
   const double steps_qk = (spec.head_dim_qk + 15) / 16;
-  const double products = rows * (c.block_n / 8.0 * steps_qk + c.block_n / 16.0 * spec.head_dim_v / 8);
+  const double products =
+      rows * (c.block_n / 8.0 * steps_qk + c.block_n / 16.0 * spec.head_dim_v / 8);
   const double scores = rows * c.block_n / 8.0 * 4;
-  const double kv_bytes = c.block_n * (prefill_sm80_row_bytes(spec.head_dim_qk) + prefill_sm80_row_bytes(spec.head_dim_v));
-  const double q_bytes = c.q_place == kQShared ? rows * 16 * prefill_sm80_row_bytes(spec.head_dim_qk) : 0;
+  const double kv_bytes = c.block_n * (prefill_sm80_row_bytes(spec.head_dim_qk) +
+                                       prefill_sm80_row_bytes(spec.head_dim_v));
+  const double q_bytes =
+      c.q_place == kQShared ? rows * 16 * prefill_sm80_row_bytes(spec.head_dim_qk) : 0;
   const double mma = products * kClocksPerMma * (arch.compute_capability < 80 ? 2 : 1);
-  const double issue = products + kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 + kIssuesPerCopy * kv_bytes / 16 / c.threads() + kIssuesPerStep;
+  const double issue = products + kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 +
+                       kIssuesPerCopy * kv_bytes / 16 / c.threads() + kIssuesPerStep;
   const double per_scheduler = blocks * c.warps / kSchedulers;
   const double barriers = c.share_kv || c.stages == 1 ? 2 : 1;
-  const double waited = kBarrierClocks * barriers + (c.share_kv && c.stages == 1 ? kNothingInFlight : 0) + kLatencyWeight * (mma + 4 * scores);
-  const double compute = std::pow(std::pow(mma * per_scheduler, kIssueNorm) + std::pow(kIssueWeight * issue * per_scheduler, kIssueNorm), 1 / kIssueNorm) +
+  const double waited = kBarrierClocks * barriers +
+                        (c.share_kv && c.stages == 1 ? kNothingInFlight : 0) +
+                        kLatencyWeight * (mma + 4 * scores);
+  const double compute = std::pow(std::pow(mma * per_scheduler, kIssueNorm) +
+                                      std::pow(kIssueWeight * issue * per_scheduler, kIssueNorm),
+                                  1 / kIssueNorm) +
                          waited / per_scheduler;
-  const double shared = kSharedWeight * blocks * ((kv_bytes + q_bytes) * c.warps + kv_bytes) / kSharedBytesPerClock;
+  const double shared =
+      kSharedWeight * blocks * ((kv_bytes + q_bytes) * c.warps + kv_bytes) / kSharedBytesPerClock;
   return std::hypot(compute, shared) * (blocks > 1 ? 1.0 : kOneBlock);
 }
 
 // Blocks of columns that the rows [first, first + rows) visit.
-double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& shape, int64_t first) {
+double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
+                      int64_t first) {
   const int64_t offset = spec.mask == Mask::kCausalTopLeft ? 0 : shape.seqlen_kv - shape.seqlen_q;
   const int64_t last_row = std::min(first + c.block_m, shape.seqlen_q) - 1;
   int64_t begin = 0;
   int64_t end = shape.seqlen_kv;
   if (spec.mask != Mask::kNone) end = std::min(end, last_row + offset + 1);
-  if (spec.mask == Mask::kNone && spec.window_right >= 0) end = std::min(end, last_row + offset + spec.window_right + 1);
+  if (spec.mask == Mask::kNone && spec.window_right >= 0)
+    end = std::min(end, last_row + offset + spec.window_right + 1);
   if (spec.window_left >= 0) begin = std::max<int64_t>(0, first + offset - spec.window_left);
   if (end <= begin) return 0;
   return static_cast<double>((end - 1) / c.block_n - begin / c.block_n + 1);
@@ -59,7 +74,8 @@ double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& s
 
 }  // namespace
 
-double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, const Shape& shape, const DeviceFacts& device) {
+double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
+                          const Shape& shape, const DeviceFacts& device) {
   const double heads = static_cast<double>(shape.batch) * shape.num_heads_q;
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   constexpr int64_t kSamples = 64;
@@ -75,10 +91,13 @@ double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaCon
   const double tiles = heads * static_cast<double>(row_blocks);
   const double average = samples == 0 ? 0 : sum / static_cast<double>(samples);
   const double slots = static_cast<double>(device.sm_count) * c.min_blocks;
-  const double resident = std::min<double>(c.min_blocks, std::max(1.0, std::floor(tiles / device.sm_count)));
+  const double resident =
+      std::min<double>(c.min_blocks, std::max(1.0, std::floor(tiles / device.sm_count)));
   const double round = step_clocks(spec, arch, c, resident);
   const double waves = tiles / slots;
-  const double filled = tiles_differ_in_length(spec) ? std::max(waves, longest / std::max(average, 1.0)) + 0.15 : std::max(1.0, waves + 0.3);
+  const double filled = tiles_differ_in_length(spec)
+                            ? std::max(waves, longest / std::max(average, 1.0)) + 0.15
+                            : std::max(1.0, waves + 0.3);
   return filled * (average * round + kTileClocks * (c.persistent ? 1.3 : 1.0));
 }
 

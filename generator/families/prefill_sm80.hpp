@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm80: mma.sync and cp.async, every CUDA arch from sm_80 on; fp16 and bf16. Kernel: templates/cuda/prefill_sm80.cu.
+// prefill_sm80: mma.sync and cp.async, every CUDA arch from sm_80 on; fp16 and bf16. Kernel:
+// templates/cuda/prefill_sm80.cu.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -11,7 +11,9 @@ namespace {
 
 constexpr int kWarps = 4;  // query rows of a block, one a warp
 
-bool served(Dtype dtype) { return dtype == Dtype::kFp32 || dtype == Dtype::kBf16 || dtype == Dtype::kFp16; }
+bool served(Dtype dtype) {
+  return dtype == Dtype::kFp32 || dtype == Dtype::kBf16 || dtype == Dtype::kFp16;
+}
 
 class ReferenceCuda final : public KernelTemplate {
  public:
@@ -22,20 +24,28 @@ class ReferenceCuda final : public KernelTemplate {
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
     for (const Dtype dtype : {spec.dtype_q, spec.dtype_kv, spec.dtype_o})
-      if (!served(dtype)) return fmt::format("dtype is {}; it serves fp32, bf16 and fp16", dtype_name(dtype));
+      if (!served(dtype))
+        return fmt::format("dtype is {}; it serves fp32, bf16 and fp16", dtype_name(dtype));
     for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-      if (head_dim < 1 || head_dim > 256) return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
+      if (head_dim < 1 || head_dim > 256)
+        return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
     return std::nullopt;
   }
 
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override { return Config(); }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {.threads = 32 * kWarps}; }
-  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&, const Config&) const override {
+  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 32 * kWarps};
+  }
+  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+                                        const Config&) const override {
     return {{"int", "kWarps", std::to_string(kWarps)}};
   }
 
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape, const DeviceFacts&) const override {
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts&) const override {
     LaunchPlan plan;
     const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
     plan.grid_x = static_cast<unsigned>(std::max<int64_t>(1, (rows + kWarps - 1) / kWarps));
@@ -43,7 +53,8 @@ class ReferenceCuda final : public KernelTemplate {
     return plan;
   }
 
-  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape, const DeviceFacts&) const override {
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
     return visible_flops(problem_of(spec, shape));
   }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference_cuda: the tuner's oracle on a GPU; every CUDA arch, fp32, bf16 and fp16. Kernel: templates/cuda/reference.cu.
+// reference_cuda: the tuner's oracle on a GPU; every CUDA arch, fp32, bf16 and fp16. Kernel:
+// templates/cuda/reference.cu.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm75: the Turing form of prefill_sm80.cu: fp16, mma.sync m16n8k8, plain loads through registers instead of cp.async.
-// Everything but the pipeline that fills shared memory is the same text. Knobs: prefill_sm75_knobs.cuh; legal values:
-// generator/families/prefill_sm75.cpp.
+// prefill_sm75: the Turing form of prefill_sm80.cu: fp16, mma.sync m16n8k8, plain loads through
+// registers instead of cp.async. Everything but the pipeline that fills shared memory is the same
+// text. Knobs: prefill_sm75_knobs.cuh; legal values: generator/families/prefill_sm75.cpp.
 #include "cuda/prefill_sm75_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/prefill_sm80_layout.h"
@@ -11,8 +11,10 @@ namespace attune {
 constexpr int kThreads = 32 * kWarps;
 constexpr int kStages = 1;
 constexpr int kHoldOffsets = 0;
-constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kWarps, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
-static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == Dtype::kFp16, "Turing's mma.sync takes fp16");
+constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kStages,
+                                    kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
+static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == Dtype::kFp16,
+              "Turing's mma.sync takes fp16");
 
 }  // namespace attune
 

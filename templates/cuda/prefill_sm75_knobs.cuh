@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of prefill_sm75: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+// Default constants of prefill_sm75: what an editor or nvcc sees. The renderer puts the chosen ones
+// in this file's place.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -21,9 +22,9 @@ constexpr int kBlockM = 64;     // rows of Q per tile
 constexpr int kBlockN = 64;     // rows of K and V per step
 constexpr int kWarps = 4;       // each owns block_m / warps rows: 16 or 32
 constexpr int kShareKv = 0;     // 1: K and V use one slot by turns
-constexpr int kQPlace = 2;      // 0 shared memory, 1 registers, 2 registers, loaded through the ring
+constexpr int kQPlace = 2;      // 0 shared memory, 1 registers, 2 registers, through the ring
 constexpr int kMinBlocks = 2;   // blocks per multiprocessor that the registers must allow
 constexpr int kPersistent = 0;  // 1: as many blocks as fit, each takes tile after tile
-constexpr int kTileOrder = 1;   // 0 rows first, 1 longest first, 2 longest first in L2-sized sections of heads
+constexpr int kTileOrder = 1;   // 0 rows first, 1 longest first, 2 that in sections of L2 size
 
 }  // namespace attune

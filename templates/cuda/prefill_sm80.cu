@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm80: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k16, ldmatrix and cp.async; fp16 and bf16,
-// fp32 accumulators, P rounded to 16 bits; sm_80 and later. Operands: shared/attention_args.h. Shared memory:
-// shared/prefill_sm80_layout.h. Knobs and their meaning: prefill_sm80_knobs.cuh; legal values: generator/families/prefill_sm80.cpp.
-// Algorithm: FlashAttention-2 (Dao 2023), rare exact rescaling (cuda/attention/online_softmax.cuh).
+// prefill_sm80: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k16, ldmatrix and
+// cp.async; fp16 and bf16, fp32 accumulators, P rounded to 16 bits; sm_80 and later. Operands:
+// shared/attention_args.h. Shared memory: shared/prefill_sm80_layout.h. Knobs and their meaning:
+// prefill_sm80_knobs.cuh; legal values: generator/families/prefill_sm80.cpp. Algorithm:
+// FlashAttention-2 (Dao 2023), rare exact rescaling (cuda/attention/online_softmax.cuh).
 #include "cuda/prefill_sm80_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/prefill_sm80_layout.h"
@@ -10,7 +11,8 @@
 namespace attune {
 
 constexpr int kThreads = 32 * kWarps;
-constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN, kWarps, kStages, kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
+constexpr PrefillSm80Layout kLayout{kBlockM,  kBlockN, kWarps,     kStages,
+                                    kShareKv, kQPlace, kHeadDimQk, kHeadDimV};
 static_assert(kArch >= 80, "cp.async and mma.sync m16n8k16 exist from sm_80 on");
 static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 

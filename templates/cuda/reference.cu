@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp a query row, one pass for the
-// maximum, one for the weights. Slow and simple on purpose: it is the tuner's oracle, and shares no part with the kernels it judges.
-// Any dtype of fp32, bf16, fp16; head dims up to 256; no shared memory.
-#include "cuda/reference_knobs.cuh"
+// reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp a
+// query row, one pass for the maximum, one for the weights. Slow and simple on purpose: it is the
+// tuner's oracle, and shares no part with the kernels it judges. Any dtype of fp32, bf16, fp16;
+// head dims up to 256; no shared memory.
 #include "cuda/ptx/convert.cuh"
+#include "cuda/reference_knobs.cuh"
 #include "shared/attention_args.h"
 
 namespace attune {
@@ -13,7 +14,8 @@ constexpr int kVPerLane = (kHeadDimV + 31) / 32;
 
 template <Dtype kDtype>
 __device__ float load(const void* data, long long index) {
-  static_assert(kDtype == Dtype::kFp32 || kDtype == Dtype::kBf16 || kDtype == Dtype::kFp16, "the reference takes fp32, bf16 and fp16");
+  static_assert(kDtype == Dtype::kFp32 || kDtype == Dtype::kBf16 || kDtype == Dtype::kFp16,
+                "the reference takes fp32, bf16 and fp16");
   if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
   const unsigned short bits = static_cast<const unsigned short*>(data)[index];
   return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
@@ -24,12 +26,14 @@ __device__ void store(void* data, long long index, float value) {
   if constexpr (kDtype == Dtype::kFp32) {
     static_cast<float*>(data)[index] = value;
   } else {
-    static_cast<unsigned short*>(data)[index] = kDtype == Dtype::kBf16 ? float_to_bf16(value) : float_to_fp16(value);
+    static_cast<unsigned short*>(data)[index] =
+        kDtype == Dtype::kBf16 ? float_to_bf16(value) : float_to_fp16(value);
   }
 }
 
 __device__ bool visible(const AttentionArgs& args, int row, int column) {
-  const long long diagonal = static_cast<long long>(row) + (kMask == Mask::kCausalTopLeft ? 0 : args.seqlen_kv - args.seqlen_q);
+  const long long diagonal = static_cast<long long>(row) +
+                             (kMask == Mask::kCausalTopLeft ? 0 : args.seqlen_kv - args.seqlen_q);
   if (kMask != Mask::kNone && column > diagonal) return false;
   if (kWindowLeft >= 0 && column < diagonal - kWindowLeft) return false;
   if (kWindowRight >= 0 && column > diagonal + kWindowRight) return false;
@@ -37,7 +41,8 @@ __device__ bool visible(const AttentionArgs& args, int row, int column) {
 }
 
 // softmax_scale * (q . k), the same in all lanes.
-__device__ float score(const AttentionArgs& args, const float (&q)[kQkPerLane], long long k_row, int lane) {
+__device__ float score(const AttentionArgs& args, const float (&q)[kQkPerLane], long long k_row,
+                       int lane) {
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kQkPerLane; ++i) {
@@ -50,19 +55,23 @@ __device__ float score(const AttentionArgs& args, const float (&q)[kQkPerLane], 
 
 __device__ void attend_row(const AttentionArgs& args, int batch, int head, int row, int lane) {
   const int head_kv = head / kGqaRatio;
-  const long long q_row = batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
+  const long long q_row =
+      batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
   const long long k_head = batch * args.k.batch_stride + head_kv * args.k.head_stride;
   const long long v_head = batch * args.v.batch_stride + head_kv * args.v.head_stride;
-  const long long o_row = batch * args.o.batch_stride + head * args.o.head_stride + row * args.o.row_stride;
+  const long long o_row =
+      batch * args.o.batch_stride + head * args.o.head_stride + row * args.o.row_stride;
 
   float q[kQkPerLane];
 #pragma unroll
-  for (int i = 0; i < kQkPerLane; ++i) q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) : 0.0f;
+  for (int i = 0; i < kQkPerLane; ++i)
+    q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) : 0.0f;
 
   const float minus_infinity = __int_as_float(0xFF800000u);
   float maximum = minus_infinity;
   for (int column = 0; column < args.seqlen_kv; ++column) {
-    if (visible(args, row, column)) maximum = fmaxf(maximum, score(args, q, k_head + column * args.k.row_stride, lane));
+    if (visible(args, row, column))
+      maximum = fmaxf(maximum, score(args, q, k_head + column * args.k.row_stride, lane));
   }
 
   float sum = 0.0f;
@@ -74,26 +83,33 @@ __device__ void attend_row(const AttentionArgs& args, int batch, int head, int r
 #pragma unroll
     for (int i = 0; i < kVPerLane; ++i) {
       const int element = lane + 32 * i;
-      if (element < kHeadDimV) output[i] += weight * load<kDtypeKv>(args.v.data, v_head + column * args.v.row_stride + element);
+      if (element < kHeadDimV)
+        output[i] +=
+            weight * load<kDtypeKv>(args.v.data, v_head + column * args.v.row_stride + element);
     }
   }
 
 #pragma unroll
   for (int i = 0; i < kVPerLane; ++i) {
     const int element = lane + 32 * i;
-    if (element < kHeadDimV) store<kDtypeO>(args.o.data, o_row + element, sum == 0.0f ? 0.0f : output[i] / sum);
+    if (element < kHeadDimV)
+      store<kDtypeO>(args.o.data, o_row + element, sum == 0.0f ? 0.0f : output[i] / sum);
   }
   if (args.lse != nullptr && lane == 0)
-    args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row] = sum == 0.0f ? minus_infinity : maximum + logf(sum);
+    args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row] =
+        sum == 0.0f ? minus_infinity : maximum + logf(sum);
 }
 
 }  // namespace attune
 
-// Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads, counted row first.
-extern "C" __global__ void __launch_bounds__(32 * attune::kWarps) attune_kernel(const __grid_constant__ attune::AttentionArgs args) {
+// Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
+// counted row first.
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
+    attune_kernel(const __grid_constant__ attune::AttentionArgs args) {
   const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
   const int row = static_cast<int>(index % args.seqlen_q);
   const int batch_head = static_cast<int>(index / args.seqlen_q);
   if (batch_head >= args.batch * args.num_heads_q) return;
-  attune::attend_row(args, batch_head / args.num_heads_q, batch_head % args.num_heads_q, row, static_cast<int>(threadIdx.x) % 32);
+  attune::attend_row(args, batch_head / args.num_heads_q, batch_head % args.num_heads_q, row,
+                     static_cast<int>(threadIdx.x) % 32);
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic shared memory of the mma.sync kernels prefill_sm80 and prefill_sm75. Host and kernel read these very formulas.
+// Dynamic shared memory of the mma.sync kernels prefill_sm80 and prefill_sm75. Host and kernel read
+// these very formulas.
 //
-// | offset        | bytes                                                     | what                                        |
-// |---------------|-----------------------------------------------------------|---------------------------------------------|
-// | 0             | block_m * row(head_dim_qk), nothing if Q lands in the ring | Q tile                                      |
-// | ring_offset   | own slots: stages * block_n * (row(qk) + row(v))          | K slot, V slot, K slot, V slot, ...         |
-// |               | shared slots: stages * block_n * max(row(qk), row(v))     | slots that hold K and V by turns            |
-// | state_offset  | 16 * (1 + warps)                                          | tile and warps' ranges, tile_state.cuh      |
+// | offset       | bytes                                  | what                                   |
+// |--------------|----------------------------------------|----------------------------------------|
+// | 0            | block_m * row(qk)                      | Q tile; in the ring with q_place 2     |
+// | ring_offset  | stages * block_n * (row(qk) + row(v))  | share_kv 0: K, V, K, V, ... slots      |
+// |              | stages * block_n * max(row(qk), row(v))| share_kv 1: slots for K and V by turns |
+// | state_offset | 16 * (1 + warps)                       | cuda/attention/tile_state.cuh          |
 //
-// A row is its head_dim elements of 16 bits, padded with zeros to a multiple of 16 elements; its 16-byte chunks are swizzled
-// (cuda/attention/shared_tile.cuh).
+// row(head_dim): its elements of 16 bits, padded with zeros to a multiple of 16 elements; its
+// 16-byte chunks are swizzled (cuda/attention/shared_tile.cuh).
 #pragma once
 
 namespace attune {
@@ -26,7 +27,7 @@ struct PrefillSm80Layout {
   int block_n;
   int warps;
   int stages;
-  int share_kv;  // 0: each stage has a K slot and a V slot; 1: each stage is one slot that K and V use by turns
+  int share_kv;  // 0: a stage is a K slot and a V slot; 1: one slot that they use by turns
   int q_place;
   int head_dim_qk;
   int head_dim_v;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compile matrix: every default config of every (CUDA template, arch) through NVRTC, no GPU needed. No spills, registers and
-// shared memory within the arch's limits and equal to what the search space says. Every 23rd entry in the quick run; all with
-// ATTUNE_FULL_MATRIX=1; one family alone with ATTUNE_MATRIX_TEMPLATE=<name>. Skips aloud without NVRTC.
+// The compile matrix: every default config of every (CUDA template, arch) through NVRTC, no GPU
+// needed. No spills, registers and shared memory within the arch's limits and equal to what the
+// search space says. Every 23rd entry in the quick run; all with ATTUNE_FULL_MATRIX=1; one family
+// alone with ATTUNE_MATRIX_TEMPLATE=<name>. Skips aloud without NVRTC.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,16 +28,23 @@ struct Entry {
   Arch arch;
   Config config;
 
-  std::string name() const { return fmt::format("{} {} {} {}", kernel_template->name(), arch.name(), to_text(spec), config.to_text()); }
+  std::string name() const {
+    return fmt::format("{} {} {} {}", kernel_template->name(), arch.name(), to_text(spec),
+                       config.to_text());
+  }
 };
 
 std::vector<KernelSpec> matrix_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16"})
-    for (const char* mask : {"none", "causal_top_left", "causal_bottom_right", "causal_bottom_right,window=1024:0"})
-      for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=96", "head_dim=128", "head_dim=192", "head_dim=256", "head_dim=72", "head_dim_qk=192,head_dim_v=128"})
+    for (const char* mask :
+         {"none", "causal_top_left", "causal_bottom_right", "causal_bottom_right,window=1024:0"})
+      for (const char* dims :
+           {"head_dim=64", "head_dim=80", "head_dim=96", "head_dim=128", "head_dim=192",
+            "head_dim=256", "head_dim=72", "head_dim_qk=192,head_dim_v=128"})
         for (const char* heads : {"1/1", "4/1", "7/1"})
-          specs.push_back(spec_of(parse_problem(fmt::format("dtype={},{},heads={},seqlen=4096,mask={}", dtype, dims, heads, mask))));
+          specs.push_back(spec_of(parse_problem(
+              fmt::format("dtype={},{},heads={},seqlen=4096,mask={}", dtype, dims, heads, mask))));
   return specs;
 }
 
@@ -44,7 +52,8 @@ std::vector<KernelSpec> matrix_specs() {
 std::vector<Entry> matrix() {
   const char* only = std::getenv("ATTUNE_MATRIX_TEMPLATE");
   std::vector<Entry> entries;
-  for (const KernelTemplate* t : only != nullptr ? std::vector{&template_by_name(only)} : all_templates())
+  for (const KernelTemplate* t :
+       only != nullptr ? std::vector{&template_by_name(only)} : all_templates())
     for (const std::string& arch_name : known_cuda_archs())
       for (const KernelSpec& spec : matrix_specs()) {
         const Arch arch = parse_arch(arch_name);
@@ -60,17 +69,26 @@ std::vector<Entry> matrix() {
 
 // What is wrong with the compiled entry, or empty.
 std::string broken(const Compiler& compiler, const Entry& e, double* compile_ms) try {
-  const KernelImage image = compiler.compile(render(*e.kernel_template, e.spec, e.arch, e.config), e.arch);
+  const KernelImage image =
+      compiler.compile(render(*e.kernel_template, e.spec, e.arch, e.config), e.arch);
   *compile_ms = image.compile_ms;
   if (auto fault = image_fault(image.info)) return *fault;
   const Resources expected = e.kernel_template->resources(e.spec, e.arch, e.config);
   const ImageInfo& info = image.info;
   if (info.registers <= 0 || info.registers > expected.max_registers)
-    return fmt::format("{} registers; the search space says at most {}", info.registers, expected.max_registers);
-  if (expected.max_registers > e.arch.max_registers_per_thread) return "the search space allows more registers than the arch has";
-  if (expected.max_registers * expected.threads * expected.min_blocks_per_sm > e.arch.registers_per_sm) return "the blocks' registers exceed the arch's";
-  if (info.static_shared_bytes > 0) return fmt::format("{} bytes of static shared memory that the search space does not know of", info.static_shared_bytes);
-  if (expected.shared_bytes > e.arch.shared_bytes_per_block) return fmt::format("{} bytes of shared memory; the arch has {}", expected.shared_bytes, e.arch.shared_bytes_per_block);
+    return fmt::format("{} registers; the search space says at most {}", info.registers,
+                       expected.max_registers);
+  if (expected.max_registers > e.arch.max_registers_per_thread)
+    return "the search space allows more registers than the arch has";
+  if (expected.max_registers * expected.threads * expected.min_blocks_per_sm >
+      e.arch.registers_per_sm)
+    return "the blocks' registers exceed the arch's";
+  if (info.static_shared_bytes > 0)
+    return fmt::format("{} bytes of static shared memory that the search space does not know of",
+                       info.static_shared_bytes);
+  if (expected.shared_bytes > e.arch.shared_bytes_per_block)
+    return fmt::format("{} bytes of shared memory; the arch has {}", expected.shared_bytes,
+                       e.arch.shared_bytes_per_block);
   return {};
 } catch (const Error& error) {
   return error.what();
@@ -94,20 +112,26 @@ TEST(CompileMatrix, DefaultsCompileWithinLimits) {
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) threads.emplace_back(work);
+  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i)
+    threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   ASSERT_GT(times.size(), 30U);
   std::sort(times.begin(), times.end());
-  fmt::print("{} of {} kernels, compile time median {:.0f} ms, p95 {:.0f} ms, longest {:.0f} ms\n", times.size(), entries.size(),
-             times[times.size() / 2], times[times.size() * 95 / 100], times.back());
+  fmt::print("{} of {} kernels, compile time median {:.0f} ms, p95 {:.0f} ms, longest {:.0f} ms\n",
+             times.size(), entries.size(), times[times.size() / 2], times[times.size() * 95 / 100],
+             times.back());
 }
 
-// A word for word check that shared memory is one formula: the launch asks for what the search space reports.
+// A word for word check that shared memory is one formula: the launch asks for what the search
+// space reports.
 TEST(CompileMatrix, LaunchAsksForTheReportedSharedMemory) {
   size_t seen = 0;
   for (const Entry& e : matrix()) {
-    const LaunchPlan plan = e.kernel_template->launch(e.spec, e.config, kShapes[0], {132, 50 << 20});
-    EXPECT_EQ(static_cast<int>(plan.shared_bytes), e.kernel_template->resources(e.spec, e.arch, e.config).shared_bytes) << e.name();
+    const LaunchPlan plan =
+        e.kernel_template->launch(e.spec, e.config, kShapes[0], {132, 50 << 20});
+    EXPECT_EQ(static_cast<int>(plan.shared_bytes),
+              e.kernel_template->resources(e.spec, e.arch, e.config).shared_bytes)
+        << e.name();
     ++seen;
   }
   EXPECT_GT(seen, 100U);

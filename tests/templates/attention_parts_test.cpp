@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device parts that are plain integer arithmetic, compiled for the host and held against brute force: which blocks a mask makes
-// visible, the order of tiles, and the swizzle. One program per mask: ATTUNE_TEST_MASK, _LEFT and _RIGHT are compile definitions.
+// The device parts that are plain integer arithmetic, compiled for the host and held against brute
+// force: which blocks a mask makes visible, the order of tiles, and the swizzle. One program per
+// mask: ATTUNE_TEST_MASK, _LEFT and _RIGHT are compile definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,9 @@ namespace {
 
 // The rules of shared/attention_enums.h, written down once more.
 bool visible(const AttentionArgs& args, int row, int column) {
-  const long long diagonal = row + (kMask == Mask::kCausalTopLeft ? 0LL : static_cast<long long>(args.seqlen_kv) - args.seqlen_q);
+  const long long diagonal = row + (kMask == Mask::kCausalTopLeft
+                                        ? 0LL
+                                        : static_cast<long long>(args.seqlen_kv) - args.seqlen_q);
   if (column < 0 || column >= args.seqlen_kv) return false;
   if (kMask != Mask::kNone && column > diagonal) return false;
   if (kWindowLeft >= 0 && column < diagonal - kWindowLeft) return false;
@@ -51,11 +54,13 @@ AttentionArgs lengths(int seqlen_q, int seqlen_kv) {
 }
 
 TEST(MaskPart, ColumnsAreThoseOfTheRule) {
-  for (const auto& [seqlen_q, seqlen_kv] : {std::pair{70, 70}, {33, 90}, {90, 33}, {1, 50}, {50, 1}, {5, 0}}) {
+  for (const auto& [seqlen_q, seqlen_kv] :
+       {std::pair{70, 70}, {33, 90}, {90, 33}, {1, 50}, {50, 1}, {5, 0}}) {
     const AttentionArgs args = lengths(seqlen_q, seqlen_kv);
     for (int row = 0; row < seqlen_q; ++row)
       for (int column = 0; column < seqlen_kv; ++column)
-        ASSERT_EQ(visible_columns(args, row).contains(column), visible(args, row, column)) << row << "," << column << " of " << seqlen_q << "x" << seqlen_kv;
+        ASSERT_EQ(visible_columns(args, row).contains(column), visible(args, row, column))
+            << row << "," << column << " of " << seqlen_q << "x" << seqlen_kv;
   }
 }
 
@@ -66,11 +71,13 @@ void check_blocks(const AttentionArgs& args, int row_begin, int row_end) {
   for (int block = 0; block * kColumns < args.seqlen_kv + kColumns; ++block) {
     bool any = false, all = true;
     for (int row = row_begin; row < row_end; ++row)
-      for (int column = block * kColumns; column < (block + 1) * kColumns; ++column) (visible(args, row, column) ? any : all) = visible(args, row, column);
+      for (int column = block * kColumns; column < (block + 1) * kColumns; ++column)
+        (visible(args, row, column) ? any : all) = visible(args, row, column);
     if (any && first < 0) first = block;
     if (any) last = block;
     if (range.contains(block)) {
-      ASSERT_EQ(range.needs_mask(block), !all) << "block " << block << " rows " << row_begin << ".." << row_end;
+      ASSERT_EQ(range.needs_mask(block), !all)
+          << "block " << block << " rows " << row_begin << ".." << row_end;
     } else {
       ASSERT_FALSE(any) << "block " << block << " is skipped";
     }
@@ -86,7 +93,8 @@ void check_blocks(const AttentionArgs& args, int row_begin, int row_end) {
 TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
   std::mt19937 random(1);
   for (int i = 0; i < 400; ++i) {
-    const AttentionArgs args = lengths(1 + static_cast<int>(random() % 150), static_cast<int>(random() % 200));
+    const AttentionArgs args =
+        lengths(1 + static_cast<int>(random() % 150), static_cast<int>(random() % 200));
     const int row_begin = static_cast<int>(random() % static_cast<unsigned>(args.seqlen_q));
     const int row_end = std::min(args.seqlen_q, row_begin + 1 + static_cast<int>(random() % 64));
     check_blocks<16>(args, row_begin, row_end);
@@ -114,15 +122,18 @@ void check_order(int batch, int heads, int seqlen_q, int seqlen_kv) {
   std::set<std::tuple<int, int, int>> seen;
   for (int i = 0; i < batch * heads * row_blocks; ++i) {
     const Tile tile = tile_at(i);
-    ASSERT_TRUE(tile.row_block >= 0 && tile.row_block < row_blocks && tile.head >= 0 && tile.head < heads && tile.batch >= 0 && tile.batch < batch);
+    ASSERT_TRUE(tile.row_block >= 0 && tile.row_block < row_blocks && tile.head >= 0 &&
+                tile.head < heads && tile.batch >= 0 && tile.batch < batch);
     seen.insert({tile.row_block, tile.head, tile.batch});
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(batch * heads * row_blocks));
-  EXPECT_EQ(tile_at(0).row_block, kOrder == kRowsFirst ? 0 : row_blocks - 1) << "the longest tile starts first";
+  EXPECT_EQ(tile_at(0).row_block, kOrder == kRowsFirst ? 0 : row_blocks - 1)
+      << "the longest tile starts first";
 }
 
 TEST(TileSchedulerPart, EveryTileOnce) {
-  for (const auto& [batch, heads, seqlen] : {std::tuple{1, 4, 64}, {3, 8, 1000}, {2, 12, 4096}, {5, 4, 1}}) {
+  for (const auto& [batch, heads, seqlen] :
+       {std::tuple{1, 4, 64}, {3, 8, 1000}, {2, 12, 4096}, {5, 4, 1}}) {
     check_order<kRowsFirst>(batch, heads, seqlen, seqlen);
     check_order<kLongestFirst>(batch, heads, seqlen, seqlen);
     check_order<kSectionsLongestFirst>(batch, heads, seqlen, 4000);
@@ -130,7 +141,8 @@ TEST(TileSchedulerPart, EveryTileOnce) {
   }
 }
 
-// ldmatrix reads the same chunk of 8 rows at once: they must fall into 8 different groups of 16 bytes.
+// ldmatrix reads the same chunk of 8 rows at once: they must fall into 8 different groups of 16
+// bytes.
 template <int kHeadDim>
 void check_swizzle() {
   using Shared = SharedTile<kHeadDim>;
@@ -142,13 +154,16 @@ void check_swizzle() {
   for (int first = 0; first < 16; first += 8)
     for (int chunk = 0; chunk < Shared::kChunks; ++chunk) {
       std::set<unsigned> groups;
-      for (int row = first; row < first + 8; ++row) groups.insert(Shared::offset(row, chunk) / 16 % 8);
-      EXPECT_EQ(groups.size(), 8U) << "bank conflict at head dim " << kHeadDim << " chunk " << chunk;
+      for (int row = first; row < first + 8; ++row)
+        groups.insert(Shared::offset(row, chunk) / 16 % 8);
+      EXPECT_EQ(groups.size(), 8U)
+          << "bank conflict at head dim " << kHeadDim << " chunk " << chunk;
     }
   for (int row = 0; row < 16; ++row)
     for (int pair = 0; pair < Shared::kChunks / 2; ++pair)
       for (int half = 0; half < 2; ++half)
-        EXPECT_EQ(Shared::chunk_pair(1024 + Shared::offset(row, half), pair), 1024 + Shared::offset(row, 2 * pair + half));
+        EXPECT_EQ(Shared::chunk_pair(1024 + Shared::offset(row, half), pair),
+                  1024 + Shared::offset(row, 2 * pair + half));
 }
 
 template <int... kEighths>
@@ -156,7 +171,9 @@ void check_swizzles(std::integer_sequence<int, kEighths...>) {
   (check_swizzle<8 * (kEighths + 2)>(), ...);
 }
 
-TEST(SharedTilePart, NoHeadDimHasBankConflicts) { check_swizzles(std::make_integer_sequence<int, 31>()); }  // 16, 24, ... 256
+TEST(SharedTilePart, NoHeadDimHasBankConflicts) {
+  check_swizzles(std::make_integer_sequence<int, 31>());
+}  // 16, 24, ... 256
 
 TEST(SharedMemory, PartsDoNotOverlap) {
   for (int q_place = 0; q_place < 3; ++q_place)
@@ -165,10 +182,14 @@ TEST(SharedMemory, PartsDoNotOverlap) {
         const PrefillSm80Layout layout{128, 48, 4, 3, share_kv, q_place, 128, head_dim_v};
         const int ring_end = prefill_sm80_ring_offset(layout) + prefill_sm80_ring_bytes(layout);
         EXPECT_EQ(prefill_sm80_ring_offset(layout) % 128, 0);
-        EXPECT_EQ(prefill_sm80_ring_offset(layout), q_place == kQRegistersThroughRing ? 0 : prefill_sm80_q_bytes(layout));
-        EXPECT_GE(prefill_sm80_state_offset(layout), std::max(ring_end, prefill_sm80_q_bytes(layout)));
+        EXPECT_EQ(prefill_sm80_ring_offset(layout),
+                  q_place == kQRegistersThroughRing ? 0 : prefill_sm80_q_bytes(layout));
+        EXPECT_GE(prefill_sm80_state_offset(layout),
+                  std::max(ring_end, prefill_sm80_q_bytes(layout)));
         EXPECT_EQ(prefill_sm80_shared_bytes(layout), prefill_sm80_state_offset(layout) + 16 * 5);
-        const int slot = share_kv ? std::max(prefill_sm80_k_bytes(layout), prefill_sm80_v_bytes(layout)) : prefill_sm80_k_bytes(layout) + prefill_sm80_v_bytes(layout);
+        const int slot = share_kv
+                             ? std::max(prefill_sm80_k_bytes(layout), prefill_sm80_v_bytes(layout))
+                             : prefill_sm80_k_bytes(layout) + prefill_sm80_v_bytes(layout);
         EXPECT_EQ(prefill_sm80_ring_bytes(layout), 3 * slot);
       }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes accumulator fragments (layout of mma.cuh and of wgmma) to O: the four threads of a row exchange their pieces, so that
-// each stores 16 bytes and a row's stores are whole 64-byte runs. Needs no shared memory.
+// Writes accumulator fragments (layout of mma.cuh and of wgmma) to O: the four threads of a row
+// exchange their pieces, so that each stores 16 bytes and a row's stores are whole 64-byte runs.
+// Needs no shared memory.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -16,27 +17,32 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j & bit) continue;
-      const unsigned received = __shfl_xor_sync(0xFFFFFFFFu, upper ? words[j] : words[j | bit], bit);
+      const unsigned received =
+          __shfl_xor_sync(0xFFFFFFFFu, upper ? words[j] : words[j | bit], bit);
       words[j] = upper ? received : words[j];
       words[j | bit] = upper ? words[j | bit] : received;
     }
   }
 }
 
-// Elements i, i + 1 (i = 0: row r, i = 2: row r + 8) of all fragments, times `factor`, to the row at `row` (null: not stored).
-// Whole warps call it.
+// Elements i, i + 1 (i = 0: row r, i = 2: row r + 8) of all fragments, times `factor`, to the row
+// at `row` (null: not stored). Whole warps call it.
 template <Dtype kDtype, int kTiles>
-__device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor, void* row, int thread_in_quad) {
+__device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor,
+                                          void* row, int thread_in_quad) {
 #pragma unroll
   for (int first = 0; first < kTiles; first += 4) {
     unsigned words[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (first + j < kTiles) words[j] = pack<kDtype>(fragments[first + j][i] * factor, fragments[first + j][i + 1] * factor);
+      if (first + j < kTiles)
+        words[j] =
+            pack<kDtype>(fragments[first + j][i] * factor, fragments[first + j][i + 1] * factor);
     }
     transpose_quad(words, thread_in_quad);
     const int tile = first + thread_in_quad;
-    if (row != nullptr && tile < kTiles) static_cast<Vector16*>(row)[tile] = Vector16{{words[0], words[1], words[2], words[3]}};
+    if (row != nullptr && tile < kTiles)
+      static_cast<Vector16*>(row)[tile] = Vector16{{words[0], words[1], words[2], words[3]}};
   }
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads Q once, then K and V block after block, from the last visible block down, through a ring in shared memory filled by
-// cp.async. Interface of every KvPipeline: load_q, start, then for each block in turn acquire_k, acquire_v.
-//   share_kv = 0, stages >= 2: K and V of a block arrive together; one barrier a block, stages - 1 blocks in flight.
-//   otherwise: K and V arrive one by one; one barrier each, all slots but one in flight (a single slot: none).
+// Loads Q once, then K and V block after block, from the last visible block down, through a ring in
+// shared memory filled by cp.async. Interface of every KvPipeline: load_q, start, then for each
+// block in turn acquire_k, acquire_v.
+//   share_kv = 0, stages >= 2: K and V of a block arrive together; one barrier a block, stages - 1
+//   blocks in flight. otherwise: K and V arrive one by one; one barrier each, all slots but one in
+//   flight (a single slot: none).
 #pragma once
 
 #include "cuda/attention/tile_copy.cuh"
@@ -20,15 +22,21 @@ class KvPipeline {
   static constexpr int kOperandV = 1;
 
  public:
-  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring, int first_block)
-      : k_(args.k, args.seqlen_kv), v_(args.v, args.seqlen_kv), state_(state), ring_(ring), begin_(first_block) {}
+  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
+                        int first_block)
+      : k_(args.k, args.seqlen_kv),
+        v_(args.v, args.seqlen_kv),
+        state_(state),
+        ring_(ring),
+        begin_(first_block) {}
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
     const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
-    q.each(tile.batch, tile.head, tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
-      cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
-    });
+    q.each(tile.batch, tile.head, tile.row_block * kBlockM,
+           [target](int, const char* source, unsigned offset, bool exists) {
+             cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
+           });
     if constexpr (kQPlace != kQShared) cp_async_commit();
   }
 
@@ -54,7 +62,8 @@ class KvPipeline {
     }
   }
 
-  // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next acquire_k).
+  // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next
+  // acquire_k).
   __device__ unsigned acquire_k(int block) {
     if constexpr (!kPairs) return acquire<kOperandK>(block);
     const Tile tile = state_.tile();  // read while waiting

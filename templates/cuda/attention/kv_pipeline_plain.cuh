@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KvPipeline (see kv_pipeline_async.cuh) of machines without cp.async: each tile is fetched to registers before the product
-// that precedes it and put into shared memory after that product, so its latency is covered by arithmetic.
-//   share_kv = 0: a slot for K and one for V; one barrier a tile. share_kv = 1: one slot for both; two barriers a tile.
+// The KvPipeline (see kv_pipeline_async.cuh) of machines without cp.async: each tile is fetched to
+// registers before the product that precedes it and put into shared memory after that product, so
+// its latency is covered by arithmetic.
+//   share_kv = 0: a slot for K and one for V; one barrier a tile. share_kv = 1: one slot for both;
+//   two barriers a tile.
 #pragma once
 
 #include "cuda/attention/tile_copy.cuh"
@@ -17,15 +19,21 @@ class KvPipeline {
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
  public:
-  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring, int first_block)
-      : k_(args.k, args.seqlen_kv), v_(args.v, args.seqlen_kv), state_(state), ring_(ring), begin_(first_block) {}
+  __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
+                        int first_block)
+      : k_(args.k, args.seqlen_kv),
+        v_(args.v, args.seqlen_kv),
+        state_(state),
+        ring_(ring),
+        begin_(first_block) {}
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
     const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
-    q.each(tile.batch, tile.head, tile.row_block * kBlockM, [target](int, const char* source, unsigned offset, bool exists) {
-      store_shared_16(target + offset, fetched(source, exists));
-    });
+    q.each(tile.batch, tile.head, tile.row_block * kBlockM,
+           [target](int, const char* source, unsigned offset, bool exists) {
+             store_shared_16(target + offset, fetched(source, exists));
+           });
   }
 
   template <bool kStarted>
@@ -59,13 +67,18 @@ class KvPipeline {
   template <class Copy>
   __device__ __forceinline__ void fetch(const Copy& operand, const Tile& tile, int block) {
     if (block < begin_) return;
-    operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN, [this](int index, const char* source, unsigned, bool exists) { staged_[index] = fetched(source, exists); });
+    operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN,
+                 [this](int index, const char* source, unsigned, bool exists) {
+                   staged_[index] = fetched(source, exists);
+                 });
   }
 
   template <class Copy>
   __device__ __forceinline__ void put(const Copy& operand, unsigned slot) {
     if constexpr (kShareKv) __syncthreads();
-    operand.each(0, 0, 0, [this, slot](int index, const char*, unsigned offset, bool) { store_shared_16(slot + offset, staged_[index]); });
+    operand.each(0, 0, 0, [this, slot](int index, const char*, unsigned offset, bool) {
+      store_shared_16(slot + offset, staged_[index]);
+    });
     __syncthreads();
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which key columns a query row sees, and which blocks of columns a group of rows must visit. The rules are those of
-// shared/attention_enums.h; the mask and the window are compiled in. Used by every CUDA prefill kernel.
+// Which key columns a query row sees, and which blocks of columns a group of rows must visit. The
+// rules are those of shared/attention_enums.h; the mask and the window are compiled in. Used by
+// every CUDA prefill kernel.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -30,13 +31,14 @@ __device__ inline VisibleColumns visible_columns(const AttentionArgs& args, int 
   if constexpr (kIsCausal) {  // ends at the diagonal whatever the window says
     columns.last = min(columns.last, diagonal);
   } else if constexpr (kHasRightLimit) {
-    columns.last = static_cast<int>(min(static_cast<long long>(columns.last), static_cast<long long>(diagonal) + kWindowRight));
+    columns.last = static_cast<int>(
+        min(static_cast<long long>(columns.last), static_cast<long long>(diagonal) + kWindowRight));
   }
   return columns;
 }
 
-// Blocks of kColumns columns: [begin, end) hold something visible to some row of a group of rows; in [full_begin, full_end)
-// every row sees every column, so no mask is applied there.
+// Blocks of kColumns columns: [begin, end) hold something visible to some row of a group of rows;
+// in [full_begin, full_end) every row sees every column, so no mask is applied there.
 struct BlockRange {
   int begin;
   int end;

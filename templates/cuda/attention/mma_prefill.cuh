@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for kBlockM rows of one head. Each warp
-// owns kRowTiles * 16 rows from the first score to the stored row; shared memory only carries Q, K and V. The pipeline that fills it
-// is the including kernel's: KvPipeline of kv_pipeline_async.cuh (sm_80) or kv_pipeline_plain.cuh (sm_75).
+// One work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for kBlockM
+// rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored row;
+// shared memory only carries Q, K and V. The pipeline that fills it is the including kernel's:
+// KvPipeline of kv_pipeline_async.cuh (sm_80) or kv_pipeline_plain.cuh (sm_75).
 #pragma once
 
 #include "cuda/attention/epilogue.cuh"
@@ -15,7 +16,8 @@
 namespace attune {
 
 constexpr int kWarpRows = 16 * kRowTiles;
-static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1, "block_m is a multiple of 16 rows for each warp");
+static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1,
+              "block_m is a multiple of 16 rows for each warp");
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiples of 8");
 
@@ -25,7 +27,8 @@ __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
   return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
 }
 
-__device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores, const Tile& tile, int block) {
+__device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores,
+                                               const Tile& tile, int block) {
   const int column = block * kBlockN + thread_index_anew() % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -44,10 +47,12 @@ __device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores
   }
 }
 
-__device__ __forceinline__ void store_output(const AttentionArgs& args, const Tile& tile, const Output& output,
+__device__ __forceinline__ void store_output(const AttentionArgs& args, const Tile& tile,
+                                             const Output& output,
                                              const OnlineSoftmax<kRowTiles>& softmax) {
   const OperandView& o = args.o;
-  unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride + tile.head * o.head_stride;
+  unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
+                               tile.head * o.head_stride;
   const int thread_in_quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -56,24 +61,30 @@ __device__ __forceinline__ void store_output(const AttentionArgs& args, const Ti
       const typename OnlineSoftmax<kRowTiles>::Row result = softmax.finish(m, half);
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
-      store_row<kDtypeO>(output[m], 2 * half, result.normalizer, exists ? base + row * o.row_stride : nullptr, thread_in_quad);
+      store_row<kDtypeO>(output[m], 2 * half, result.normalizer,
+                         exists ? base + row * o.row_stride : nullptr, thread_in_quad);
       if (args.lse != nullptr && exists && thread_in_quad == 0)
-        args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] = result.lse;
+        args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] =
+            result.lse;
     }
   }
 }
 
-// Blocks of columns that the calling warp visits. Without limits that move with the row, that is what the block visits.
-__device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, const Tile& tile, const BlockRange& of_block) {
+// Blocks of columns that the calling warp visits. Without limits that move with the row, that is
+// what the block visits.
+__device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, const Tile& tile,
+                                                     const BlockRange& of_block) {
   if constexpr (!kHasLeftLimit && !kHasRightLimit) return of_block;
   const int first_row = tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * kWarpRows;
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
 template <class Pipeline>
-__device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& tile, unsigned shared) {
+__device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& tile,
+                                       unsigned shared) {
   const int first_row = tile.row_block * kBlockM;
-  const BlockRange all = visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
+  const BlockRange all =
+      visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
   const TileState state(shared + prefill_sm80_state_offset(kLayout));
   state.park(tile, blocks_of_warp(args, tile, all));
 
@@ -93,7 +104,8 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
 
   __syncthreads();  // the state is readable
 
-  const FragmentOffsets held = fragment_offsets();  // unused, and no registers, without kHoldOffsets
+  const FragmentOffsets held =
+      fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
   OnlineSoftmax<kRowTiles> softmax(args.softmax_scale_log2);
   for (int block = all.end - 1; block >= all.begin; --block) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two matrix products of a warp that owns kRowTiles * 16 rows: S = Q K^T with Q in registers or shared memory, and
-// O += P V with P made from the scores, fragment by fragment, just before it is used: exp2 of one fragment overlaps the products of
-// the one before. Used by the mma.sync kernels.
+// The two matrix products of a warp that owns kRowTiles * 16 rows: S = Q K^T with Q in registers or
+// shared memory, and O += P V with P made from the scores, fragment by fragment, just before it is
+// used: exp2 of one fragment overlaps the products of the one before. Used by the mma.sync kernels.
 #pragma once
 
 #include "cuda/attention/online_softmax.cuh"
@@ -13,13 +13,13 @@
 
 namespace attune {
 
-constexpr int kRowTiles = kBlockM / (16 * kWarps);          // m16 tiles a warp owns
-constexpr int kQkSteps = (kHeadDimQk + 15) / 16;            // k16 steps of S = Q K^T
-constexpr int kScoreTiles = kBlockN / 8;                    // n8 tiles of S
-constexpr int kOutputTiles = kHeadDimV / 8;                 // n8 tiles of O
+constexpr int kRowTiles = kBlockM / (16 * kWarps);  // m16 tiles a warp owns
+constexpr int kQkSteps = (kHeadDimQk + 15) / 16;    // k16 steps of S = Q K^T
+constexpr int kScoreTiles = kBlockN / 8;            // n8 tiles of S
+constexpr int kOutputTiles = kHeadDimV / 8;         // n8 tiles of O
 
-using Scores = float[kRowTiles][kScoreTiles][4];            // (rows of the warp, kBlockN)
-using Output = float[kRowTiles][kOutputTiles][4];           // (rows of the warp, kHeadDimV)
+using Scores = float[kRowTiles][kScoreTiles][4];   // (rows of the warp, kBlockN)
+using Output = float[kRowTiles][kOutputTiles][4];  // (rows of the warp, kHeadDimV)
 
 // Where this thread's ldmatrix addresses start in the tiles of Q, K and V.
 struct FragmentOffsets {
@@ -28,15 +28,17 @@ struct FragmentOffsets {
   unsigned v;  // row lane % 16, chunk lane / 16
 };
 
-// With kHoldOffsets held through the loop; else made anew for each block of columns, which frees registers for about 20 instructions.
-// ptxas 13.0 needs even more room on sm_100: there V's is made once more when it is needed.
+// With kHoldOffsets held through the loop; else made anew for each block of columns, which frees
+// registers for about 20 instructions. ptxas 13.0 needs even more room on sm_100: there V's is made
+// once more when it is needed.
 constexpr bool kHoldOffsetOfV = kHoldOffsets || kArch < 100;
 
 __device__ __forceinline__ FragmentOffsets fragment_offsets() {
   const int thread = thread_index_anew();
   const int lane = thread % 32;
   return {SharedTile<kHeadDimQk>::offset(thread / 32 * (16 * kRowTiles) + lane % 16, lane / 16),
-          SharedTile<kHeadDimQk>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), SharedTile<kHeadDimV>::offset(lane % 16, lane / 16)};
+          SharedTile<kHeadDimQk>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2),
+          SharedTile<kHeadDimV>::offset(lane % 16, lane / 16)};
 }
 
 // Fragments of Q: loaded once, or step by step from shared memory.
@@ -54,7 +56,8 @@ class QueryFragments {
     }
   }
 
-  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], unsigned offset, int step) const {
+  __device__ __forceinline__ void get(unsigned (&a)[kRowTiles][4], unsigned offset,
+                                      int step) const {
     if constexpr (kQPlace == kQShared) {
       load(a, offset, step);
     } else {
@@ -67,21 +70,25 @@ class QueryFragments {
   }
 
  private:
-  __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], unsigned offset, int step) const {
+  __device__ __forceinline__ void load(unsigned (&a)[kRowTiles][4], unsigned offset,
+                                       int step) const {
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) ldmatrix_x4(a[m], Shared::chunk_pair(tile_ + offset, step) + m * 16 * Shared::kRowBytes);
+    for (int m = 0; m < kRowTiles; ++m)
+      ldmatrix_x4(a[m], Shared::chunk_pair(tile_ + offset, step) + m * 16 * Shared::kRowBytes);
   }
 
   unsigned tile_;
   unsigned kept_[kQPlace == kQShared ? 1 : kQkSteps][kRowTiles][4];
 };
 
-__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query, unsigned k_tile, const FragmentOffsets& offsets) {
+__device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query,
+                                            unsigned k_tile, const FragmentOffsets& offsets) {
   using Shared = SharedTile<kHeadDimQk>;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-    for (int n = 0; n < kScoreTiles; ++n) scores[m][n][0] = scores[m][n][1] = scores[m][n][2] = scores[m][n][3] = 0.0f;
+    for (int n = 0; n < kScoreTiles; ++n)
+      scores[m][n][0] = scores[m][n][1] = scores[m][n][2] = scores[m][n][3] = 0.0f;
   }
 #pragma unroll
   for (int step = 0; step < kQkSteps; ++step) {
@@ -100,7 +107,8 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
   }
 }
 
-__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile,
+__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores,
+                                            OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile,
                                             const FragmentOffsets& offsets) {
   using Shared = SharedTile<kHeadDimV>;
   const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);

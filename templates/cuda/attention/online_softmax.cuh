@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Online softmax over accumulator fragments (layout of mma.cuh and of wgmma: two rows a thread, four threads a row).
-// Scores stay unscaled; a weight is exp2(score * c - maximum) with c = softmax_scale * log2(e), one FMA and one exp2.
+// Online softmax over accumulator fragments (layout of mma.cuh and of wgmma: two rows a thread,
+// four threads a row). Scores stay unscaled; a weight is exp2(score * c - maximum) with c =
+// softmax_scale * log2(e), one FMA and one exp2.
 //
-// Rescaling O is rare: the kept maximum may lag behind the true one by up to kLag, so weights are at most 2^kLag and the quotient
-// O / sum is unchanged. kLag is 3: a weight of exactly 1 for the largest score rounds to 16 bits without error, a larger one does not,
-// and with more lag that shows (8: mean error up to 1.17 times that of lag 0; 3: at most 1.03). Whether the lag is exceeded is
-// asked per thread without shuffles, on the raw bits of the scores as integers where that is cheaper: a maximum seeded with +0
-// that is right for positive scores and else too large, never too small. Only then the exact maximum is taken and exchanged.
+// Rescaling O is rare: the kept maximum may lag behind the true one by up to kLag, so weights are
+// at most 2^kLag and the quotient O / sum is unchanged. kLag is 3: a weight of exactly 1 for the
+// largest score rounds to 16 bits without error, a larger one does not, and with more lag that
+// shows (8: mean error up to 1.17 times that of lag 0; 3: at most 1.03). Whether the lag is
+// exceeded is asked per thread without shuffles, on the raw bits of the scores as integers where
+// that is cheaper: a maximum seeded with +0 that is right for positive scores and else too large,
+// never too small. Only then the exact maximum is taken and exchanged.
 //
-// A hidden score is -inf. The maximum starts at kNothing = -2^120, finite, so -inf - (-inf) cannot arise: a row that has
-// seen nothing has weights exp2(-inf + 2^120) = 0, sum 0, and ends with O = 0 and LSE = -inf.
+// A hidden score is -inf. The maximum starts at kNothing = -2^120, finite, so -inf - (-inf) cannot
+// arise: a row that has seen nothing has weights exp2(-inf + 2^120) = 0, sum 0, and ends with O = 0
+// and LSE = -inf.
 #pragma once
 
 #include "cuda/ptx/exp2.cuh"
@@ -32,9 +36,11 @@ class OnlineSoftmax {
     }
   }
 
-  // Takes in the maximum of a block of scores; rescales O and the sums when the kept maximum lags too far. Whole warps call it.
+  // Takes in the maximum of a block of scores; rescales O and the sums when the kept maximum lags
+  // too far. Whole warps call it.
   template <int kScoreTiles, int kOutputTiles>
-  __device__ __forceinline__ void raise_maximum(const float (&scores)[kRowTiles][kScoreTiles][4], float (&output)[kRowTiles][kOutputTiles][4]) {
+  __device__ __forceinline__ void raise_maximum(const float (&scores)[kRowTiles][kScoreTiles][4],
+                                                float (&output)[kRowTiles][kOutputTiles][4]) {
     bool lags = false;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -78,7 +84,8 @@ class OnlineSoftmax {
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
     constexpr float kLn2 = 0.693147180559945f;
-    return {sum == 0.0f ? 0.0f : reciprocal_approx(sum), (maximum_[m][half] + log2_approx(sum)) * kLn2};
+    return {sum == 0.0f ? 0.0f : reciprocal_approx(sum),
+            (maximum_[m][half] + log2_approx(sum)) * kLn2};
   }
 
  private:
@@ -88,7 +95,8 @@ class OnlineSoftmax {
     if constexpr (kArch != 90) return maximum_of(scores, i);
     int bits = 0;
 #pragma unroll
-    for (int n = 0; n < kScoreTiles; ++n) bits = max(bits, max(__float_as_int(scores[n][i]), __float_as_int(scores[n][i + 1])));
+    for (int n = 0; n < kScoreTiles; ++n)
+      bits = max(bits, max(__float_as_int(scores[n][i]), __float_as_int(scores[n][i + 1])));
     return __int_as_float(bits);
   }
 
@@ -104,7 +112,8 @@ class OnlineSoftmax {
   static __device__ __forceinline__ float maximum_of(const float (&scores)[kScoreTiles][4], int i) {
     float maximum = hidden_score();
 #pragma unroll
-    for (int n = 0; n < kScoreTiles; ++n) maximum = max(maximum, max(scores[n][i], scores[n][i + 1]));
+    for (int n = 0; n < kScoreTiles; ++n)
+      maximum = max(maximum, max(scores[n][i], scores[n][i + 1]));
     return maximum;
   }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of rows of 16-bit elements in shared memory, swizzled so that ldmatrix (8 rows, one chunk) and 16-byte row writes
-// meet no bank conflict at any head dim. Used by the mma.sync kernels.
+// A tile of rows of 16-bit elements in shared memory, swizzled so that ldmatrix (8 rows, one chunk)
+// and 16-byte row writes meet no bank conflict at any head dim. Used by the mma.sync kernels.
 #pragma once
 
 #include "shared/prefill_sm80_layout.h"
 
 namespace attune {
 
-// Rows are kChunks chunks of 16 bytes; there are 8 bank groups of 16 bytes. Rows whose chunk c would fall into one bank group
-// are told apart by XOR with bits of the row number. With kChunks = odd * 2^b, rows r and r + 2^(3-b) collide, so
+// Rows are kChunks chunks of 16 bytes; there are 8 bank groups of 16 bytes. Rows whose chunk c
+// would fall into one bank group are told apart by XOR with bits of the row number. With kChunks =
+// odd * 2^b, rows r and r + 2^(3-b) collide, so
 //   chunk' = chunk ^ ((row >> (3 - b)) & (2^b - 1)),  b <= 3.
 template <int kHeadDim>
 struct SharedTile {
@@ -22,11 +23,13 @@ struct SharedTile {
     return static_cast<unsigned>(row * kRowBytes + (chunk ^ swizzle) * 16);
   }
 
-  // From the address of (row, chunk) with chunk 0 or 1 to that of (row, chunk + 2 * pair). Tiles start at multiples of 128
-  // bytes, so the swizzled bits of an address are those of the chunk alone.
+  // From the address of (row, chunk) with chunk 0 or 1 to that of (row, chunk + 2 * pair). Tiles
+  // start at multiples of 128 bytes, so the swizzled bits of an address are those of the chunk
+  // alone.
   static __device__ __forceinline__ unsigned chunk_pair(unsigned address, int pair) {
     const int chunk = 2 * pair;
-    return (address ^ static_cast<unsigned>((chunk & kSwizzleMask) * 16)) + static_cast<unsigned>((chunk & ~kSwizzleMask) * 16);
+    return (address ^ static_cast<unsigned>((chunk & kSwizzleMask) * 16)) +
+           static_cast<unsigned>((chunk & ~kSwizzleMask) * 16);
   }
 };
 

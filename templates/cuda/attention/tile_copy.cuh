@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the threads of a block share the copy of a tile [kRows, kHeadDim] from global to shared memory, 16 bytes a thread at a
-// time. Rows beyond the operand's length and the padding columns count as not there: they become zeros, so that whatever
-// lies behind the last row (NaN, Inf) never takes part. Used by the pipelines of the mma.sync kernels.
+// How the threads of a block share the copy of a tile [kRows, kHeadDim] from global to shared
+// memory, 16 bytes a thread at a time. Rows beyond the operand's length and the padding columns
+// count as not there: they become zeros, so that whatever lies behind the last row (NaN, Inf) never
+// takes part. Used by the pipelines of the mma.sync kernels.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -24,9 +25,11 @@ class TileCopy {
   static constexpr int kCopies = kPasses * kSteps;  // per thread and tile
 
   // `length`: rows of the operand in each batch entry.
-  __device__ TileCopy(const OperandView& operand, int length) : operand_(operand), length_(length) {}
+  __device__ TileCopy(const OperandView& operand, int length)
+      : operand_(operand), length_(length) {}
 
-  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the tile at `first_row` of `head`.
+  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the
+  // tile at `first_row` of `head`.
   template <class Copy>
   __device__ __forceinline__ void each(int batch, int head, int first_row, Copy copy) const {
     const int thread = thread_index_anew();
@@ -34,18 +37,21 @@ class TileCopy {
     const int column = thread % kThreadsPerRow;
     const long long row_bytes = 2 * operand_.row_stride;
     const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
-    const char* source = static_cast<const char*>(operand_.data) + 2 * offset + (first_row + row) * row_bytes + 16 * column;
+    const char* source = static_cast<const char*>(operand_.data) + 2 * offset +
+                         (first_row + row) * row_bytes + 16 * column;
     const unsigned target = Shared::offset(row, column);
     const int rows_left = length_ - first_row - row;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const bool in_tile = kRows % kRowsPerPass == 0 || pass + 1 < kPasses || row + pass * kRowsPerPass < kRows;
+      const bool in_tile =
+          kRows % kRowsPerPass == 0 || pass + 1 < kPasses || row + pass * kRowsPerPass < kRows;
       const bool row_exists = pass * kRowsPerPass < rows_left;
       if (in_tile) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const int first_chunk = step * kThreadsPerRow;
-          const bool exists = row_exists && (first_chunk + kThreadsPerRow <= kGlobalChunks || column + first_chunk < kGlobalChunks);
+          const bool exists = row_exists && (first_chunk + kThreadsPerRow <= kGlobalChunks ||
+                                             column + first_chunk < kGlobalChunks);
           copy(pass * kSteps + step, source + 16 * first_chunk,
                target + pass * kRowsPerPass * Shared::kRowBytes + 16 * first_chunk, exists);
         }

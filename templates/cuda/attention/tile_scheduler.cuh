@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which work tiles (a block of query rows of one head of one batch entry) are taken. Tile numbers run from 0;
-// hardware or a persistent loop starts low numbers first. Used by every CUDA prefill kernel.
+// The order in which work tiles (a block of query rows of one head of one batch entry) are taken.
+// Tile numbers run from 0; hardware or a persistent loop starts low numbers first. Used by every
+// CUDA prefill kernel.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -10,29 +11,35 @@ namespace attune {
 
 // Values of the knob tile_order.
 enum TileOrder : int {
-  kRowsFirst = 0,       // all row blocks of one head, then the next head: neighbours share K and V
-  kLongestFirst = 1,    // last row blocks of all heads first: under a causal mask the long tiles start first
-  kSectionsLongestFirst = 2,  // longest first within groups of heads whose K and V fit in L2 together
+  kRowsFirst = 0,  // all row blocks of one head, then the next head: neighbours share K and V
+  kLongestFirst =
+      1,  // last row blocks of all heads first: under a causal mask the long tiles start first
+  kSectionsLongestFirst =
+      2,  // longest first within groups of heads whose K and V fit in L2 together
 };
 
 struct Tile {
   int row_block;
-  int head;   // of q
+  int head;  // of q
   int batch;
 };
 
-// K and V bytes that one section may hold unless told otherwise; about half of the L2 of the large parts.
+// K and V bytes that one section may hold unless told otherwise; about half of the L2 of the large
+// parts.
 constexpr int kSectionMegabytes = 32;
 
 template <int kOrder, int kRows, int kSectionMb = kSectionMegabytes>
 class TileScheduler {
  public:
   __device__ explicit TileScheduler(const AttentionArgs& args)
-      : row_blocks_((args.seqlen_q + kRows - 1) / kRows), heads_(args.num_heads_q), all_heads_(args.batch * args.num_heads_q) {
+      : row_blocks_((args.seqlen_q + kRows - 1) / kRows),
+        heads_(args.num_heads_q),
+        all_heads_(args.batch * args.num_heads_q) {
     if constexpr (kOrder == kSectionsLongestFirst) {
       const long long head_bytes = 2ll * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
       const long long fitting = (static_cast<long long>(kSectionMb) << 20) / head_bytes;
-      section_heads_ = static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));
+      section_heads_ =
+          static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));
     }
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block and its warps know about their work tile, parked in shared memory: accumulators fill the registers of the main
-// loop, and these values are needed only here and there. One 16-byte read brings them back. Used by the mma.sync kernels.
+// What a block and its warps know about their work tile, parked in shared memory: accumulators fill
+// the registers of the main loop, and these values are needed only here and there. One 16-byte read
+// brings them back. Used by the mma.sync kernels.
 //
 // | offset           | bytes | what                                                    |
 // |------------------|-------|---------------------------------------------------------|
@@ -21,8 +22,10 @@ class TileState {
 
   // Readable after the next barrier of the block.
   __device__ void park(const Tile& tile, const BlockRange& range) const {
-    if (threadIdx.x == 0) store_shared_16(address_, words(tile.row_block, tile.head, tile.batch, 0));
-    if (threadIdx.x % 32 == 0) store_shared_16(of_warp(), words(range.begin, range.end, range.full_begin, range.full_end));
+    if (threadIdx.x == 0)
+      store_shared_16(address_, words(tile.row_block, tile.head, tile.batch, 0));
+    if (threadIdx.x % 32 == 0)
+      store_shared_16(of_warp(), words(range.begin, range.end, range.full_begin, range.full_end));
   }
 
   __device__ __forceinline__ Tile tile() const {
@@ -33,14 +36,18 @@ class TileState {
   // Of this thread's warp.
   __device__ __forceinline__ BlockRange range() const {
     const Vector16 v = load_shared_16(of_warp());
-    return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2]), static_cast<int>(v.word[3])};
+    return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2]),
+            static_cast<int>(v.word[3])};
   }
 
  private:
   static __device__ __forceinline__ Vector16 words(int a, int b, int c, int d) {
-    return {{static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c), static_cast<unsigned>(d)}};
+    return {{static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c),
+             static_cast<unsigned>(d)}};
   }
-  __device__ __forceinline__ unsigned of_warp() const { return address_ + 16 + thread_index_anew() / 32 * 16; }
+  __device__ __forceinline__ unsigned of_warp() const {
+    return address_ + 16 + thread_index_anew() / 32 * 16;
+  }
 
   unsigned address_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between fp32 and the 16-bit types, round to nearest even (PTX ISA 9.7.9.22). Narrow values travel as the raw
-// bits of unsigned integers, so that no CUDA header is needed.
+// Conversions between fp32 and the 16-bit types, round to nearest even (PTX ISA 9.7.9.22). Narrow
+// values travel as the raw bits of unsigned integers, so that no CUDA header is needed.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -33,7 +33,9 @@ __device__ __forceinline__ float fp16_to_float(unsigned short bits) {
   return value;
 }
 
-__device__ __forceinline__ float bf16_to_float(unsigned short bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
+__device__ __forceinline__ float bf16_to_float(unsigned short bits) {
+  return __uint_as_float(static_cast<unsigned>(bits) << 16);
+}
 
 __device__ __forceinline__ unsigned short float_to_fp16(float value) {
   unsigned short bits;
@@ -41,7 +43,8 @@ __device__ __forceinline__ unsigned short float_to_fp16(float value) {
   return bits;
 }
 
-// In integers, so that it also runs where the instruction does not exist (before sm_80); NaN stays NaN.
+// In integers, so that it also runs where the instruction does not exist (before sm_80); NaN stays
+// NaN.
 __device__ __forceinline__ unsigned short float_to_bf16(float value) {
   const unsigned bits = __float_as_uint(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);

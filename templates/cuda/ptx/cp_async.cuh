@@ -1,27 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1 (PTX ISA 9.7.9.25.3, sm_80).
-// A thread groups its copies with commit and waits for all but the youngest groups.
+// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1 (PTX
+// ISA 9.7.9.25.3, sm_80). A thread groups its copies with commit and waits for all but the youngest
+// groups.
 #pragma once
 
 namespace attune {
 
-// Copies `bytes` (0 or 16) and fills the rest of the 16 with zeros; with 0 the global address is not read.
-// kPrefetchBytes: how much of the surrounding line L2 should fetch, 0 (its own choice), 128 or 256.
+// Copies `bytes` (0 or 16) and fills the rest of the 16 with zeros; with 0 the global address is
+// not read. kPrefetchBytes: how much of the surrounding line L2 should fetch, 0 (its own choice),
+// 128 or 256.
 template <int kPrefetchBytes>
-__device__ __forceinline__ void cp_async_16(unsigned shared_address, const void* global, int bytes) {
-  static_assert(kPrefetchBytes == 0 || kPrefetchBytes == 128 || kPrefetchBytes == 256, "the L2 prefetch hint is 0, 128 or 256 bytes");
+__device__ __forceinline__ void cp_async_16(unsigned shared_address, const void* global,
+                                            int bytes) {
+  static_assert(kPrefetchBytes == 0 || kPrefetchBytes == 128 || kPrefetchBytes == 256,
+                "the L2 prefetch hint is 0, 128 or 256 bytes");
   if constexpr (kPrefetchBytes == 128) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address),
+                 "l"(global), "r"(bytes)
+                 : "memory");
   } else if constexpr (kPrefetchBytes == 256) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address),
+                 "l"(global), "r"(bytes)
+                 : "memory");
   } else {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global),
+                 "r"(bytes)
+                 : "memory");
   }
 }
 
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
-// Until at most kPending of this thread's groups are in flight. Other threads' copies need a barrier after it.
+// Until at most kPending of this thread's groups are in flight. Other threads' copies need a
+// barrier after it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

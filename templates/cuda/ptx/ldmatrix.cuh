@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ldmatrix: a warp loads 8x8 matrices of 16-bit elements from shared memory into mma.sync fragments (PTX ISA 9.7.14.5.15,
-// sm_75). Lane l gives the shared address of row l % 8 of matrix l / 8; r[i] is the fragment of matrix i.
+// ldmatrix: a warp loads 8x8 matrices of 16-bit elements from shared memory into mma.sync fragments
+// (PTX ISA 9.7.14.5.15, sm_75). Lane l gives the shared address of row l % 8 of matrix l / 8; r[i]
+// is the fragment of matrix i.
 #pragma once
 
 namespace attune {
@@ -21,7 +22,8 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned sha
 }
 
 // Two matrices, transposed; lanes 0..15 give the addresses.
-__device__ __forceinline__ void ldmatrix_x2_trans(unsigned& r0, unsigned& r1, unsigned shared_address) {
+__device__ __forceinline__ void ldmatrix_x2_trans(unsigned& r0, unsigned& r1,
+                                                  unsigned shared_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(r0), "=r"(r1)
                : "r"(shared_address)

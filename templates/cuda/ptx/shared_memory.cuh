@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory by 32-bit address, as ldmatrix, cp.async and TMA take it, and plain 16-byte accesses (PTX ISA 9.7.9.8 to 9.7.9.12).
+// Shared memory by 32-bit address, as ldmatrix, cp.async and TMA take it, and plain 16-byte
+// accesses (PTX ISA 9.7.9.8 to 9.7.9.12).
 #pragma once
 
 namespace attune {
@@ -13,8 +14,8 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 }
 
 __device__ __forceinline__ void store_shared_16(unsigned address, const Vector16& value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]),
-               "r"(value.word[3])
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.word[0]),
+               "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
                : "memory");
 }
 

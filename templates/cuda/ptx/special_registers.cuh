@@ -4,8 +4,8 @@
 
 namespace attune {
 
-// threadIdx.x, read anew at every call: what is computed from it stays where it stands instead of being hoisted out of a loop,
-// where it would hold registers for the whole loop.
+// threadIdx.x, read anew at every call: what is computed from it stays where it stands instead of
+// being hoisted out of a loop, where it would hold registers for the whole loop.
 __device__ __forceinline__ int thread_index_anew() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
