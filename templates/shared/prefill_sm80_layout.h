@@ -2,12 +2,12 @@
 // Dynamic shared memory of the mma.sync kernels prefill_sm80 and prefill_sm75. Host and kernel read
 // these very formulas.
 //
-// | offset       | bytes                                  | what                                   |
-// |--------------|----------------------------------------|----------------------------------------|
-// | 0            | block_m * row(qk)                      | Q tile; in the ring with q_place 2     |
-// | ring_offset  | stages * block_n * (row(qk) + row(v))  | share_kv 0: K, V, K, V, ... slots      |
-// |              | stages * block_n * max(row(qk), row(v))| share_kv 1: slots for K and V by turns |
-// | state_offset | 16 * (1 + warps)                       | cuda/attention/tile_state.cuh          |
+// | offset       | bytes                                   | what                               |
+// |--------------|-----------------------------------------|------------------------------------|
+// | 0            | block_m * row(qk)                       | Q tile; in the ring with q_place 2 |
+// | ring_offset  | stages * block_n * (row(qk) + row(v))   | share_kv 0: K, V, K, V, ... slots  |
+// |              | stages * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
+// | state_offset | 16 * (1 + warps)                        | cuda/attention/tile_state.cuh      |
 //
 // row(head_dim): its elements of 16 bits, padded with zeros to a multiple of 16 elements; its
 // 16-byte chunks are swizzled (cuda/attention/shared_tile.cuh).
