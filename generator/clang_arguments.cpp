@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How clang is called. Part of the toolchain digest, so the CPU plugin needs it without clang; see clang_compiler.hpp.
+// How clang is called. Part of the toolchain digest, so the CPU plugin needs it without clang; see
+// clang_compiler.hpp.
 #include <llvm/Config/llvm-config.h>
 #include <llvm/TargetParser/Host.h>
 
@@ -12,10 +13,13 @@ std::string clang_version() { return "clang " LLVM_VERSION_STRING; }
 std::vector<std::string> clang_arguments(const Arch& arch) {
   std::vector<std::string> arguments{
       "-triple", llvm::sys::getProcessTriple(), "-x", "c++", "-std=c++20", "-O3",
-      // One rounding for a * b + c where the target has it; no errno, no exceptions, no unwind tables.
-      "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=none",
-      "-fstack-size-section", "-disable-llvm-verifier", "-discard-value-names",
-      // The kernels say which loops to unroll; unrolling others costs a quarter of the compile time and gains nothing.
+      // One rounding for a * b + c where the target has it; no errno, no exceptions, no unwind
+      // tables.
+      "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2",
+      "-mframe-pointer=none", "-fstack-size-section", "-disable-llvm-verifier",
+      "-discard-value-names",
+      // The kernels say which loops to unroll; unrolling others costs a quarter of the compile time
+      // and gains nothing.
       "-fno-unroll-loops",
       // Vectors are never passed between objects, so how they would be does not matter.
       "-Wno-psabi",
@@ -25,13 +29,15 @@ std::vector<std::string> clang_arguments(const Arch& arch) {
     arguments.insert(arguments.end(), {"-target-cpu", arch.cpu});
     return arguments;
   }
-  // The features the machine really has, on the oldest CPU of its kind: a CPU's name may promise what a hypervisor hides.
+  // The features the machine really has, on the oldest CPU of its kind: a CPU's name may promise
+  // what a hypervisor hides.
 #if defined(__x86_64__)
   arguments.insert(arguments.end(), {"-target-cpu", "x86-64", "-tune-cpu", arch.cpu});
 #else
   arguments.insert(arguments.end(), {"-target-cpu", "generic", "-tune-cpu", arch.cpu});
 #endif
-  for (const std::string& feature : arch.features) arguments.insert(arguments.end(), {"-target-feature", feature});
+  for (const std::string& feature : arch.features)
+    arguments.insert(arguments.end(), {"-target-feature", feature});
   return arguments;
 }
 

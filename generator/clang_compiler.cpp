@@ -33,11 +33,14 @@ std::string first_errors(const std::string& log) {
   return errors.empty() ? log.substr(0, 300) : errors;
 }
 
-// Runs clang -cc1 on a source that exists in memory only. False when clang refuses it; `log` holds the diagnostics.
-bool run_clang(const Source& source, const std::vector<std::string>& arguments, llvm::SmallVectorImpl<char>* object, std::string* log) {
+// Runs clang -cc1 on a source that exists in memory only. False when clang refuses it; `log` holds
+// the diagnostics.
+bool run_clang(const Source& source, const std::vector<std::string>& arguments,
+               llvm::SmallVectorImpl<char>* object, std::string* log) {
   std::vector<const char*> pointers;
   for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
-  pointers.insert(pointers.end(), {"-emit-obj", "-main-file-name", source.file_name.c_str(), source.file_name.c_str()});
+  pointers.insert(pointers.end(), {"-emit-obj", "-main-file-name", source.file_name.c_str(),
+                                   source.file_name.c_str()});
 
   llvm::raw_string_ostream log_stream(*log);
   llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
@@ -45,35 +48,46 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments, 
   clang::CompilerInstance instance;
   instance.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
   instance.setVerboseOutputStream(log_stream);
-  if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, instance.getDiagnostics())) return false;
-  instance.getPreprocessorOpts().addRemappedFile(source.file_name, llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
+  if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers,
+                                                 instance.getDiagnostics()))
+    return false;
+  instance.getPreprocessorOpts().addRemappedFile(
+      source.file_name, llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
   instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(*object));
   clang::EmitObjAction action;
   return instance.ExecuteAction(action);
 }
 
 void compile(const Source& source, const Arch& arch, KernelImage* image) {
-  if (arch.target != Target::kCpu) throw Error(ErrorCode::kInvalidArgument, fmt::format("arch is {}; clang compiles for cpu:<name> only", arch.name()));
-  // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at a time.
+  if (arch.target != Target::kCpu)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("arch is {}; clang compiles for cpu:<name> only", arch.name()));
+  // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at
+  // a time.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  static const bool has_target = !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
-  if (!has_target) throw Error(ErrorCode::kCompile, "this LLVM has no code generator for this machine");
+  static const bool has_target =
+      !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
+  if (!has_target)
+    throw Error(ErrorCode::kCompile, "this LLVM has no code generator for this machine");
 
   const auto start = std::chrono::steady_clock::now();
   llvm::SmallVector<char, 0> object;
   const bool compiled = run_clang(source, clang_arguments(arch), &object, &image->log);
   if (!compiled || object.empty())
-    throw Error(ErrorCode::kCompile, fmt::format("{} refused {} for {}: {}", clang_version(), source.file_name, arch.name(), first_errors(image->log)));
+    throw Error(ErrorCode::kCompile,
+                fmt::format("{} refused {} for {}: {}", clang_version(), source.file_name,
+                            arch.name(), first_errors(image->log)));
   image->format = ImageFormat::kHostObject;
   image->bytes.assign(object.data(), object.size());
-  image->compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  image->compile_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
 }  // namespace attune
 
-extern "C" __attribute__((visibility("default"))) void attune_clang_compile_1(const attune::Source& source, const attune::Arch& arch,
-                                                                             attune::KernelImage* image) {
+extern "C" __attribute__((visibility("default"))) void attune_clang_compile_1(
+    const attune::Source& source, const attune::Arch& arch, attune::KernelImage* image) {
   attune::compile(source, arch, image);
 }

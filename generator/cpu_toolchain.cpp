@@ -14,16 +14,20 @@ namespace {
 
 constexpr const char* kFileName = "libattune_cpu.so";
 
-// ATTUNE_CPU_PLUGIN alone if set; else beside the program or library that holds this code, ../lib from there, the loader's path.
+// ATTUNE_CPU_PLUGIN alone if set; else beside the program or library that holds this code, ../lib
+// from there, the loader's path.
 std::vector<std::string> candidates() {
-  if (const char* chosen = std::getenv("ATTUNE_CPU_PLUGIN"); chosen != nullptr && *chosen != '\0') return {chosen};
+  if (const char* chosen = std::getenv("ATTUNE_CPU_PLUGIN"); chosen != nullptr && *chosen != '\0')
+    return {chosen};
   std::vector<std::string> paths;
   Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&open_cpu_toolchain), &info) != 0 && info.dli_fname != nullptr) {
+  if (::dladdr(reinterpret_cast<const void*>(&open_cpu_toolchain), &info) != 0 &&
+      info.dli_fname != nullptr) {
     // A program found through PATH is known to the loader by its bare name.
     const std::filesystem::path name = info.dli_fname;
     std::error_code failed;
-    const auto self = std::filesystem::canonical(name.has_parent_path() ? name : "/proc/self/exe", failed);
+    const auto self =
+        std::filesystem::canonical(name.has_parent_path() ? name : "/proc/self/exe", failed);
     const auto folder = (failed ? name : self).parent_path();
     paths.push_back((folder / kFileName).string());
     paths.push_back((folder.parent_path() / "lib" / kFileName).string());
@@ -43,17 +47,23 @@ Opened open_first() {
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* error = ::dlerror();
-      opened.why += fmt::format("{}{}", opened.why.empty() ? "" : "; ", error == nullptr ? path : error);
+      opened.why +=
+          fmt::format("{}{}", opened.why.empty() ? "" : "; ", error == nullptr ? path : error);
       continue;
     }
-    if (auto function = reinterpret_cast<CpuToolchainFunction>(::dlsym(library, kCpuToolchainSymbol))) {
+    if (auto function =
+            reinterpret_cast<CpuToolchainFunction>(::dlsym(library, kCpuToolchainSymbol))) {
       opened.toolchain = function();
       return opened;
     }
     ::dlclose(library);
-    opened.why += fmt::format("{}{} is of another version of attune", opened.why.empty() ? "" : "; ", path);
+    opened.why +=
+        fmt::format("{}{} is of another version of attune", opened.why.empty() ? "" : "; ", path);
   }
-  opened.why = fmt::format("the CPU target is not available ({}); build attune with llvm-19-dev and libclang-19-dev installed", opened.why);
+  opened.why = fmt::format(
+      "the CPU target is not available ({}); build attune with llvm-19-dev and libclang-19-dev "
+      "installed",
+      opened.why);
   return opened;
 }
 

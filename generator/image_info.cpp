@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading an image's ELF file is the CPU plugin's work, which has LLVM (runtime/cpu/elf_reader.cpp); see image_info.hpp.
+// Reading an image's ELF file is the CPU plugin's work, which has LLVM
+// (runtime/cpu/elf_reader.cpp); see image_info.hpp.
 #include "generator/image_info.hpp"
 
 #include "generator/cpu_toolchain.hpp"

@@ -5,54 +5,18 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
-#if __has_include("generator/families/prefill_sm90.hpp")
-#include "generator/families/prefill_sm90.hpp"
-#define ATTUNE_HAS_SM90 1
-#endif
-#if __has_include("generator/families/prefill_sm80.hpp")
-#include "generator/families/prefill_sm80.hpp"
-#define ATTUNE_HAS_SM80 1
-#endif
-#if __has_include("generator/families/prefill_sm75.hpp")
-#include "generator/families/prefill_sm75.hpp"
-#define ATTUNE_HAS_SM75 1
-#endif
-#if __has_include("generator/families/reference_cuda.hpp")
-#include "generator/families/reference_cuda.hpp"
-#define ATTUNE_HAS_RCUDA 1
-#endif
-#if __has_include("generator/families/prefill_cpu.hpp")
 #include "generator/families/prefill_cpu.hpp"
-#define ATTUNE_HAS_CPU 1
-#endif
-#if __has_include("generator/families/reference_cpu.hpp")
+#include "generator/families/prefill_sm75.hpp"
+#include "generator/families/prefill_sm80.hpp"
+#include "generator/families/prefill_sm90.hpp"
 #include "generator/families/reference_cpu.hpp"
-#define ATTUNE_HAS_RCPU 1
-#endif
+#include "generator/families/reference_cuda.hpp"
 
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates() {
-  static const std::vector<const KernelTemplate*> templates{
-#ifdef ATTUNE_HAS_SM90
-      &prefill_sm90(),
-#endif
-#ifdef ATTUNE_HAS_SM80
-      &prefill_sm80(),
-#endif
-#ifdef ATTUNE_HAS_SM75
-      &prefill_sm75(),
-#endif
-#ifdef ATTUNE_HAS_CPU
-      &prefill_cpu(),
-#endif
-#ifdef ATTUNE_HAS_RCUDA
-      &reference_cuda(),
-#endif
-#ifdef ATTUNE_HAS_RCPU
-      &reference_cpu(),
-#endif
-  };
+  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm80(),   &prefill_sm75(),
+                                                            &prefill_cpu(),  &reference_cuda(), &reference_cpu()};
   return templates;
 }
 

@@ -12,11 +12,14 @@ namespace {
 
 constexpr int64_t kCounterBytes = 128;
 constexpr int kMaxPanels = 4;
-constexpr int kMinAccumulators = 12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
+constexpr int kMinAccumulators =
+    12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
 constexpr int64_t kWindowLimit = int64_t{1} << 30;
 
 // Vector registers of the CPU. AVX-512 and Arm have 32, x86 before has 16.
-int vector_registers(const Arch& arch) { return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16; }
+int vector_registers(const Arch& arch) {
+  return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
+}
 
 int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
 
@@ -24,28 +27,33 @@ bool is_16_bit(Dtype dtype) { return dtype_bytes(dtype) == 2; }
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// At least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): vectors of 64 bytes are the widest there are.
+// At least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): vectors of 64 bytes
+// are the widest there are.
 int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
   constexpr int64_t kVectorBytes = 64;
   const int64_t head_dims = spec.head_dim_qk + spec.head_dim_v;
   const int64_t block_n = config.at("block_n");
-  const int64_t per_row = 4 * (head_dims + 2);                                  // queries, output, softmax state
+  const int64_t per_row = 4 * (head_dims + 2);  // queries, output, softmax state
   const int64_t scores = block_n * config.at("vectors") * kVectorBytes;
   const int64_t kv = config.at("pack_kv") != 0 ? 4 * block_n * head_dims : 2 * kVectorBytes;
   return round_up(config.at("block_m") * per_row + scores + kv + kVectorBytes, 4096);
 }
 
 Constraint tile_fits(const Arch& arch) {
-  return {"register tile", [registers = vector_registers(arch)](const Config& config) -> std::optional<std::string> {
+  return {"register tile",
+          [registers = vector_registers(arch)](const Config& config) -> std::optional<std::string> {
             const int64_t rows = config.at("rows");
             const int64_t vectors = config.at("vectors");
             if (rows * vectors < kMinAccumulators)
-              return fmt::format("rows {} x vectors {} gives fewer than {} sums, too few to hide the latency of a multiply-add", rows,
-                                 vectors, kMinAccumulators);
+              return fmt::format(
+                  "rows {} x vectors {} gives fewer than {} sums, too few to hide the latency of a "
+                  "multiply-add",
+                  rows, vectors, kMinAccumulators);
             if (rows * vectors + vectors + 1 > registers)
-              return fmt::format("rows {} x vectors {} needs {} vector registers; the CPU has {}", rows, vectors,
-                                 rows * vectors + vectors + 1, registers);
-            if (rows > 8 && vectors > 1) return fmt::format("rows {} is for tiles of one vector; accepted are 4, 6, 8", rows);
+              return fmt::format("rows {} x vectors {} needs {} vector registers; the CPU has {}",
+                                 rows, vectors, rows * vectors + vectors + 1, registers);
+            if (rows > 8 && vectors > 1)
+              return fmt::format("rows {} is for tiles of one vector; accepted are 4, 6, 8", rows);
             return std::nullopt;
           }};
 }
@@ -55,18 +63,25 @@ Constraint whole_panels(const Arch& arch) {
             const int64_t panel = config.at("vectors") * lanes;
             const int64_t block_m = config.at("block_m");
             const int64_t panels = block_m / panel;
-            if (block_m % panel == 0 && (panels == 1 || panels == 2 || panels == kMaxPanels)) return std::nullopt;
-            return fmt::format("block_m is {}; accepted are 1, 2 or 4 panels of vectors x {} lanes = {} rows", block_m, lanes, panel);
+            if (block_m % panel == 0 && (panels == 1 || panels == 2 || panels == kMaxPanels))
+              return std::nullopt;
+            return fmt::format(
+                "block_m is {}; accepted are 1, 2 or 4 panels of vectors x {} lanes = {} rows",
+                block_m, lanes, panel);
           }};
 }
 
 // Keys that a row sees, on average; found from at most 64 rows.
 double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
-  const double offset = spec.mask == Mask::kCausalTopLeft ? 0.0 : static_cast<double>(shape.seqlen_kv - shape.seqlen_q);
+  const double offset = spec.mask == Mask::kCausalTopLeft
+                            ? 0.0
+                            : static_cast<double>(shape.seqlen_kv - shape.seqlen_q);
   const double keys = static_cast<double>(shape.seqlen_kv);
-  double right = spec.window_right >= 0 ? static_cast<double>(spec.window_right) : keys + static_cast<double>(shape.seqlen_q);
+  double right = spec.window_right >= 0 ? static_cast<double>(spec.window_right)
+                                        : keys + static_cast<double>(shape.seqlen_q);
   if (spec.mask != Mask::kNone) right = 0;
-  const double left = spec.window_left >= 0 ? static_cast<double>(spec.window_left) : keys + static_cast<double>(shape.seqlen_q);
+  const double left = spec.window_left >= 0 ? static_cast<double>(spec.window_left)
+                                            : keys + static_cast<double>(shape.seqlen_q);
   constexpr int kSamples = 64;
   double sum = 0;
   for (int i = 0; i < kSamples; ++i) {
@@ -83,25 +98,32 @@ class PrefillCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/prefill_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override { return cpu_refusal(spec, arch); }
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const int64_t lanes = lanes_of(arch);
     std::vector<int64_t> block_m;
     for (const int64_t vectors : {1, 2, 4, 8, 16}) block_m.push_back(vectors * lanes);
-    const std::vector<int64_t> pack_kv = is_16_bit(spec.dtype_kv) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
-    return SearchSpace({{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
-                        {"block_n", {128, 256}, "keys between two updates of the softmax"},
-                        {"rows", {4, 6, 8, 12}, "register tile: keys (or columns of V) at a time"},
-                        {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
-                        {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
-                        {"pack_kv", pack_kv, "1: copy blocks of K and V to contiguous fp32 first (always for 16-bit K and V)"},
-                        {"schedule", {0, 1}, "0: tiles dealt out in turn, 1: taken from a shared counter"}},
-                       {tile_fits(arch), whole_panels(arch)});
+    const std::vector<int64_t> pack_kv =
+        is_16_bit(spec.dtype_kv) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
+    return SearchSpace(
+        {{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
+         {"block_n", {128, 256}, "keys between two updates of the softmax"},
+         {"rows", {4, 6, 8, 12}, "register tile: keys (or columns of V) at a time"},
+         {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
+         {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
+         {"pack_kv", pack_kv,
+          "1: copy blocks of K and V to contiguous fp32 first (always for 16-bit K and V)"},
+         {"schedule", {0, 1}, "0: tiles dealt out in turn, 1: taken from a shared counter"}},
+        {tile_fits(arch), whole_panels(arch)});
   }
 
-  // The smallest panel that holds all rows, if one does; else as wide a one as the registers allow, with as many panels as still leave tiles for 32 threads.
-  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape) const override {
+  // The smallest panel that holds all rows, if one does; else as wide a one as the registers allow,
+  // with as many panels as still leave tiles for 32 threads.
+  Config default_config(const KernelSpec& spec, const Arch& arch,
+                        const Shape& shape) const override {
     const int64_t lanes = lanes_of(arch);
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
     const int64_t needed = (rows + lanes - 1) / lanes;
@@ -110,24 +132,31 @@ class PrefillCpu final : public KernelTemplate {
     const int64_t lists = shape.batch * shape.num_heads_kv;
     while (panels > 1 && lists * (rows / (panels * vectors * lanes)) < 64) panels /= 2;
     return Config({{"block_m", panels * vectors * lanes},
-                   {"block_n", 256},
-                   {"rows", vectors == 1 ? 12 : vectors == 2 ? 6 : 4},
+                   {"block_n", spec.head_dim_qk + spec.head_dim_v > 192 ? 128 : 256},
+                   {"rows", vectors == 1   ? 12
+                            : vectors == 2 ? 6
+                                           : 4},
                    {"vectors", vectors},
                    {"unroll", 4},
                    {"pack_kv", is_16_bit(spec.dtype_kv) ? 1 : 0},
                    {"schedule", 1}});
   }
 
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {.threads = 1}; }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
 
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch, const Config& config) const override {
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override {
     return {{"int", "kVectorBytes", std::to_string(arch.vector_bytes)},
             {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))}};
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape, const DeviceFacts& device) const override {
+  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
     const int64_t block_m = config.at("block_m");
-    const int64_t tiles = (shape.seqlen_q * spec.gqa_ratio + block_m - 1) / block_m * shape.batch * shape.num_heads_kv;
+    const int64_t tiles = (shape.seqlen_q * spec.gqa_ratio + block_m - 1) / block_m * shape.batch *
+                          shape.num_heads_kv;
     LaunchPlan plan;
     plan.threads = static_cast<unsigned>(device.sm_count);
     plan.num_tiles = static_cast<int>(std::min<int64_t>(tiles, INT32_MAX));
@@ -136,25 +165,32 @@ class PrefillCpu final : public KernelTemplate {
     return plan;
   }
 
-  // Cycles of the busiest thread: multiply-adds with lanes that stand for no row, loads where they outnumber them, packing,
-  // the softmax, and the tiles' rounding to threads.
-  double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config, const Shape& shape,
-                        const DeviceFacts& device) const override {
+  // Cycles of the busiest thread: multiply-adds with lanes that stand for no row, loads where they
+  // outnumber them, packing, the softmax, and the tiles' rounding to threads.
+  double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
     const double lanes = lanes_of(arch);
     const double rows = static_cast<double>(config.at("rows"));
     const double vectors = static_cast<double>(config.at("vectors"));
     const double block_m = static_cast<double>(config.at("block_m"));
     const double head_dims = spec.head_dim_qk + spec.head_dim_v;
     const double list_rows = static_cast<double>(shape.seqlen_q) * spec.gqa_ratio;
-    const double panels = std::ceil(list_rows / (vectors * lanes)) / std::ceil(list_rows / block_m);  // in a tile, on average
-    const double keys = mean_visible_keys(spec, shape) + (spec.mask != Mask::kNone ? vectors * lanes / spec.gqa_ratio / 2 : 0);
+    const double panels = std::ceil(list_rows / (vectors * lanes)) /
+                          std::ceil(list_rows / block_m);  // in a tile, on average
+    const double keys = mean_visible_keys(spec, shape) +
+                        (spec.mask != Mask::kNone ? vectors * lanes / spec.gqa_ratio / 2 : 0);
 
-    const double step = std::max(rows * vectors, vectors + rows / 2) / rows * (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
-    const double per_key = head_dims * step + 12 * vectors + 3 * spec.head_dim_v * vectors / static_cast<double>(config.at("block_n"));
+    const double step = std::max(rows * vectors, vectors + rows / 2) / rows *
+                        (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
+    const double per_key =
+        head_dims * step + 12 * vectors +
+        3 * spec.head_dim_v * vectors / static_cast<double>(config.at("block_n"));
     const double packing = config.at("pack_kv") != 0 ? 3 * head_dims / lanes : 0;
-    const double tiles = std::ceil(list_rows / block_m) * static_cast<double>(shape.batch) * shape.num_heads_kv;
-    const double rounds = config.at("schedule") != 0 && spec.mask != Mask::kNone ? tiles / device.sm_count + 0.5
-                                                                                : std::ceil(tiles / device.sm_count);
+    const double tiles =
+        std::ceil(list_rows / block_m) * static_cast<double>(shape.batch) * shape.num_heads_kv;
+    const double rounds = config.at("schedule") != 0 && spec.mask != Mask::kNone
+                              ? tiles / device.sm_count + 0.5
+                              : std::ceil(tiles / device.sm_count);
     return rounds * (keys * (panels * per_key + packing) + panels * vectors * head_dims * 2);
   }
 };
@@ -167,11 +203,16 @@ std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch)
     if (dtype != Dtype::kFp32 && dtype != Dtype::kBf16 && dtype != Dtype::kFp16)
       return fmt::format("dtype is {}; accepted are fp32, bf16, fp16", dtype_name(dtype));
   }
-  for (const auto& [what, value] : {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}}) {
-    if (value < 16 || value > 256 || value % 8 != 0) return fmt::format("{} is {}; accepted are multiples of 8 from 16 to 256", what, value);
+  for (const auto& [what, value] :
+       {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}}) {
+    if (value < 16 || value > 256 || value % 8 != 0)
+      return fmt::format("{} is {}; accepted are multiples of 8 from 16 to 256", what, value);
   }
-  for (const auto& [what, value] : {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
-    if (value > kWindowLimit) return fmt::format("{} is {}; accepted are 0 to {}, or -1 for an open side", what, value, kWindowLimit);
+  for (const auto& [what, value] :
+       {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
+    if (value > kWindowLimit)
+      return fmt::format("{} is {}; accepted are 0 to {}, or -1 for an open side", what, value,
+                         kWindowLimit);
   }
   return std::nullopt;
 }

@@ -13,19 +13,27 @@ class ReferenceCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override { return cpu_refusal(spec, arch); }
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override { return Config(); }
-  Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {.threads = 1}; }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
 
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape, const DeviceFacts& device) const override {
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts& device) const override {
     LaunchPlan plan;
     plan.threads = static_cast<unsigned>(device.sm_count);
     plan.workspace_bytes = device.sm_count * shape.seqlen_kv * static_cast<int64_t>(sizeof(float));
     return plan;
   }
 
-  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape, const DeviceFacts&) const override {
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
     return 20.0 * visible_flops(problem_of(spec, shape));
   }
 };

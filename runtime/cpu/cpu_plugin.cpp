@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libattune_cpu.so: the CPU target behind generator/cpu_toolchain.hpp. It links the few parts of LLVM that load code, so that
-// opening it and launching a stored kernel is cheap; clang comes with libattune_clang.so, opened for the first compile.
+// libattune_cpu.so: the CPU target behind generator/cpu_toolchain.hpp. It links the few parts of
+// LLVM that load code, so that opening it and launching a stored kernel is cheap; clang comes with
+// libattune_clang.so, opened for the first compile.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,14 +28,17 @@ ClangCompileFunction open_clang() {
   void* function = library == nullptr ? nullptr : ::dlsym(library, kClangCompileSymbol);
   if (function != nullptr) return reinterpret_cast<ClangCompileFunction>(function);
   const char* error = ::dlerror();
-  throw Error(ErrorCode::kCompile, fmt::format("clang cannot be opened, so no CPU kernel can be compiled here: {}; install libclang-cpp19",
+  throw Error(ErrorCode::kCompile, fmt::format("clang cannot be opened, so no CPU kernel can be "
+                                               "compiled here: {}; install libclang-cpp19",
                                                error == nullptr ? path.string() : error));
 }
 
 class LazyClangCompiler final : public Compiler {
  public:
   std::string version() const override { return clang_version(); }
-  std::string options(const Arch& arch) const override { return fmt::format("{}", fmt::join(clang_arguments(arch), " ")); }
+  std::string options(const Arch& arch) const override {
+    return fmt::format("{}", fmt::join(clang_arguments(arch), " "));
+  }
   KernelImage compile(const Source& source, const Arch& arch) const override {
     static const ClangCompileFunction clang = open_clang();
     KernelImage image;
@@ -48,8 +52,12 @@ class LlvmCpuToolchain final : public CpuToolchain {
  public:
   Arch host_arch() const override { return host_arch_; }
   const Compiler& compiler() const override { return compiler_; }
-  std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const override { return load_object(object, entry); }
-  std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const override { return read_elf(elf, entry); }
+  std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const override {
+    return load_object(object, entry);
+  }
+  std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const override {
+    return read_elf(elf, entry);
+  }
 
  private:
   const Arch host_arch_ = detect_host_arch();
@@ -59,7 +67,8 @@ class LlvmCpuToolchain final : public CpuToolchain {
 }  // namespace
 }  // namespace attune
 
-extern "C" __attribute__((visibility("default"))) const attune::CpuToolchain* attune_cpu_toolchain_1() {
+extern "C" __attribute__((visibility("default"))) const attune::CpuToolchain*
+attune_cpu_toolchain_1() {
   static const attune::LlvmCpuToolchain toolchain;
   return &toolchain;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cubins keep their resources in .nv.info, a list of attributes (layout below, as `cuobjdump -elf` shows it); host objects
-// made with -fstack-size-section keep the frame of each function in .stack_sizes. See elf_reader.hpp.
+// Cubins keep their resources in .nv.info, a list of attributes (layout below, as `cuobjdump -elf`
+// shows it); host objects made with -fstack-size-section keep the frame of each function in
+// .stack_sizes. See elf_reader.hpp.
 #include "runtime/cpu/elf_reader.hpp"
 
 #include <llvm/BinaryFormat/ELF.h>
@@ -25,7 +26,8 @@ using Bytes = llvm::ArrayRef<uint8_t>;
 constexpr uint8_t kFormatPayload = 0x04;
 constexpr uint8_t kAttributeFrameSize = 0x11;
 constexpr uint8_t kAttributeRegisterCount = 0x2f;
-// From sm_90 on a kernel's shared memory begins with 1 KiB that the system keeps, if the kernel has any; ptxas does not count it.
+// From sm_90 on a kernel's shared memory begins with 1 KiB that the system keeps, if the kernel has
+// any; ptxas does not count it.
 constexpr int kReservedSharedBytes = 1024;
 
 // The value of an expected thing, its error dropped.
@@ -49,8 +51,10 @@ class ElfReader {
     for (const auto& section : *sections) {
       const auto name = value_of(elf_.getSectionName(section));
       if (!name) continue;
-      if (cubin && *name == ".nv.shared." + entry_) info.static_shared_bytes += static_cast<int>(section.sh_size);
-      if (cubin && *name == ".nv.shared.reserved.0") info.static_shared_bytes -= kReservedSharedBytes;
+      if (cubin && *name == ".nv.shared." + entry_)
+        info.static_shared_bytes += static_cast<int>(section.sh_size);
+      if (cubin && *name == ".nv.shared.reserved.0")
+        info.static_shared_bytes -= kReservedSharedBytes;
       const bool wanted = *name == (cubin ? ".nv.info" : ".stack_sizes");
       if (!wanted) continue;
       const auto bytes = value_of(elf_.getSectionContents(section));
@@ -88,7 +92,9 @@ class ElfReader {
       if (format != kFormatPayload) continue;
       uint64_t payload = at;
       at += size;
-      if (size < 8 || !data.isValidOffsetForDataOfSize(payload, 8) || data.getU32(&payload) != entry_index_) continue;
+      if (size < 8 || !data.isValidOffsetForDataOfSize(payload, 8) ||
+          data.getU32(&payload) != entry_index_)
+        continue;
       const int value = static_cast<int>(data.getU32(&payload));
       if (attribute == kAttributeRegisterCount) info->registers = value;
       if (attribute == kAttributeFrameSize) info->stack_bytes = value;
@@ -114,7 +120,9 @@ class ElfReader {
 
 std::optional<ImageInfo> read_elf(std::string_view elf, std::string_view entry) {
   const llvm::StringRef bytes(elf.data(), elf.size());
-  if (!bytes.starts_with("\x7f" "ELF\x02\x01")) return std::nullopt;
+  if (!bytes.starts_with("\x7f"
+                         "ELF\x02\x01"))
+    return std::nullopt;
   const auto file = value_of(Elf::create(bytes));
   return file ? ElfReader(*file, entry).read() : std::nullopt;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a compiled kernel uses, read from its ELF file with LLVM. Part of the CPU plugin; asked through read_image_info.
+// What a compiled kernel uses, read from its ELF file with LLVM. Part of the CPU plugin; asked
+// through read_image_info.
 #pragma once
 
 #include <optional>

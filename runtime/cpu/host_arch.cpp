@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features are what the CPU and the operating system grant here, not what the CPU's name promises; see host_arch.hpp.
+// Features are what the CPU and the operating system grant here, not what the CPU's name promises;
+// see host_arch.hpp.
 #include "runtime/cpu/host_arch.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +13,9 @@ namespace attune {
 namespace {
 
 int widest_vector_bytes(const Arch& arch) {
-  if (arch.has_feature("+avx512f") && arch.has_feature("+avx512vl") && arch.has_feature("+avx512bw")) return 64;
+  if (arch.has_feature("+avx512f") && arch.has_feature("+avx512vl") &&
+      arch.has_feature("+avx512bw"))
+    return 64;
   if (arch.has_feature("+avx2") && arch.has_feature("+fma")) return 32;
   return 16;
 }

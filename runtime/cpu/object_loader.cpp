@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One ORC session a kernel: it owns the code, which is unmapped when the session ends; see object_loader.hpp.
+// One ORC session a kernel: it owns the code, which is unmapped when the session ends; see
+// object_loader.hpp.
 #include "runtime/cpu/object_loader.hpp"
 
 #include <fmt/format.h>
@@ -27,17 +28,23 @@ namespace attune {
 namespace {
 
 [[noreturn]] void refuse(std::string_view entry, std::string_view why) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("object is not one of this machine with the entry \"{}\": {}", entry, why));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("object is not one of this machine with the entry \"{}\": {}", entry, why));
 }
-[[noreturn]] void refuse(std::string_view entry, llvm::Error error) { refuse(entry, llvm::toString(std::move(error))); }
+[[noreturn]] void refuse(std::string_view entry, llvm::Error error) {
+  refuse(entry, llvm::toString(std::move(error)));
+}
 
 // Code of another CPU would link as well as ours: linking only moves bytes.
 void check_machine(std::string_view object, std::string_view entry) {
-  auto file = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel.o"));
+  auto file = llvm::object::ObjectFile::createObjectFile(
+      llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()), "kernel.o"));
   if (!file) refuse(entry, file.takeError());
   const llvm::Triple here(llvm::sys::getProcessTriple());
   if ((*file)->getArch() != here.getArch() || !(*file)->isRelocatableObject())
-    refuse(entry, fmt::format("it is {} code", llvm::Triple::getArchTypeName((*file)->getArch()).str()));
+    refuse(entry,
+           fmt::format("it is {} code", llvm::Triple::getArchTypeName((*file)->getArch()).str()));
 }
 
 class OrcKernel final : public HostKernel {
@@ -46,8 +53,10 @@ class OrcKernel final : public HostKernel {
     auto process = llvm::orc::SelfExecutorProcessControl::Create();
     if (!process) refuse(entry, process.takeError());
     session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
-    session_->setErrorReporter([this](llvm::Error error) { reported_ += llvm::toString(std::move(error)) + "; "; });
-    layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(*session_, session_->getExecutorProcessControl().getMemMgr());
+    session_->setErrorReporter(
+        [this](llvm::Error error) { reported_ += llvm::toString(std::move(error)) + "; "; });
+    layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(
+        *session_, session_->getExecutorProcessControl().getMemMgr());
     try {
       link(object, entry);
     } catch (...) {
@@ -64,10 +73,13 @@ class OrcKernel final : public HostKernel {
  private:
   void link(std::string_view object, std::string_view entry) {
     llvm::orc::JITDylib& library = session_->createBareJITDylib("kernel");
-    if (auto error = library.define(llvm::orc::absoluteSymbols(library_functions()))) refuse(entry, std::move(error));
-    auto buffer = llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), "kernel.o");
+    if (auto error = library.define(llvm::orc::absoluteSymbols(library_functions())))
+      refuse(entry, std::move(error));
+    auto buffer = llvm::MemoryBuffer::getMemBufferCopy(
+        llvm::StringRef(object.data(), object.size()), "kernel.o");
     if (auto error = layer_->add(library, std::move(buffer))) refuse(entry, std::move(error));
-    auto symbol = session_->lookup({&library}, session_->intern(llvm::StringRef(entry.data(), entry.size())));
+    auto symbol =
+        session_->lookup({&library}, session_->intern(llvm::StringRef(entry.data(), entry.size())));
     if (!symbol) {
       std::string why = llvm::toString(symbol.takeError());
       refuse(entry, reported_ + why);
@@ -75,11 +87,13 @@ class OrcKernel final : public HostKernel {
     function_ = symbol->getAddress().toPtr<Function>();
   }
 
-  // What kernels may call: what a compiler calls without being asked to, and the two functions that reference_cpu needs.
+  // What kernels may call: what a compiler calls without being asked to, and the two functions that
+  // reference_cpu needs.
   llvm::orc::SymbolMap library_functions() {
     llvm::orc::SymbolMap map;
     const auto define = [&](const char* name, auto* address) {
-      map[session_->intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
+      map[session_->intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                     llvm::JITSymbolFlags::Exported};
     };
     define("memcpy", &::memcpy);
     define("memmove", &::memmove);

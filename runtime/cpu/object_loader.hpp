@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Object code -> runnable code in this process, through LLVM's ORC and JITLink. Part of the CPU plugin.
+// Object code -> runnable code in this process, through LLVM's ORC and JITLink. Part of the CPU
+// plugin.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,9 @@
 
 namespace attune {
 
-// Throws kInvalidArgument for bytes that are not an object of this machine that defines `entry`, or that refer to anything
-// but memcpy, memmove, memset, expf, logf and the compiler's own conversions of fp16.
+// Throws kInvalidArgument for bytes that are not an object of this machine that defines `entry`, or
+// that refer to anything but memcpy, memmove, memset, expf, logf and the compiler's own conversions
+// of fp16.
 std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry);
 
 }  // namespace attune

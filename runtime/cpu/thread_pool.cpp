@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers wait on a counter: some microseconds in a loop, so that launches in a row start at once, then asleep in the kernel.
+// Workers wait on a counter: some microseconds in a loop, so that launches in a row start at once,
+// then asleep in the kernel.
 #include "runtime/cpu/thread_pool.hpp"
 
 namespace attune {
@@ -28,7 +29,8 @@ void wait_while(const std::atomic<T>& value, T old) {
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) {
-  for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+  for (int thread = 1; thread < num_threads; ++thread)
+    workers_.emplace_back([this, thread] { serve(thread); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -47,7 +49,8 @@ void ThreadPool::run(const Work& work) {
     round_.notify_all();
   }
   work(0, num_threads());
-  for (int left; (left = unfinished_.load(std::memory_order_acquire)) > 0;) wait_while(unfinished_, left);
+  for (int left; (left = unfinished_.load(std::memory_order_acquire)) > 0;)
+    wait_while(unfinished_, left);
 }
 
 void ThreadPool::serve(int thread) {

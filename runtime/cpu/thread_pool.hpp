@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Persistent worker threads for CPU kernels: one call runs the same work on several threads and returns when all are done.
+// Persistent worker threads for CPU kernels: one call runs the same work on several threads and
+// returns when all are done.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
-  // Calls work(thread, num_threads) once for each thread, at the same time. Allocates nothing. Thread-safe: calls from several
-  // threads take turns. `work` must not throw and must not call run.
+  // Calls work(thread, num_threads) once for each thread, at the same time. Allocates nothing.
+  // Thread-safe: calls from several threads take turns. `work` must not throw and must not call
+  // run.
   void run(const Work& work);
 
  private:
@@ -32,7 +34,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   const Work* work_ = nullptr;
   std::atomic<bool> stopping_{false};
-  std::atomic<unsigned> round_{0};    // raised to start the workers
+  std::atomic<unsigned> round_{0};  // raised to start the workers
   std::atomic<int> unfinished_{0};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over blocks of keys (Milakov and Gimelshein 2018), one query a lane, in base 2: queries are scaled by
-// softmax_scale * log2(e) when they are loaded.
+// Softmax over blocks of keys (Milakov and Gimelshein 2018), one query a lane, in base 2: queries
+// are scaled by softmax_scale * log2(e) when they are loaded.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -13,8 +13,9 @@ struct SoftmaxState {
   Panel sum;
 };
 
-// Turns `count` scores into weights 2^(score - largest); returns what sums and outputs made before must be multiplied by.
-// While a row has seen nothing, its largest score counts as -3e38: so -inf - (-inf) cannot arise, and its weights are 0.
+// Turns `count` scores into weights 2^(score - largest); returns what sums and outputs made before
+// must be multiplied by. While a row has seen nothing, its largest score counts as -3e38: so -inf -
+// (-inf) cannot arise, and its weights are 0.
 inline Panel softmax_block(SoftmaxState& state, Panel block_largest, int count, Panel* scores) {
   const Panel largest = larger(block_largest, state.largest);
   const Panel base = larger(largest, Panel(-3e38f));

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of keys.
-// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic and all sums are fp32.
+// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic is fp32.
 //
-// The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA shares every load of K and V.
-// A thread takes a tile of kBlockM of them, cut in panels of kVectors * kLanes rows, one row a lane:
+// The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA
+// shares every load of K and V. A thread takes a tile of kBlockM of them, cut in panels of
+// kVectors * kLanes rows, one row a lane:
 //   for each block of kBlockN keys: K and V as fp32, packed or where they are;
 //     for each panel: S^T = K Q^T, mask, softmax, O^T += V^T P^T.
 // Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (16-bit K and V must be packed),
-// kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter, longest first).
-// Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a thread.
-#include "shared/attention_args.h"
-#include "shared/attention_enums.h"
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (16-bit K and V must
+// be packed), kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter).
+// Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a
+// thread.
 #include "cpu/prefill_cpu_knobs.hpp"
+
 #include "cpu/online_softmax.hpp"
 #include "cpu/simd.hpp"
 #include "cpu/tile_product.hpp"
 #include "cpu/transpose.hpp"
 #include "cpu/visibility.hpp"
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
 
 namespace attune {
 
@@ -50,12 +53,14 @@ struct Tile {
 template <class T>
 inline T* row_address(const OperandView& view, const Tile& tile, long long index) {
   const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
-  return static_cast<T*>(view.data) + tile.batch * view.batch_stride + head * view.head_stride + index / kGqaRatio * view.row_stride;
+  return static_cast<T*>(view.data) + tile.batch * view.batch_stride + head * view.head_stride +
+         index / kGqaRatio * view.row_stride;
 }
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
-// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes does not divide kWidth.
+// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes
+// does not divide kWidth.
 template <int kWidth>
 constexpr int kChunks = (kWidth + kLanes - 1) / kLanes;
 template <int kWidth>
@@ -67,20 +72,24 @@ inline int chunk_begin(int chunk) {
 inline Floats& part(Panel& panel, int vector) { return reinterpret_cast<Floats*>(&panel)[vector]; }
 
 // Lanes past the tile's last row compute with zeros and are never stored.
-inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, Panel* queries) {
+inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
+                         Panel* queries) {
   for (int chunk = 0; chunk < kChunks<kHeadDimQk>; ++chunk) {
     const int c = chunk_begin<kHeadDimQk>(chunk);
     Floats rows[kLanes] = {};
     const int count = least(kLanes, tile.count - first_in_tile);
     for (int i = 0; i < count; ++i) {
-      rows[i] = load<kDtypeQ>(row_address<Element<kDtypeQ>>(args.q, tile, tile.first + first_in_tile + i) + c);
+      rows[i] = load<kDtypeQ>(
+          row_address<Element<kDtypeQ>>(args.q, tile, tile.first + first_in_tile + i) + c);
     }
     transpose(rows);
-    for (int i = 0; i < kLanes; ++i) part(queries[c + i], vector) = rows[i] * args.softmax_scale_log2;
+    for (int i = 0; i < kLanes; ++i)
+      part(queries[c + i], vector) = rows[i] * args.softmax_scale_log2;
   }
 }
 
-inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector, Panel* output, Floats reciprocal) {
+inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
+                         Panel* output, Floats reciprocal) {
   const int count = least(kLanes, tile.count - first_in_tile);
   for (int chunk = 0; chunk < kChunks<kHeadDimV>; ++chunk) {
     const int c = chunk_begin<kHeadDimV>(chunk);
@@ -88,20 +97,24 @@ inline void store_output(const AttentionArgs& args, const Tile& tile, int first_
     for (int i = 0; i < kLanes; ++i) rows[i] = part(output[c + i], vector) * reciprocal;
     transpose(rows);
     for (int i = 0; i < count; ++i) {
-      store<kDtypeO>(row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c, rows[i]);
+      store<kDtypeO>(
+          row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c, rows[i]);
     }
   }
 }
 
-inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile, const SoftmaxState& state) {
-  const Panel values = state.sum > 0.0f ? (state.largest + log2_positive(state.sum)) * 0.693147181f : Panel(-kInfinity);
+inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile,
+                      const SoftmaxState& state) {
+  const Panel values = state.sum > 0.0f ? (state.largest + log2_positive(state.sum)) * 0.693147181f
+                                        : Panel(-kInfinity);
   float lse[kPanelRows];
   __builtin_memcpy(lse, &values, sizeof(lse));
   const int count = least(kPanelRows, tile.count - first_in_tile);
   for (int i = 0; i < count; ++i) {
     const long long index = tile.first + first_in_tile + i;
     const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
-    args.lse[tile.batch * args.lse_batch_stride + head * args.lse_head_stride + index / kGqaRatio] = lse[i];
+    args.lse[tile.batch * args.lse_batch_stride + head * args.lse_head_stride + index / kGqaRatio] =
+        lse[i];
   }
 }
 
@@ -124,8 +137,9 @@ struct Rows {
 
 template <int kWidth>
 inline Rows block_rows(const OperandView& view, const Tile& tile, KeyRange block, float* packed) {
-  const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) + tile.batch * view.batch_stride +
-                     tile.head_kv * view.head_stride + block.begin * view.row_stride;
+  const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) +
+                     tile.batch * view.batch_stride + tile.head_kv * view.head_stride +
+                     block.begin * view.row_stride;
   if constexpr (kPackKv != 0) {
     pack<kWidth>(from, view.row_stride, block.end - block.begin, packed);
     return {packed, kWidth};
@@ -134,8 +148,8 @@ inline Rows block_rows(const OperandView& view, const Tile& tile, KeyRange block
   }
 }
 
-inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel, KeyRange block, Rows keys, Rows values,
-                         Scratch& scratch) {
+inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel, KeyRange block,
+                         Rows keys, Rows values, Scratch& scratch) {
   const long long first_index = tile.first + panel * kPanelRows;
   const long long first = first_index / kGqaRatio;
   const long long last = (tile.first + least(tile.count, (panel + 1) * kPanelRows) - 1) / kGqaRatio;
@@ -147,50 +161,60 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
   Panel largest = -kInfinity;
-  score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel], scratch.scores, largest);
+  score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel],
+              scratch.scores, largest);
   if (!sees_all(args, first, last, seen)) {
-    mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, scratch.scores, largest);
+    mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen,
+               scratch.scores, largest);
   }
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
-  output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay, scratch.output[panel]);
+  output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
+               scratch.output[panel]);
 }
 
 inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
   scratch.state[panel] = {Panel(-kInfinity), Panel(0.0f)};
   for (int c = 0; c < kHeadDimV; ++c) scratch.output[panel][c] = 0.0f;
-  for (int v = 0; v < kVectors; ++v) load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
+  for (int v = 0; v < kVectors; ++v)
+    load_queries(args, tile, panel * kPanelRows + v * kLanes, v, scratch.queries[panel]);
 }
 
 inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
   const SoftmaxState& state = scratch.state[panel];
-  Panel reciprocal = state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
+  Panel reciprocal =
+      state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
   const int first_in_tile = panel * kPanelRows;
-  for (int v = 0; v < kVectors; ++v) store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel], part(reciprocal, v));
+  for (int v = 0; v < kVectors; ++v)
+    store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel],
+                 part(reciprocal, v));
   if (args.lse) store_lse(args, tile, first_in_tile, state);
 }
 
 inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& scratch) {
   const int panels = (tile.count + kPanelRows - 1) / kPanelRows;
   for (int panel = 0; panel < panels; ++panel) start_panel(args, tile, panel, scratch);
-  const KeyRange all = visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
+  const KeyRange all =
+      visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
     const Rows keys = block_rows<kHeadDimQk>(args.k, tile, block, scratch.keys);
     const Rows values = block_rows<kHeadDimV>(args.v, tile, block, scratch.values);
-    for (int panel = 0; panel < panels; ++panel) attend_block(args, tile, panel, block, keys, values, scratch);
+    for (int panel = 0; panel < panels; ++panel)
+      attend_block(args, tile, panel, block, keys, values, scratch);
   }
   for (int panel = 0; panel < panels; ++panel) finish_panel(args, tile, panel, scratch);
 }
 
-// Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys, first.
+// Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys,
+// first.
 inline Tile tile_at(const AttentionArgs& args, long long index) {
   const long long rows = static_cast<long long>(args.seqlen_q) * kGqaRatio;
   const long long in_list = (rows + kBlockM - 1) / kBlockM;
   const long long lists = static_cast<long long>(args.batch) * args.num_heads_kv;
   const long long first = (in_list - 1 - index / lists) * kBlockM;
   const long long list = index % lists;
-  return {static_cast<int>(list / args.num_heads_kv), static_cast<int>(list % args.num_heads_kv), first,
-          static_cast<int>(rows - first < kBlockM ? rows - first : kBlockM)};
+  return {static_cast<int>(list / args.num_heads_kv), static_cast<int>(list % args.num_heads_kv),
+          first, static_cast<int>(rows - first < kBlockM ? rows - first : kBlockM)};
 }
 
 }  // namespace attune
@@ -200,13 +224,16 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
   const long long rows = static_cast<long long>(args->seqlen_q) * kGqaRatio;
   const long long tiles = (rows + kBlockM - 1) / kBlockM * args->batch * args->num_heads_kv;
   char* workspace = static_cast<char*>(args->workspace);
-  Scratch& scratch = *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);
+  Scratch& scratch =
+      *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);
   if constexpr (kSchedule == 0) {
-    for (long long i = thread; i < tiles; i += num_threads) attend_tile(*args, tile_at(*args, i), scratch);
+    for (long long i = thread; i < tiles; i += num_threads)
+      attend_tile(*args, tile_at(*args, i), scratch);
   } else {
     long long* next = reinterpret_cast<long long*>(workspace);
     long long* finished = next + kCounterBytes / 16;  // on a cache line of its own
-    for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < tiles;) attend_tile(*args, tile_at(*args, i), scratch);
+    for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < tiles;)
+      attend_tile(*args, tile_at(*args, i), scratch);
     if (__atomic_add_fetch(finished, 1, __ATOMIC_ACQ_REL) == num_threads) {
       __atomic_store_n(next, 0, __ATOMIC_RELAXED);
       __atomic_store_n(finished, 0, __ATOMIC_RELAXED);

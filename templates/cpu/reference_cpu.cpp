@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference_cpu: attention row by row, straight from its definition: scores, largest, weights, sum, weighted mean of V.
-// It shares nothing with prefill_cpu and is the tuner's oracle for it. fp32 arithmetic, with expf and logf of the C library.
+// reference_cpu: attention row by row, straight from its definition: scores, largest, weights, sum,
+// weighted mean of V. It shares nothing with prefill_cpu and is the tuner's oracle for it. fp32
+// arithmetic, with expf and logf of the C library.
 //
 // q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
 // Workspace: seqlen_kv floats a thread, for the scores of one row.
+#include "cpu/reference_cpu_knobs.hpp"
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
-#include "cpu/reference_cpu_knobs.hpp"
 
 namespace attune {
 
 template <Dtype kDtype>
 float element(const void* data, long long index) {
   if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
-  if constexpr (kDtype == Dtype::kBf16) return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
-  if constexpr (kDtype == Dtype::kFp16) return static_cast<float>(static_cast<const _Float16*>(data)[index]);
+  if constexpr (kDtype == Dtype::kBf16)
+    return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
+  if constexpr (kDtype == Dtype::kFp16)
+    return static_cast<float>(static_cast<const _Float16*>(data)[index]);
 }
 
 template <Dtype kDtype>
 void set_element(void* data, long long index, float value) {
   if constexpr (kDtype == Dtype::kFp32) static_cast<float*>(data)[index] = value;
-  if constexpr (kDtype == Dtype::kFp16) static_cast<_Float16*>(data)[index] = static_cast<_Float16>(value);
+  if constexpr (kDtype == Dtype::kFp16)
+    static_cast<_Float16*>(data)[index] = static_cast<_Float16>(value);
   if constexpr (kDtype == Dtype::kBf16) {
     const unsigned int bits = __builtin_bit_cast(unsigned int, value);
     const unsigned int rounded = bits + 0x7fffu + ((bits >> 16) & 1u);  // to nearest, ties to even
-    static_cast<unsigned short*>(data)[index] = static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
+    static_cast<unsigned short*>(data)[index] =
+        static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
   }
 }
 
@@ -39,17 +44,20 @@ inline bool is_visible(const AttentionArgs& args, long long i, long long j) {
 inline void attend_row(const AttentionArgs& args, int batch, int head, int i, float* scores) {
 #pragma clang fp reassociate(on)  // lets sums over head_dim use vectors
   const int head_kv = head / kGqaRatio;
-  const long long q = batch * args.q.batch_stride + head * args.q.head_stride + i * args.q.row_stride;
+  const long long q =
+      batch * args.q.batch_stride + head * args.q.head_stride + i * args.q.row_stride;
   const long long k = batch * args.k.batch_stride + head_kv * args.k.head_stride;
   const long long v = batch * args.v.batch_stride + head_kv * args.v.head_stride;
-  const long long o = batch * args.o.batch_stride + head * args.o.head_stride + i * args.o.row_stride;
+  const long long o =
+      batch * args.o.batch_stride + head * args.o.head_stride + i * args.o.row_stride;
 
   float largest = -__builtin_inff();
   for (int j = 0; j < args.seqlen_kv; ++j) {
     if (!is_visible(args, i, j)) continue;
     float dot = 0;
     for (int c = 0; c < kHeadDimQk; ++c) {
-      dot += element<kDtypeQ>(args.q.data, q + c) * element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
+      dot += element<kDtypeQ>(args.q.data, q + c) *
+             element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
     }
     scores[j] = dot * args.softmax_scale;
     if (!(scores[j] <= largest)) largest = scores[j];
@@ -61,9 +69,11 @@ inline void attend_row(const AttentionArgs& args, int batch, int head, int i, fl
     if (!is_visible(args, i, j)) continue;
     const float weight = __builtin_expf(scores[j] - largest);
     sum += weight;
-    for (int c = 0; c < kHeadDimV; ++c) output[c] += weight * element<kDtypeKv>(args.v.data, v + j * args.v.row_stride + c);
+    for (int c = 0; c < kHeadDimV; ++c)
+      output[c] += weight * element<kDtypeKv>(args.v.data, v + j * args.v.row_stride + c);
   }
-  for (int c = 0; c < kHeadDimV; ++c) set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
+  for (int c = 0; c < kHeadDimV; ++c)
+    set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
   if (args.lse) {
     args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + i] =
         sum == 0 ? -__builtin_inff() : largest + __builtin_logf(sum);
@@ -73,11 +83,13 @@ inline void attend_row(const AttentionArgs& args, int batch, int head, int i, fl
 }  // namespace attune
 
 extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int num_threads) {
-  float* scores = static_cast<float*>(args->workspace) + static_cast<long long>(thread) * args->seqlen_kv;
+  float* scores =
+      static_cast<float*>(args->workspace) + static_cast<long long>(thread) * args->seqlen_kv;
   const long long rows = static_cast<long long>(args->batch) * args->num_heads_q * args->seqlen_q;
   for (long long row = thread; row < rows; row += num_threads) {
     const long long list = row / args->seqlen_q;
-    attune::attend_row(*args, static_cast<int>(list / args->num_heads_q), static_cast<int>(list % args->num_heads_q),
+    attune::attend_row(*args, static_cast<int>(list / args->num_heads_q),
+                       static_cast<int>(list % args->num_heads_q),
                        static_cast<int>(row % args->seqlen_q), scores);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that the CPU kernels compute with, in clang's vector extensions: x86, Arm or anything else LLVM knows, no
-// header needed. kVectorBytes comes from the rendered preamble: the widest register of the CPU that the code is made for.
+// The vectors that the CPU kernels compute with, in clang's vector extensions: x86, Arm or anything
+// else LLVM knows, no header needed. kVectorBytes comes from the rendered preamble: the widest
+// register of the CPU that the code is made for.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -14,9 +15,11 @@ typedef float Floats __attribute__((ext_vector_type(kLanes)));  // one register
 typedef unsigned int Words __attribute__((ext_vector_type(kLanes)));
 typedef unsigned short HalfWords __attribute__((ext_vector_type(kLanes)));
 typedef _Float16 Halves __attribute__((ext_vector_type(kLanes)));
-// One value for each query of a panel: kVectors registers. LLVM splits it late, which keeps compile time low.
+// One value for each query of a panel: kVectors registers. LLVM splits it late, which keeps compile
+// time low.
 typedef float Panel __attribute__((ext_vector_type(kPanelRows)));
-typedef int PanelInts __attribute__((ext_vector_type(kPanelRows)));  // also what comparisons give: 0 or -1
+typedef int PanelInts
+    __attribute__((ext_vector_type(kPanelRows)));  // also what comparisons give: 0 or -1
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -25,11 +28,13 @@ inline To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// a > b ? a : b is one instruction on x86, and drops a NaN in `a`; NaNs reach the result through exp2 instead.
+// a > b ? a : b is one instruction on x86, and drops a NaN in `a`; NaNs reach the result through
+// exp2 instead.
 inline Panel larger(Panel a, Panel b) { return a > b ? a : b; }
 
-// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN. x = n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23
-// rounds x to n and leaves n in the low bits of the sum. The polynomial is minimax of degree 5, relative error 1e-7.
+// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN. x = n + f with f in
+// [-0.5, 0.5]; adding 1.5 * 2^23 rounds x to n and leaves n in the low bits of the sum. The
+// polynomial is minimax of degree 5, relative error 1e-7.
 inline Panel exp2_nonpositive(Panel x) {
   const Panel shifted = x + 12582912.0f;
   const Panel f = x - (shifted - 12582912.0f);
@@ -50,23 +55,32 @@ inline Panel log2_positive(Panel x) {
   const Panel mantissa = bits_as<Panel>(bits - (exponent << 23));
   const Panel s = (mantissa - 1.0f) / (mantissa + 1.0f);
   const Panel z = s * s;
-  const Panel series = ((((z / 11 + 1.0f / 9) * z + 1.0f / 7) * z + 1.0f / 5) * z + 1.0f / 3) * z + 1.0f;
+  const Panel series =
+      ((((z / 11 + 1.0f / 9) * z + 1.0f / 7) * z + 1.0f / 5) * z + 1.0f / 3) * z + 1.0f;
   return __builtin_convertvector(exponent, Panel) + series * s * 2.88539008f;  // 2 / ln 2
 }
 
 // bf16 by integer arithmetic: the upper half of an fp32.
-inline Floats floats_of_bf16(HalfWords h) { return bits_as<Floats>(__builtin_convertvector(h, Words) << 16); }
+inline Floats floats_of_bf16(HalfWords h) {
+  return bits_as<Floats>(__builtin_convertvector(h, Words) << 16);
+}
 
 inline HalfWords bf16_of_floats(Floats f) {
   const Words bits = bits_as<Words>(f);
   const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const Words quiet_nan = (bits >> 16) | 0x40u;
-  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded, HalfWords);
+  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded,
+                                 HalfWords);
 }
 
-// fp16 by the CPU's own conversions; without any (x86 before F16C) the compiler calls a library function per element.
-inline Floats floats_of_fp16(HalfWords h) { return __builtin_convertvector(bits_as<Halves>(h), Floats); }
-inline HalfWords fp16_of_floats(Floats f) { return bits_as<HalfWords>(__builtin_convertvector(f, Halves)); }
+// fp16 by the CPU's own conversions; without any (x86 before F16C) the compiler calls a library
+// function per element.
+inline Floats floats_of_fp16(HalfWords h) {
+  return __builtin_convertvector(bits_as<Halves>(h), Floats);
+}
+inline HalfWords fp16_of_floats(Floats f) {
+  return bits_as<HalfWords>(__builtin_convertvector(f, Halves));
+}
 
 template <Dtype kDtype>
 struct ElementOf {

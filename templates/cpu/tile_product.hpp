@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two matrix products of attention as register tiles. Queries lie across the lanes: a tile multiplies kRows scalars, each
-// broadcast from a row of K or V, with a panel of queries, and keeps kRows x kVectors sums in registers. So neither K nor V
-// is ever transposed, and no reduction crosses lanes.
+// The two matrix products of attention as register tiles. Queries lie across the lanes: a tile
+// multiplies kRows scalars, each broadcast from a row of K or V, with a panel of queries, and keeps
+// kRows x kVectors sums in registers. So neither K nor V is ever transposed, and no reduction
+// crosses lanes.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -10,7 +11,8 @@ namespace attune {
 
 // scores[r] = sum over c of keys[r][c] * queries[c]; raises `largest` to the largest score seen.
 template <int kTileRows>
-inline void score_tile(const float* keys, long long key_stride, const Panel* queries, Panel* scores, Panel& largest) {
+inline void score_tile(const float* keys, long long key_stride, const Panel* queries, Panel* scores,
+                       Panel& largest) {
   Panel sum[kTileRows] = {};
 #pragma clang loop unroll_count(kTileRows == kRows ? kUnroll : 1)
   for (int c = 0; c < kHeadDimQk; ++c) {
@@ -25,10 +27,13 @@ inline void score_tile(const float* keys, long long key_stride, const Panel* que
   }
 }
 
-// Scores of `count` keys. The last tile of a count that kRows does not divide overlaps the one before.
-inline void score_block(const float* keys, long long key_stride, int count, const Panel* queries, Panel* scores, Panel& largest) {
+// Scores of `count` keys. The last tile of a count that kRows does not divide overlaps the one
+// before.
+inline void score_block(const float* keys, long long key_stride, int count, const Panel* queries,
+                        Panel* scores, Panel& largest) {
   if (count < kRows) {
-    for (int n = 0; n < count; ++n) score_tile<1>(keys + n * key_stride, key_stride, queries, scores + n, largest);
+    for (int n = 0; n < count; ++n)
+      score_tile<1>(keys + n * key_stride, key_stride, queries, scores + n, largest);
     return;
   }
   for (int n = 0; n < count; n += kRows) {
@@ -37,9 +42,11 @@ inline void score_block(const float* keys, long long key_stride, int count, cons
   }
 }
 
-// output[c] = output[c] * decay + sum over n of values[n][c] * weights[n], for kTileRows columns c of V.
+// output[c] = output[c] * decay + sum over n of values[n][c] * weights[n], for kTileRows columns c
+// of V.
 template <int kTileRows>
-inline void output_tile(const float* values, long long value_stride, int count, const Panel* weights, Panel decay, Panel* output) {
+inline void output_tile(const float* values, long long value_stride, int count,
+                        const Panel* weights, Panel decay, Panel* output) {
   Panel sum[kTileRows];
 #pragma clang loop unroll(full)
   for (int r = 0; r < kTileRows; ++r) sum[r] = output[r] * decay;
@@ -53,11 +60,14 @@ inline void output_tile(const float* values, long long value_stride, int count, 
   for (int r = 0; r < kTileRows; ++r) output[r] = sum[r];
 }
 
-inline void output_block(const float* values, long long value_stride, int count, const Panel* weights, Panel decay, Panel* output) {
+inline void output_block(const float* values, long long value_stride, int count,
+                         const Panel* weights, Panel decay, Panel* output) {
   constexpr int kWhole = kHeadDimV / kRows * kRows;
-  for (int c = 0; c < kWhole; c += kRows) output_tile<kRows>(values + c, value_stride, count, weights, decay, output + c);
+  for (int c = 0; c < kWhole; c += kRows)
+    output_tile<kRows>(values + c, value_stride, count, weights, decay, output + c);
   if constexpr (kWhole < kHeadDimV) {
-    output_tile<kHeadDimV - kWhole>(values + kWhole, value_stride, count, weights, decay, output + kWhole);
+    output_tile<kHeadDimV - kWhole>(values + kWhole, value_stride, count, weights, decay,
+                                    output + kWhole);
   }
 }
 

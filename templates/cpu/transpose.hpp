@@ -20,8 +20,9 @@ template <class T, T... kIndex>
 using LaneIndicesOf = LaneIndices<kIndex...>;
 using AllLanes = __make_integer_seq<LaneIndicesOf, int, kLanes>;
 
-// In place. Interleaving row i with row i + kLanes / 2 rotates the bits of (row, lane) by one; log2(kLanes) times swaps them.
-// Not inlined: it is half of a small kernel's code, and compile time goes with code.
+// In place. Interleaving row i with row i + kLanes / 2 rotates the bits of (row, lane) by one;
+// log2(kLanes) times swaps them. Not inlined: it is half of a small kernel's code, and compile time
+// goes with code.
 [[gnu::noinline]] inline void transpose(Floats (&rows)[kLanes]) {
 #pragma clang loop unroll(full)
   for (int step = 1; step < kLanes; step *= 2) {

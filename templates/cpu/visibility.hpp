@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a query row sees: mask, window and their alignment (shared/attention_enums.h), for a run of rows and per lane.
+// Which keys a query row sees: mask, window and their alignment (shared/attention_enums.h), for a
+// run of rows and per lane.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -11,7 +12,8 @@ constexpr bool kCausal = kMask != Mask::kNone;
 constexpr bool kHasLeft = kWindowLeft >= 0;
 constexpr bool kHasRight = kCausal || kWindowRight >= 0;
 constexpr long long kLeft = kWindowLeft;
-constexpr long long kRight = !kCausal ? kWindowRight : 0;  // keys right of the diagonal; a causal mask shows none
+constexpr long long kRight =
+    !kCausal ? kWindowRight : 0;  // keys right of the diagonal; a causal mask shows none
 
 struct KeyRange {
   int begin;
@@ -28,14 +30,16 @@ inline KeyRange visible_keys(const AttentionArgs& args, long long first, long lo
   long long begin = 0;
   long long end = args.seqlen_kv;
   if constexpr (kHasLeft) begin = first + offset - kLeft > begin ? first + offset - kLeft : begin;
-  if constexpr (kHasRight) end = last + offset + kRight + 1 < end ? last + offset + kRight + 1 : end;
+  if constexpr (kHasRight)
+    end = last + offset + kRight + 1 < end ? last + offset + kRight + 1 : end;
   return begin < end ? KeyRange{static_cast<int>(begin), static_cast<int>(end)} : KeyRange{0, 0};
 }
 
 // Whether every row of [first, last] sees every key of the range.
 inline bool sees_all(const AttentionArgs& args, long long first, long long last, KeyRange keys) {
   const long long offset = diagonal_offset(args);
-  return !(kHasLeft && keys.begin < last + offset - kLeft) && !(kHasRight && keys.end - 1 > first + offset + kRight);
+  return !(kHasLeft && keys.begin < last + offset - kLeft) &&
+         !(kHasRight && keys.end - 1 > first + offset + kRight);
 }
 
 inline int clamp_to_int(long long value) {
@@ -52,14 +56,18 @@ inline PanelInts row_steps(int first_head) {
   return result;
 }
 
-// Sets the scores of hidden (key, row) pairs to -inf and finds `largest` anew. `first` is the panel's first row.
-inline void mask_block(const AttentionArgs& args, long long first, PanelInts row_step, KeyRange keys, Panel* scores, Panel& largest) {
+// Sets the scores of hidden (key, row) pairs to -inf and finds `largest` anew. `first` is the
+// panel's first row.
+inline void mask_block(const AttentionArgs& args, long long first, PanelInts row_step,
+                       KeyRange keys, Panel* scores, Panel& largest) {
   largest = -kInfinity;
   const long long diagonal = first + diagonal_offset(args);
   for (int n = keys.begin; n < keys.end; ++n) {
     Panel& row = scores[n - keys.begin];
-    if constexpr (kHasRight) row = row_step >= clamp_to_int(n - diagonal - kRight) ? row : Panel(-kInfinity);
-    if constexpr (kHasLeft) row = row_step <= clamp_to_int(n - diagonal + kLeft) ? row : Panel(-kInfinity);
+    if constexpr (kHasRight)
+      row = row_step >= clamp_to_int(n - diagonal - kRight) ? row : Panel(-kInfinity);
+    if constexpr (kHasLeft)
+      row = row_step <= clamp_to_int(n - diagonal + kLeft) ? row : Panel(-kInfinity);
     largest = larger(row, largest);
   }
 }

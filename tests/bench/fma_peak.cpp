@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most multiply-adds this CPU does in fp32: a kernel of nothing else, made for the host by the CPU target, on 1 and on all
-// threads. Prints one JSON object with GFLOP/s. cpu_sdpa.py states its figures as a share of this.
+// The most multiply-adds this CPU does in fp32: a kernel of nothing else, made for the host by the
+// CPU target, on 1 and on all threads. Prints one JSON object with GFLOP/s. cpu_sdpa.py states its
+// figures as a share of this.
 //   bench_fma_peak [THREADS...]
 #include <fmt/format.h>
 
@@ -49,7 +50,8 @@ double best_gflops(const attune::HostKernel& kernel, int vector_bytes, int threa
   for (int sample = 0; sample < 15; ++sample) {
     const auto start = std::chrono::steady_clock::now();
     pool.run([&](int thread, int num_threads) { kernel.function()(&args, thread, num_threads); });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     best = std::max(best, 2.0 * kRounds * kChains * (vector_bytes / 4) * threads / seconds / 1e9);
   }
   return best;
@@ -65,13 +67,17 @@ int main(int argc, char** argv) {
     return 1;
   }
   const attune::Arch arch = toolchain->host_arch();
-  const auto image = toolchain->compiler().compile({peak_source(arch.vector_bytes), "fma_peak.cpp"}, arch);
+  const auto image =
+      toolchain->compiler().compile({peak_source(arch.vector_bytes), "fma_peak.cpp"}, arch);
   const auto kernel = toolchain->load(image.bytes, image.entry);
   std::vector<int> counts;
   for (int i = 1; i < argc; ++i) counts.push_back(std::max(1, std::atoi(argv[i])));
-  if (counts.empty()) counts = {1, static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
+  if (counts.empty())
+    counts = {1, static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
   std::string rows;
   for (const int threads : counts)
-    rows += fmt::format("{}\"{}\": {:.1f}", rows.empty() ? "" : ", ", threads, best_gflops(*kernel, arch.vector_bytes, threads));
-  std::printf("{\"schema\": \"attune.bench.fma_peak.1\", \"arch\": \"%s\", \"gflops\": {%s}}\n", arch.name().c_str(), rows.c_str());
+    rows += fmt::format("{}\"{}\": {:.1f}", rows.empty() ? "" : ", ", threads,
+                        best_gflops(*kernel, arch.vector_bytes, threads));
+  std::printf("{\"schema\": \"attune.bench.fma_peak.1\", \"arch\": \"%s\", \"gflops\": {%s}}\n",
+              arch.name().c_str(), rows.c_str());
 }

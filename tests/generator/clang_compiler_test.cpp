@@ -25,7 +25,9 @@ class ClangCompiler : public ::testing::Test {
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
     arch_ = toolchain_->host_arch();
   }
-  KernelImage compile(const std::string& text) const { return toolchain_->compiler().compile({text, "sample.cpp"}, arch_); }
+  KernelImage compile(const std::string& text) const {
+    return toolchain_->compiler().compile({text, "sample.cpp"}, arch_);
+  }
   std::string error_of(const std::string& text, const Arch& arch) const {
     try {
       toolchain_->compiler().compile({text, "sample.cpp"}, arch);
@@ -42,13 +44,16 @@ class ClangCompiler : public ::testing::Test {
 
 // Writes `value` over the first bytes of the arguments.
 std::string writer(int value) {
-  return "extern \"C\" void attune_kernel(void* args, int, int) { *static_cast<int*>(args) = " + std::to_string(value) + "; }\n";
+  return "extern \"C\" void attune_kernel(void* args, int, int) { *static_cast<int*>(args) = " +
+         std::to_string(value) + "; }\n";
 }
 
 TEST_F(ClangCompiler, CompiledCodeRuns) {
   const KernelImage image = compile(writer(42));
   EXPECT_EQ(image.format, ImageFormat::kHostObject);
-  EXPECT_EQ(image.bytes.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(image.bytes.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_GT(image.compile_ms, 0);
   EXPECT_EQ(image.log, "");
   AttentionArgs args{};
@@ -72,7 +77,9 @@ TEST_F(ClangCompiler, SourcesFromSeveralThreadsDoNotMix) {
   EXPECT_THAT(written, ::testing::ElementsAre(100, 101, 102, 103, 104, 105));
 }
 
-TEST_F(ClangCompiler, TheSameSourceGivesTheSameBytes) { EXPECT_EQ(compile(writer(1)).bytes, compile(writer(1)).bytes); }
+TEST_F(ClangCompiler, TheSameSourceGivesTheSameBytes) {
+  EXPECT_EQ(compile(writer(1)).bytes, compile(writer(1)).bytes);
+}
 
 TEST_F(ClangCompiler, ErrorNamesFileArchAndCause) {
   const std::string error = error_of("int x = nowhere;\n", arch_);
@@ -84,29 +91,35 @@ TEST_F(ClangCompiler, ErrorNamesFileArchAndCause) {
   EXPECT_THAT(error_of(writer(1), unknown), HasSubstr("not-a-cpu"));
 }
 
-TEST_F(ClangCompiler, CudaArchIsRefused) { EXPECT_THROW(toolchain_->compiler().compile({writer(1), "sample.cpp"}, parse_arch("sm_90")), Error); }
+TEST_F(ClangCompiler, CudaArchIsRefused) {
+  EXPECT_THROW(toolchain_->compiler().compile({writer(1), "sample.cpp"}, parse_arch("sm_90")),
+               Error);
+}
 
 TEST_F(ClangCompiler, OptionsSayWhatTheMachineHas) {
   EXPECT_THAT(toolchain_->compiler().version(), ::testing::StartsWith("clang 19."));
   const std::string options = toolchain_->compiler().options(arch_);
   EXPECT_THAT(options, HasSubstr("-O3"));
-  for (const std::string& feature : arch_.features) EXPECT_THAT(options, HasSubstr("-target-feature " + feature));
+  for (const std::string& feature : arch_.features)
+    EXPECT_THAT(options, HasSubstr("-target-feature " + feature));
   EXPECT_TRUE(arch_.vector_bytes == 16 || arch_.vector_bytes == 32 || arch_.vector_bytes == 64);
 }
 
-// Every default config of the CPU templates: head dims x dtypes x masks x GQA. Registers must not run out in the product's
-// inner loops: then the frame would grow with the accumulators.
+// Every default config of the CPU templates: head dims x dtypes x masks x GQA. Registers must not
+// run out in the product's inner loops: then the frame would grow with the accumulators.
 TEST_F(ClangCompiler, DefaultConfigsCompile) {
   int count = 0;
   for (const char* dtype : {"fp32", "bf16", "fp16"})
     for (const int head_dim : {16, 64, 80, 128, 256}) {
       const char* mask = count % 2 == 0 ? "none" : "causal_bottom_right";
-      const Problem problem = parse_problem("dtype=" + std::string(dtype) + ",head_dim=" + std::to_string(head_dim) +
-                                            ",heads=" + std::to_string(1 + count % 7) + "/1,seqlen=1024,mask=" + mask);
+      const Problem problem =
+          parse_problem("dtype=" + std::string(dtype) + ",head_dim=" + std::to_string(head_dim) +
+                        ",heads=" + std::to_string(1 + count % 7) + "/1,seqlen=1024,mask=" + mask);
       const KernelSpec spec = spec_of(problem);
       for (const KernelTemplate* t : templates_for(spec, arch_)) {
         const Config config = t->default_config(spec, arch_, shape_of(problem));
-        const KernelImage image = toolchain_->compiler().compile(render(*t, spec, arch_, config), arch_);
+        const KernelImage image =
+            toolchain_->compiler().compile(render(*t, spec, arch_, config), arch_);
         EXPECT_EQ(image.log, "") << t->name();
         EXPECT_GE(image.info.stack_bytes, 0);
         EXPECT_LE(image.info.stack_bytes, 16384) << t->name() << " " << to_text(spec);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resources read from ELF files and from ptxas logs. Cubins come from NVRTC, which needs no GPU; without it, or without the CPU
-// plugin that reads ELF, those cases skip aloud.
+// Resources read from ELF files and from ptxas logs. Cubins come from NVRTC, which needs no GPU;
+// without it, or without the CPU plugin that reads ELF, those cases skip aloud.
 #include "generator/image_info.hpp"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kPtxasLog =
     "ptxas info    : Compiling entry function 'attune_kernel' for 'sm_90a'\n"
-    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n"
+    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+    "serialized\n"
     "ptxas info    : Function properties for attune_kernel\n"
     "    96 bytes stack frame, 24 bytes spill stores, 28 bytes spill loads\n"
     "ptxas info    : Used 168 registers, used 1 barriers, 1040 bytes smem\n";
@@ -51,7 +52,8 @@ class ImageInfoElf : public ::testing::Test {
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   std::string host_object(const std::string& body) const {
-    const std::string text = "extern \"C\" void attune_kernel(void* args, int, int) { " + body + " }\n";
+    const std::string text =
+        "extern \"C\" void attune_kernel(void* args, int, int) { " + body + " }\n";
     return toolchain_->compiler().compile({text, "sample.cpp"}, toolchain_->host_arch()).bytes;
   }
   const CpuToolchain* toolchain_ = nullptr;
@@ -59,10 +61,14 @@ class ImageInfoElf : public ::testing::Test {
 
 TEST_F(ImageInfoElf, HostObjectTellsItsStack) {
   const auto small = read_image_info(host_object("*static_cast<int*>(args) = 1;"), "attune_kernel");
-  const auto large = read_image_info(host_object("char frame[5000]; asm volatile(\"\" : : \"r\"(frame) : \"memory\"); *static_cast<int*>(args) = frame[0];"), "attune_kernel");
+  const auto large = read_image_info(
+      host_object("volatile int frame[1250]; int* at = static_cast<int*>(args); for (int i = 0; i "
+                  "< 1250; ++i) frame[i] = *at; *at = frame[*at];"),
+      "attune_kernel");
   ASSERT_TRUE(small && large);
   EXPECT_LE(small->stack_bytes, 64);
-  EXPECT_GE(large->stack_bytes, 5000 - 128);  // x86 keeps the last 128 bytes below the stack pointer
+  EXPECT_GE(large->stack_bytes,
+            5000 - 128);  // x86 keeps the last 128 bytes below the stack pointer
   EXPECT_LE(large->stack_bytes, 5128);
   EXPECT_EQ(small->registers, -1);
 }
@@ -71,17 +77,21 @@ TEST_F(ImageInfoElf, OtherBytesGiveNothing) {
   const std::string object = host_object("*static_cast<int*>(args) = 1;");
   EXPECT_EQ(read_image_info(object, "another_kernel"), std::nullopt);
   EXPECT_EQ(read_image_info("", "attune_kernel"), std::nullopt);
-  EXPECT_EQ(read_image_info("no ELF file at all, but longer than a header of sixty-four bytes is", "attune_kernel"), std::nullopt);
+  EXPECT_EQ(read_image_info("no ELF file at all, but longer than a header of sixty-four bytes is",
+                            "attune_kernel"),
+            std::nullopt);
 }
 
 // Reading damaged files must neither crash nor read outside them (the asan preset watches).
 TEST_F(ImageInfoElf, DamagedFilesAreSurvived) {
   const std::string object = host_object("*static_cast<int*>(args) = 1;");
-  for (size_t size = 0; size < object.size(); ++size) static_cast<void>(read_image_info(std::string(object, 0, size), "attune_kernel"));
+  for (size_t size = 0; size < object.size(); ++size)
+    static_cast<void>(read_image_info(std::string(object, 0, size), "attune_kernel"));
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
     std::string damaged = object;
-    for (int flips = 0; flips < 3; ++flips) damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
+    for (int flips = 0; flips < 3; ++flips)
+      damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
     static_cast<void>(read_image_info(damaged, "attune_kernel"));
   }
 }

@@ -19,7 +19,8 @@ OperandView view(const HostOperand& operand, std::vector<std::byte>& bytes) {
 
 // 256-byte aligned, every byte 0xff (NaN), but for the first `zeroed` bytes.
 struct Workspace {
-  Workspace(int64_t bytes, int64_t zeroed) : storage(static_cast<size_t>(bytes) + 256, std::byte{0xff}) {
+  Workspace(int64_t bytes, int64_t zeroed)
+      : storage(static_cast<size_t>(bytes) + 256, std::byte{0xff}) {
     const auto address = reinterpret_cast<uintptr_t>(storage.data());
     data = storage.data() + (256 - address % 256) % 256;
     std::memset(data, 0, static_cast<size_t>(zeroed));
@@ -30,7 +31,8 @@ struct Workspace {
 
 }  // namespace
 
-HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template, const KernelSpec& spec,
+HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
+                       const KernelTemplate& kernel_template, const KernelSpec& spec,
                        const Config& config)
     : template_(kernel_template),
       spec_(spec),
@@ -41,7 +43,8 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch, const Ke
 HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
   const Problem& p = c.problem;
   std::vector<std::byte> q = c.q.bytes, k = c.k.bytes, v = c.v.bytes, o = c.o.bytes;
-  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q), std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
+                         std::numeric_limits<float>::quiet_NaN());
   const LaunchPlan plan = template_.launch(spec_, config_, shape_of(p), DeviceFacts{threads, 0});
   Workspace workspace(plan.workspace_bytes, plan.zeroed_bytes);
 
@@ -64,14 +67,16 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
   args.workspace = workspace.data;
 
   std::vector<std::thread> others;
-  for (int thread = 1; thread < threads; ++thread) others.emplace_back(kernel_->function(), &args, thread, threads);
+  for (int thread = 1; thread < threads; ++thread)
+    others.emplace_back(kernel_->function(), &args, thread, threads);
   kernel_->function()(&args, 0, threads);
   for (std::thread& other : others) other.join();
 
   HostOutcome outcome;
   outcome.result.o = c.read_o(o, &outcome.gaps_intact);
   outcome.result.lse.assign(lse.begin(), lse.end());
-  outcome.counters_clear = std::all_of(workspace.data, workspace.data + plan.zeroed_bytes, [](std::byte b) { return b == std::byte{0}; });
+  outcome.counters_clear = std::all_of(workspace.data, workspace.data + plan.zeroed_bytes,
+                                       [](std::byte b) { return b == std::byte{0}; });
   return outcome;
 }
 

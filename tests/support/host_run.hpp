@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles CPU templates and runs them without a Device, for an arch of the test's choice (narrower vectors than the machine
-// has, no fused multiply-add) and any number of threads.
+// Compiles CPU templates and runs them without a Device, for an arch of the test's choice (narrower
+// vectors than the machine has, no fused multiply-add) and any number of threads.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace attune::testing {
 
 struct HostOutcome {
   AttentionResult result;
-  bool gaps_intact = false;      // nothing outside the elements of o was written
-  bool counters_clear = false;   // the zeroed part of the workspace is zero again
+  bool gaps_intact = false;     // nothing outside the elements of o was written
+  bool counters_clear = false;  // the zeroed part of the workspace is zero again
 };
 
 class HostConfig {
  public:
-  HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template, const KernelSpec& spec,
-             const Config& config);
+  HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template,
+             const KernelSpec& spec, const Config& config);
   HostOutcome run(const AttentionCase& test_case, int threads) const;
   const KernelImage& image() const { return image_; }
 

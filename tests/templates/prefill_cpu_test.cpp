@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernels without a Device: every config of the space, registers narrower than this machine's, thread counts, lengths
-// around the tiles, and the oracle's own numerics. Random specs on the real device stand in numerics_test.
+// The CPU kernels without a Device: every config of the space, registers narrower than this
+// machine's, thread counts, lengths around the tiles, and the oracle's own numerics. Random specs
+// on the real device stand in numerics_test.
 //   ATTUNE_FULL_SPACE=1   every config of the space for each spec (default: every 8th)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,13 +27,15 @@ class PrefillCpu : public ::testing::Test {
     arch_ = toolchain_->host_arch();
   }
 
-  void check(const HostConfig& host, const Problem& problem, Layout layout, int threads, const std::string& trace) {
+  void check(const HostConfig& host, const Problem& problem, Layout layout, int threads,
+             const std::string& trace) {
     const AttentionCase test_case(problem, layout, Inputs::kNormal, 7);
     const HostOutcome outcome = host.run(test_case, threads);
     const std::string broken = verdict(test_case, outcome.result);
     EXPECT_TRUE(broken.empty()) << trace << " " << to_text(problem) << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << " " << to_text(problem) << ": wrote outside o";
-    EXPECT_TRUE(outcome.counters_clear) << trace << " " << to_text(problem) << ": left its counters set";
+    EXPECT_TRUE(outcome.counters_clear)
+        << trace << " " << to_text(problem) << ": left its counters set";
   }
 
   void check_space(const std::string& text) {
@@ -54,12 +57,15 @@ class PrefillCpu : public ::testing::Test {
     arch.vector_bytes = vector_bytes;
     arch.features = features;
     for (const char* text : {"dtype=fp32,head_dim=64,heads=2,seqlen=150,mask=causal_bottom_right",
-                             "dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/2,seqlen_q=45,seqlen_kv=301,window=80:20",
+                             "dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/"
+                             "2,seqlen_q=45,seqlen_kv=301,window=80:20",
                              "dtype=bf16,head_dim=128,heads=7/1,seqlen=70,mask=causal_top_left"}) {
       const Problem problem = parse_problem(text);
       const Config config = prefill_cpu().default_config(spec_of(problem), arch, shape_of(problem));
-      check(HostConfig(*toolchain_, arch, prefill_cpu(), spec_of(problem), config), problem, Layout::kContiguous, 2, config.to_text());
-      check(HostConfig(*toolchain_, arch, reference_cpu(), spec_of(problem), Config()), problem, Layout::kContiguous, 2, "reference");
+      check(HostConfig(*toolchain_, arch, prefill_cpu(), spec_of(problem), config), problem,
+            Layout::kContiguous, 2, config.to_text());
+      check(HostConfig(*toolchain_, arch, reference_cpu(), spec_of(problem), Config()), problem,
+            Layout::kContiguous, 2, "reference");
     }
   }
 
@@ -67,18 +73,30 @@ class PrefillCpu : public ::testing::Test {
   Arch arch_;
 };
 
-TEST_F(PrefillCpu, EveryConfigIsRightInFp32) { check_space("dtype=fp32,head_dim_qk=64,head_dim_v=72,heads=6/2,seqlen_q=131,seqlen_kv=290,mask=causal_bottom_right"); }
+TEST_F(PrefillCpu, EveryConfigIsRightInFp32) {
+  check_space(
+      "dtype=fp32,head_dim_qk=64,head_dim_v=72,heads=6/"
+      "2,seqlen_q=131,seqlen_kv=290,mask=causal_bottom_right");
+}
 
-TEST_F(PrefillCpu, EveryConfigIsRightInBf16) { check_space("dtype=bf16,head_dim_qk=40,head_dim_v=16,heads=5/1,seqlen_q=67,seqlen_kv=300,window=100:30"); }
+TEST_F(PrefillCpu, EveryConfigIsRightInBf16) {
+  check_space(
+      "dtype=bf16,head_dim_qk=40,head_dim_v=16,heads=5/1,seqlen_q=67,seqlen_kv=300,window=100:30");
+}
 
-TEST_F(PrefillCpu, EveryConfigIsRightInFp16) { check_space("dtype=fp16,head_dim=80,heads=3,seqlen_q=200,seqlen_kv=259"); }
+TEST_F(PrefillCpu, EveryConfigIsRightInFp16) {
+  check_space("dtype=fp16,head_dim=80,heads=3,seqlen_q=200,seqlen_kv=259");
+}
 
-TEST_F(PrefillCpu, Avx2RegistersGiveTheSame) { check_narrow(32, {"+avx", "+avx2", "+f16c", "+fma", "+sse4.2"}); }
+TEST_F(PrefillCpu, Avx2RegistersGiveTheSame) {
+  check_narrow(32, {"+avx", "+avx2", "+f16c", "+fma", "+sse4.2"});
+}
 
 TEST_F(PrefillCpu, PlainX86GivesTheSame) { check_narrow(16, {"+sse2"}); }
 
 TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
-  const Problem base = parse_problem("dtype=fp32,head_dim=32,heads=4/2,batch=2,seqlen=64,mask=causal_bottom_right,window=150:-");
+  const Problem base = parse_problem(
+      "dtype=fp32,head_dim=32,heads=4/2,batch=2,seqlen=64,mask=causal_bottom_right,window=150:-");
   Config config = prefill_cpu().default_config(spec_of(base), arch_, shape_of(base));
   for (const int64_t schedule : {0, 1}) {
     config.set("schedule", schedule);
@@ -90,7 +108,8 @@ TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
         Problem problem = base;
         problem.seqlen_q = seqlen_q;
         problem.seqlen_kv = seqlen_kv;
-        check(host, problem, Layout::kHeadsFirst, 1 + static_cast<int>((seqlen_q + seqlen_kv) % 5), config.to_text());
+        check(host, problem, Layout::kHeadsFirst, 1 + static_cast<int>((seqlen_q + seqlen_kv) % 5),
+              config.to_text());
       }
     }
   }
@@ -98,16 +117,20 @@ TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
 
 TEST_F(PrefillCpu, ScoresOfAnySizeKeepTheRule) {
   const Problem problem = parse_problem("dtype=fp32,head_dim=64,heads=2,seqlen_q=40,seqlen_kv=300");
-  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
-  for (const Inputs inputs : {Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative, Inputs::kOutlierRow}) {
+  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
+                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  for (const Inputs inputs : {Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
+                              Inputs::kOutlierRow}) {
     const AttentionCase test_case(problem, Layout::kContiguous, inputs, 3);
     EXPECT_EQ(verdict(test_case, host.run(test_case, 2).result), "");
   }
 }
 
 TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
-  const Problem problem = parse_problem("dtype=fp32,head_dim=64,heads=1,seqlen=100,mask=causal_bottom_right");
-  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  const Problem problem =
+      parse_problem("dtype=fp32,head_dim=64,heads=1,seqlen=100,mask=causal_bottom_right");
+  const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
+                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
   AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(test_case.k.bytes.data() + 60 * test_case.k.row_stride * 4, &nan, 4);
@@ -119,7 +142,8 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
 
 TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
   for (const char* dtype : {"fp32", "bf16"}) {
-    const KernelSpec spec = spec_of(parse_problem(std::string("head_dim=64,seqlen=64,dtype=") + dtype));
+    const KernelSpec spec =
+        spec_of(parse_problem(std::string("head_dim=64,seqlen=64,dtype=") + dtype));
     for (const int vector_bytes : {16, 32, 64}) {
       Arch arch = arch_;
       arch.vector_bytes = vector_bytes;
@@ -129,7 +153,10 @@ TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
       EXPECT_GE(size, 24U) << dtype << " " << vector_bytes;
       EXPECT_LE(size, 400U) << dtype << " " << vector_bytes;
       for (const int64_t seqlen : {1, 30, 100, 1000, 100000})
-        EXPECT_EQ(space.broken(prefill_cpu().default_config(spec, arch, Shape{1, seqlen, seqlen, 8, 8})), std::nullopt) << vector_bytes;
+        EXPECT_EQ(
+            space.broken(prefill_cpu().default_config(spec, arch, Shape{1, seqlen, seqlen, 8, 8})),
+            std::nullopt)
+            << vector_bytes;
     }
   }
 }
@@ -147,8 +174,10 @@ TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   EXPECT_THAT(broken("block_n", 100), ::testing::HasSubstr("block_n is 100; accepted are"));
   KernelSpec wide = spec;
   wide.head_dim_v = 264;
-  EXPECT_THAT(prefill_cpu().refuses(wide, arch_).value_or(""), ::testing::HasSubstr("head_dim_v is 264"));
-  EXPECT_THAT(prefill_cpu().refuses(spec, parse_arch("sm_90")).value_or(""), ::testing::HasSubstr("sm_90"));
+  EXPECT_THAT(prefill_cpu().refuses(wide, arch_).value_or(""),
+              ::testing::HasSubstr("head_dim_v is 264"));
+  EXPECT_THAT(prefill_cpu().refuses(spec, parse_arch("sm_90")).value_or(""),
+              ::testing::HasSubstr("sm_90"));
 }
 
 }  // namespace

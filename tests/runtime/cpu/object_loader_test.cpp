@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading host objects: what runs, what is refused, and that it happens without clang. Objects are made in a child process, so
-// that this one never compiles.
+// Loading host objects: what runs, what is refused, and that it happens without clang. Objects are
+// made in a child process, so that this one never compiles.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,14 +32,17 @@ std::string compile_elsewhere(const CpuToolchain& toolchain, const std::string& 
   if (::pipe(ends) != 0) return {};
   const pid_t child = ::fork();
   if (child == 0) {
-    const std::string bytes = toolchain.compiler().compile({text, "sample.cpp"}, toolchain.host_arch()).bytes;
-    const bool written = ::write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+    const std::string bytes =
+        toolchain.compiler().compile({text, "sample.cpp"}, toolchain.host_arch()).bytes;
+    const bool written =
+        ::write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
     ::_exit(written ? 0 : 1);
   }
   ::close(ends[1]);
   std::string object;
   char buffer[4096];
-  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;) object.append(buffer, static_cast<size_t>(count));
+  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    object.append(buffer, static_cast<size_t>(count));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -54,8 +57,10 @@ class ObjectLoader : public ::testing::Test {
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   std::string object(const std::string& body, const std::string& before = "") const {
-    const std::string made =
-        compile_elsewhere(*toolchain_, before + "extern \"C\" void attune_kernel(int* args, int thread, int threads) { " + body + " }\n");
+    const std::string made = compile_elsewhere(
+        *toolchain_, before +
+                         "extern \"C\" void attune_kernel(int* args, int thread, int threads) { " +
+                         body + " }\n");
     EXPECT_FALSE(made.empty());
     return made;
   }
@@ -96,13 +101,16 @@ TEST_F(ObjectLoader, KernelsWithOneEntryNameLiveSideBySide) {
 }
 
 TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
-  const std::string bytes = object("float x[64]; __builtin_memset(x, thread, sizeof(float) * threads * 4);"
-                                   "__builtin_memcpy(args, x, 4 * threads); *args = (int)(1000 * __builtin_expf((float)thread));");
+  const std::string bytes = object(
+      "float x[64]; __builtin_memset(x, thread, sizeof(float) * threads * 4);"
+      "__builtin_memcpy(args, x, 4 * threads); *args = (int)(1000 * "
+      "__builtin_expf((float)thread));");
   EXPECT_EQ(first_int(*toolchain_->load(bytes, "attune_kernel"), 1), 2718);
 }
 
 TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
-  EXPECT_THAT(refusal(object("puts(\"hello\");", "extern \"C\" int puts(const char*);\n")), HasSubstr("puts"));
+  EXPECT_THAT(refusal(object("puts(\"hello\");", "extern \"C\" int puts(const char*);\n")),
+              HasSubstr("puts"));
 }
 
 TEST_F(ObjectLoader, GarbageIsRefused) {
@@ -114,7 +122,8 @@ TEST_F(ObjectLoader, GarbageIsRefused) {
   foreign[18] = static_cast<char>(0xf3);  // e_machine = RISC-V
   foreign[19] = 0;
   EXPECT_THAT(refusal(foreign), HasSubstr("not one of this machine"));
-  for (size_t size = 1; size < good.size(); size += good.size() / 50 + 1) EXPECT_NE(refusal(good.substr(0, size)), "loaded") << size;
+  for (size_t size = 1; size < good.size(); size += good.size() / 50 + 1)
+    EXPECT_NE(refusal(good.substr(0, size)), "loaded") << size;
 }
 
 TEST_F(ObjectLoader, CodeIsUnmappedWithItsKernel) {
@@ -132,7 +141,9 @@ TEST_F(ObjectLoader, ThreadsLoadAtOnce) {
   std::vector<std::thread> threads;
   std::vector<int> values(8);
   for (size_t i = 0; i < values.size(); ++i)
-    threads.emplace_back([&, i] { values[i] = first_int(*toolchain_->load(bytes, "attune_kernel"), static_cast<int>(i)); });
+    threads.emplace_back([&, i] {
+      values[i] = first_int(*toolchain_->load(bytes, "attune_kernel"), static_cast<int>(i));
+    });
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(values, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
