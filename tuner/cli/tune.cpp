@@ -126,8 +126,7 @@ int exit_code_for(const TuneReport& report) {
   return report.stored ? kOk : kStorage;
 }
 
-TuneReport run_tune(const Options& options, const std::vector<Problem>& problems, const TuneTarget& target, MeasureBackend& backend, Store* store) {
-  ProgressLine line;
+TuneOptions settings_of(const Options& options) {
   TuneOptions settings;
   settings.effort = effort_of(options.effort);
   settings.budget_s = seconds_of(options.budget);
@@ -136,11 +135,13 @@ TuneReport run_tune(const Options& options, const std::vector<Problem>& problems
   settings.retry_failed = options.retry_failed;
   settings.compile_threads = options.jobs;
   settings.stop = [] { return interrupted.load(); };
+  return settings;
+}
+
+TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems, const TuneTarget& target, MeasureBackend& backend, Store* store) {
+  ProgressLine line;
   if (line.active()) settings.progress = [&](const Progress& now) { show(&line, now); };
-  std::signal(SIGINT, on_interrupt);
-  TuneReport report = tune(target, backend, store, problems, settings);
-  std::signal(SIGINT, SIG_DFL);
-  return report;
+  return tune(target, backend, store, problems, settings);
 }
 
 int tune_command(const Options& options) {
@@ -155,9 +156,11 @@ int tune_command(const Options& options) {
   Store store = Store::open(path, StoreMode::kReadWrite);
   const DeviceTarget target(device);
   IsolatedBackend backend(own_worker_command(options.machine.target));
-  const TuneReport report = run_tune(options, problems, target, backend, &store);
-  std::vector<RepeatReport> repeats;
-  if (options.verify > 0 && !report.interrupted) repeats = repeat_finals(target, backend, report, options.verify, options.seed);
+  std::signal(SIGINT, on_interrupt);
+  const TuneReport report = run_tune(settings_of(options), problems, target, backend, &store);
+  std::vector<WinnerCheck> repeats;
+  if (options.verify > 0) repeats = verify_winners(target, backend, &store, problems, settings_of(options), options.verify);
+  std::signal(SIGINT, SIG_DFL);
   if (options.json) {
     Json body = report_json(report, *device, path);
     if (options.verify > 0) body["verify"] = repeats_json(repeats);
