@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeasureBackend: where candidates are checked and timed. DeviceBackend does it on a Device in this process, IsolatedBackend
-// forwards to a DeviceBackend in a child process, tests script a FakeBackend. Used by one thread at a time.
+// MeasureBackend: where candidates are checked and timed. DeviceBackend does it on a Device in this
+// process, IsolatedBackend forwards to a DeviceBackend in a child process, tests script a
+// FakeBackend. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ struct KernelRequest {
 
 struct MeasureTask {
   Problem problem;
-  uint64_t seed = 1;                       // of the inputs
-  std::optional<KernelRequest> reference;  // made for check_spec(problem); nullopt = results are not checked
+  uint64_t seed = 1;  // of the inputs
+  std::optional<KernelRequest>
+      reference;  // made for check_spec(problem); nullopt = results are not checked
 };
 
 struct Prepared {
   std::optional<Fault> fault;
-  double error_max = 0;   // relative to the allowed error
+  double error_max = 0;  // relative to the allowed error
   double error_mean = 0;
   double estimate_us = 0;  // one launch, rough
-  ImageInfo info;         // what the device says; fields of -1 are not known to it
+  ImageInfo info;          // what the device says; fields of -1 are not known to it
 };
 
 struct Sample {
@@ -47,9 +49,11 @@ struct Round {
 class MeasureBackend {
  public:
   virtual ~MeasureBackend() = default;
-  // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error when the device cannot.
+  // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error
+  // when the device cannot.
   virtual void open(const MeasureTask& task) = 0;
-  // Loads a kernel under `id`; with `check` holds its result against the oracle. A fault forgets it.
+  // Loads a kernel under `id`; with `check` holds its result against the oracle. A fault forgets
+  // it.
   virtual Prepared prepare(int id, const KernelRequest& request, bool check) = 0;
   // One sample of each kernel, in this order. A fault forgets the kernel it names; the others stay.
   virtual Round round(const std::vector<int>& order) = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The search proposes candidates,
-// the compile pool makes them, the backend measures them; what is then known stands in a TrialRecord (cache/records.hpp).
+// TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The
+// search proposes candidates, the compile pool makes them, the backend measures them; what is then
+// known stands in a TrialRecord (cache/records.hpp).
 #pragma once
 
 #include <string>
@@ -23,7 +24,8 @@ struct TuneCandidate {
 
   // "prefill_sm80@sm_90 block_m=128,block_n=64": tells candidates of one spec apart.
   std::string text() const {
-    return std::string(family.kernel_template->name()) + "@" + family.arch.name() + " " + config.to_text();
+    return std::string(family.kernel_template->name()) + "@" + family.arch.name() + " " +
+           config.to_text();
   }
 };
 

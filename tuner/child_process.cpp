@@ -28,7 +28,9 @@ namespace {
 
 constexpr double kReapSeconds = 5;  // a killed process may wait for its driver
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 bool send_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -41,7 +43,8 @@ bool send_all(int fd, std::string_view bytes) {
 }
 
 std::string ending(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 
@@ -53,12 +56,14 @@ std::string ending(int status) {
 
 // Frame on the wire: "<payload bytes> <line>\n<payload>".
 bool FrameSocket::send(const Frame& frame) const {
-  return send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line)) && send_all(fd_, frame.payload);
+  return send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line)) &&
+         send_all(fd_, frame.payload);
 }
 
 FrameSocket::Status FrameSocket::fill(double deadline) {
   const double left = deadline - now_s();
-  const int timeout_ms = std::isinf(deadline) ? -1 : static_cast<int>(std::ceil(std::max(0.0, left) * 1000));
+  const int timeout_ms =
+      std::isinf(deadline) ? -1 : static_cast<int>(std::ceil(std::max(0.0, left) * 1000));
   pollfd waiting{fd_, POLLIN, 0};
   const int ready = ::poll(&waiting, 1, timeout_ms);
   if (ready < 0) return errno == EINTR ? Status::kOk : Status::kClosed;
@@ -79,7 +84,8 @@ FrameSocket::Status FrameSocket::receive(Frame* frame, double timeout_s) {
     if (line_end != std::string::npos) {
       size_t payload = 0;
       const auto parsed = std::from_chars(buffer_.data(), buffer_.data() + line_end, payload);
-      if (parsed.ec != std::errc() || space > line_end) return Status::kClosed;  // not our language: as good as gone
+      if (parsed.ec != std::errc() || space > line_end)
+        return Status::kClosed;  // not our language: as good as gone
       if (buffer_.size() >= line_end + 1 + payload) {
         frame->line = buffer_.substr(space + 1, line_end - space - 1);
         frame->payload = buffer_.substr(line_end + 1, payload);
@@ -91,11 +97,13 @@ FrameSocket::Status FrameSocket::receive(Frame* frame, double timeout_s) {
   }
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& command) : ChildProcess(start(command)) {}
+ChildProcess::ChildProcess(const std::vector<std::string>& command)
+    : ChildProcess(start(command)) {}
 
 ChildProcess::Started ChildProcess::start(const std::vector<std::string>& command) {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail("cannot make a socket pair", errno);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    fail("cannot make a socket pair", errno);
   for (int& end : ends) {  // above 2, so that dup2 below really duplicates
     const int high = ::fcntl(end, F_DUPFD_CLOEXEC, 3);
     ::close(end);
@@ -113,7 +121,8 @@ ChildProcess::Started ChildProcess::start(const std::vector<std::string>& comman
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for the parent alone
   posix_spawnattr_setpgroup(&attributes, 0);
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  const int error =
+      posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   ::close(ends[1]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChildProcess: a program on the other end of a socket, which is its standard input and output. It can be killed at any time and
-// never outlives its owner. Frames are one line of JSON text, then as many raw bytes as the sender added.
+// ChildProcess: a program on the other end of a socket, which is its standard input and output. It
+// can be killed at any time and never outlives its owner. Frames are one line of JSON text, then as
+// many raw bytes as the sender added.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +13,7 @@
 namespace attune {
 
 struct Frame {
-  std::string line;     // without its line break
+  std::string line;  // without its line break
   std::string payload;
 };
 
@@ -42,7 +43,8 @@ class ChildProcess {
 
   FrameSocket& socket() { return socket_; }
   pid_t pid() const { return pid_; }
-  // Ends it and says how it went: "killed by signal 11 (Segmentation fault)", "exited with status 3".
+  // Ends it and says how it went: "killed by signal 11 (Segmentation fault)", "exited with status
+  // 3".
   std::string end();
 
  private:
@@ -51,7 +53,8 @@ class ChildProcess {
     int fd;
   };
   static Started start(const std::vector<std::string>& command);
-  explicit ChildProcess(Started started) : pid_(started.pid), fd_(started.fd), socket_(started.fd) {}
+  explicit ChildProcess(Started started)
+      : pid_(started.pid), fd_(started.fd), socket_(started.fd) {}
 
   pid_t pid_;
   int fd_;

@@ -11,11 +11,13 @@
 namespace attune {
 namespace {
 
-Compiled compile_candidate(const TuneTarget& target, const KernelSpec& spec, const TuneCandidate& candidate) {
+Compiled compile_candidate(const TuneTarget& target, const KernelSpec& spec,
+                           const TuneCandidate& candidate) {
   Compiled compiled;
   try {
     compiled.image = target.make(spec, candidate);
-    if (auto fault = image_fault(compiled.image->info)) compiled.fault = Fault{TrialStatus::kCompileFailed, *fault};
+    if (auto fault = image_fault(compiled.image->info))
+      compiled.fault = Fault{TrialStatus::kCompileFailed, *fault};
   } catch (const std::bad_alloc&) {
     compiled.fault = Fault{TrialStatus::kOutOfResources, "out of memory while compiling"};
   } catch (const std::exception& error) {
@@ -24,11 +26,14 @@ Compiled compile_candidate(const TuneTarget& target, const KernelSpec& spec, con
   return compiled;
 }
 
-int default_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1); }
+int default_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1);
+}
 
 }  // namespace
 
-CompilePool::CompilePool(const TuneTarget& target, KernelSpec spec, int threads) : target_(target), spec_(spec) {
+CompilePool::CompilePool(const TuneTarget& target, KernelSpec spec, int threads)
+    : target_(target), spec_(spec) {
   const int count = threads > 0 ? threads : default_threads();
   for (int i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
 }
@@ -50,7 +55,8 @@ void CompilePool::submit(const TuneCandidate& candidate) {
   queued_.notify_one();
 }
 
-std::shared_ptr<const Compiled> CompilePool::wait(const TuneCandidate& candidate, double timeout_s) {
+std::shared_ptr<const Compiled> CompilePool::wait(const TuneCandidate& candidate,
+                                                  double timeout_s) {
   submit(candidate);
   const std::string text = candidate.text();
   std::unique_lock lock(mutex_);
@@ -60,7 +66,8 @@ std::shared_ptr<const Compiled> CompilePool::wait(const TuneCandidate& candidate
     queue_.push_front(text);
     queued_.notify_one();
   }
-  finished_.wait_for(lock, std::chrono::duration<double>(std::max(0.0, timeout_s)), [&] { return job.result != nullptr; });
+  finished_.wait_for(lock, std::chrono::duration<double>(std::max(0.0, timeout_s)),
+                     [&] { return job.result != nullptr; });
   return job.result;
 }
 
@@ -84,7 +91,8 @@ void CompilePool::work() {
     queue_.pop_front();
     job.begun = true;
     lock.unlock();
-    auto result = std::make_shared<const Compiled>(compile_candidate(target_, spec_, job.candidate));
+    auto result =
+        std::make_shared<const Compiled>(compile_candidate(target_, spec_, job.candidate));
     lock.lock();
     job.result = std::move(result);
     ++num_compiled_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompilePool: makes the candidates of one KernelSpec on a few threads, ahead of the device that measures them. All shapes of
-// the spec share the results: each candidate is compiled at most once.
+// CompilePool: makes the candidates of one KernelSpec on a few threads, ahead of the device that
+// measures them. All shapes of the spec share the results: each candidate is compiled at most once.
 #pragma once
 
 #include <condition_variable>

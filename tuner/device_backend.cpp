@@ -13,11 +13,12 @@
 namespace attune {
 namespace {
 
-constexpr double kSampleUs = 200;   // a sample shorter than this is mostly the timer's
+constexpr double kSampleUs = 200;  // a sample shorter than this is mostly the timer's
 constexpr int kMaxLaunches = 200;
 
 Fault fault_of(const Error& error, TrialStatus otherwise, bool fatal) {
-  if (error.code() == ErrorCode::kOutOfMemory) return {TrialStatus::kOutOfResources, error.what(), false};
+  if (error.code() == ErrorCode::kOutOfMemory)
+    return {TrialStatus::kOutOfResources, error.what(), false};
   return {otherwise, error.what(), fatal};
 }
 
@@ -25,9 +26,12 @@ void* offset(void* data, int64_t elements, Dtype dtype) {
   return static_cast<char*>(data) + elements * dtype_bytes(dtype);
 }
 
-OperandView part_of(const OperandView& view, int64_t batch, int64_t row, int64_t head, Dtype dtype) {
+OperandView part_of(const OperandView& view, int64_t batch, int64_t row, int64_t head,
+                    Dtype dtype) {
   OperandView part = view;
-  part.data = offset(view.data, batch * view.batch_stride + row * view.row_stride + head * view.head_stride, dtype);
+  part.data =
+      offset(view.data, batch * view.batch_stride + row * view.row_stride + head * view.head_stride,
+             dtype);
   return part;
 }
 
@@ -51,7 +55,8 @@ void DeviceBackend::open(const MeasureTask& task) {
   if (task.reference) compute_expected(*task.reference);
 }
 
-DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request, const Problem& problem) const {
+DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,
+                                          const Problem& problem) const {
   const KernelTemplate& kernel_template = template_by_name(request.template_name);
   const KernelSpec spec = spec_of(problem);
   Loaded loaded;
@@ -59,7 +64,8 @@ DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request, const Pr
   loaded.plan.kernel_template = &kernel_template;
   loaded.plan.config = request.config;
   loaded.plan.device = device_;
-  loaded.plan.launch = kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
+  loaded.plan.launch =
+      kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
   loaded.plan.kernel = device_->load(request.image, spec, loaded.plan.launch);
   const int64_t bytes = loaded.plan.launch.workspace_bytes;
   if (bytes > 0) {
@@ -75,7 +81,8 @@ void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const
 
 void DeviceBackend::compute_expected(const KernelRequest& reference) {
   const CheckPlan plan = check_plan(problem_, check_flops_limit(device_->target() == Target::kCpu));
-  for (const CheckRegion& region : plan.regions) expected_.push_back(expect(reference, plan, region));
+  for (const CheckRegion& region : plan.regions)
+    expected_.push_back(expect(reference, plan, region));
 }
 
 DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, const CheckPlan& plan,
@@ -90,8 +97,10 @@ DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, co
   const DeviceMemory lse(*device_, lse_bytes);
   const Operands& all = inputs_->set(0);
   const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
-  Operands operands = contiguous_operands(part, nullptr, nullptr, nullptr, o.data(), reinterpret_cast<float*>(lse.data()));
-  operands.q = part_of(all.q, region.batch_begin, region.row_begin, region.kv_head_begin * ratio, problem_.dtype_q);
+  Operands operands = contiguous_operands(part, nullptr, nullptr, nullptr, o.data(),
+                                          reinterpret_cast<float*>(lse.data()));
+  operands.q = part_of(all.q, region.batch_begin, region.row_begin, region.kv_head_begin * ratio,
+                       problem_.dtype_q);
   operands.k = part_of(all.k, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
   operands.v = part_of(all.v, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
   launch(load(reference, part), operands);
@@ -133,14 +142,16 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
   const Operands operands = inputs_->poisoned();
   launch(loaded, operands);
   device_->synchronize();
-  std::vector<float> lse(static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
+  std::vector<float> lse(
+      static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
   device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));
   Comparison comparison(problem_.dtype_o);
   for (const Expected& expected : expected_) compare(expected, lse, &comparison);
   return comparison.result();
 }
 
-void DeviceBackend::compare(const Expected& expected, const std::vector<float>& lse, Comparison* comparison) const {
+void DeviceBackend::compare(const Expected& expected, const std::vector<float>& lse,
+                            Comparison* comparison) const {
   const CheckRegion& region = expected.region;
   const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
   const int64_t heads = int64_t{region.num_kv_heads} * ratio;
@@ -150,19 +161,23 @@ void DeviceBackend::compare(const Expected& expected, const std::vector<float>& 
   std::string bytes(static_cast<size_t>(rows * row_elements * dtype_bytes(problem_.dtype_o)), '\0');
   std::vector<float> got(static_cast<size_t>(dim));
   for (int64_t b = 0; b < region.num_batches; ++b) {
-    const OperandView from = part_of(inputs_->set(0).o, region.batch_begin + b, region.row_begin, 0, problem_.dtype_o);
+    const OperandView from =
+        part_of(inputs_->set(0).o, region.batch_begin + b, region.row_begin, 0, problem_.dtype_o);
     device_->copy_to_host(bytes.data(), from.data, static_cast<int64_t>(bytes.size()));
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t head = region.kv_head_begin * ratio + h;
         for (int64_t i = 0; i < dim; ++i)
-          got[static_cast<size_t>(i)] = load_element(problem_.dtype_o, bytes.data(), r * row_elements + head * dim + i);
+          got[static_cast<size_t>(i)] =
+              load_element(problem_.dtype_o, bytes.data(), r * row_elements + head * dim + i);
         const int64_t row = region.row_begin + r;
         const RowPlace place{region.batch_begin + b, row, head};
-        comparison->add_row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)], got.data(),
-                            static_cast<int>(dim), place);
-        const int64_t lse_at = ((region.batch_begin + b) * problem_.num_heads_q + head) * problem_.seqlen_q + row;
-        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)], lse[static_cast<size_t>(lse_at)], place);
+        comparison->add_row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)],
+                            got.data(), static_cast<int>(dim), place);
+        const int64_t lse_at =
+            ((region.batch_begin + b) * problem_.num_heads_q + head) * problem_.seqlen_q + row;
+        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)],
+                            lse[static_cast<size_t>(lse_at)], place);
       }
     }
   }
@@ -171,15 +186,18 @@ void DeviceBackend::compare(const Expected& expected, const std::vector<float>& 
 double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {
   const int first = next_set_;
   next_set_ = (next_set_ + launches) % inputs_->num_sets();
-  return device_->time_us(launches, [&](int i) { launch(loaded, inputs_->set(first + i)); }) / launches;
+  return device_->time_us(launches, [&](int i) { launch(loaded, inputs_->set(first + i)); }) /
+         launches;
 }
 
 // The check, or the first launch here, was the warm-up.
 void DeviceBackend::estimate(Loaded* loaded, Prepared* prepared) {
   double us = time_once_us(*loaded, 1);
-  const int launches = std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 1.0))), 1, kMaxLaunches);
+  const int launches =
+      std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 1.0))), 1, kMaxLaunches);
   us = std::min(us, time_once_us(*loaded, launches));
-  loaded->launches = std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 0.1))), 1, kMaxLaunches);
+  loaded->launches =
+      std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 0.1))), 1, kMaxLaunches);
   prepared->estimate_us = us;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBackend: checks and times kernels on a Device in this process. It launches them the way a user's call does (run of
-// engine.hpp). A kernel that faults may take the process along: see isolated_backend.hpp.
+// DeviceBackend: checks and times kernels on a Device in this process. It launches them the way a
+// user's call does (run of engine.hpp). A kernel that faults may take the process along: see
+// isolated_backend.hpp.
 #pragma once
 
 #include <map>
@@ -38,9 +39,11 @@ class DeviceBackend : public MeasureBackend {
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
   void compute_expected(const KernelRequest& reference);
-  Expected expect(const KernelRequest& reference, const CheckPlan& plan, const CheckRegion& region) const;
+  Expected expect(const KernelRequest& reference, const CheckPlan& plan,
+                  const CheckRegion& region) const;
   CheckError check(const Loaded& loaded);
-  void compare(const Expected& expected, const std::vector<float>& lse, Comparison* comparison) const;
+  void compare(const Expected& expected, const std::vector<float>& lse,
+               Comparison* comparison) const;
   void launch(const Loaded& loaded, const Operands& operands) const;
   double time_once_us(const Loaded& loaded, int launches);
   void estimate(Loaded* loaded, Prepared* prepared);

@@ -12,12 +12,13 @@ namespace attune {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// Device memory repeats a table of this many values. It is prime, so that no stride of a tensor is a multiple of it: a
-// kernel that reads a wrong row, head or batch reads other numbers.
+// Device memory repeats a table of this many values. It is prime, so that no stride of a tensor is
+// a multiple of it: a kernel that reads a wrong row, head or batch reads other numbers.
 constexpr int64_t kTableSize = 1048573;
 constexpr int64_t kMaxSets = 1024;
-constexpr int64_t kMaxRotatingBytes = int64_t{512} << 20;  // virtual machines report caches of their whole host
-constexpr int kPoison = 0xff;  // every float type reads a run of ones as NaN
+constexpr int64_t kMaxRotatingBytes = int64_t{512}
+                                      << 20;  // virtual machines report caches of their whole host
+constexpr int kPoison = 0xff;                 // every float type reads a run of ones as NaN
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -29,8 +30,10 @@ struct SetBytes {
 SetBytes set_bytes(const Problem& p) {
   const int64_t rows_q = p.batch * p.seqlen_q * p.num_heads_q;
   const int64_t rows_kv = p.batch * p.seqlen_kv * p.num_heads_kv;
-  return {aligned(rows_q * p.head_dim_qk * dtype_bytes(p.dtype_q)), aligned(rows_kv * p.head_dim_qk * dtype_bytes(p.dtype_kv)),
-          aligned(rows_kv * p.head_dim_v * dtype_bytes(p.dtype_kv)), aligned(rows_q * p.head_dim_v * dtype_bytes(p.dtype_o))};
+  return {aligned(rows_q * p.head_dim_qk * dtype_bytes(p.dtype_q)),
+          aligned(rows_kv * p.head_dim_qk * dtype_bytes(p.dtype_kv)),
+          aligned(rows_kv * p.head_dim_v * dtype_bytes(p.dtype_kv)),
+          aligned(rows_q * p.head_dim_v * dtype_bytes(p.dtype_o))};
 }
 
 }  // namespace
@@ -68,12 +71,14 @@ void Inputs::open(const Problem& problem) {
   const SetBytes bytes = set_bytes(problem);
   const int64_t count = num_rotating_sets(bytes.inputs() + bytes.o, device_.facts().l2_bytes);
   sets_.clear();
-  const int64_t lse_bytes = problem.batch * problem.num_heads_q * problem.seqlen_q * static_cast<int64_t>(sizeof(float));
+  const int64_t lse_bytes =
+      problem.batch * problem.num_heads_q * problem.seqlen_q * static_cast<int64_t>(sizeof(float));
   reserve(problem.dtype_q, count * bytes.inputs(), count * bytes.o, lse_bytes);
   output_set_bytes_ = bytes.o;
   for (int64_t i = 0; i < count; ++i) {
     char* q = inputs_.data() + i * bytes.inputs();
-    sets_.push_back(contiguous_operands(problem, q, q + bytes.q, q + bytes.q + bytes.k, outputs_.data() + i * bytes.o, nullptr));
+    sets_.push_back(contiguous_operands(problem, q, q + bytes.q, q + bytes.q + bytes.k,
+                                        outputs_.data() + i * bytes.o, nullptr));
   }
 }
 
@@ -92,7 +97,8 @@ void Inputs::reserve(Dtype dtype, int64_t input_bytes, int64_t output_bytes, int
   filled_dtype_ = dtype;
   const auto period = static_cast<int64_t>(table.size());
   for (int64_t at = 0; at < inputs_.bytes(); at += period)
-    device_.copy_to_device(inputs_.data() + at, table.data(), std::min(period, inputs_.bytes() - at));
+    device_.copy_to_device(inputs_.data() + at, table.data(),
+                           std::min(period, inputs_.bytes() - at));
 }
 
 Operands Inputs::poisoned() {

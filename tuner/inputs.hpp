@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no launch finds its data in
-// cache. Values are seeded N(0,1), never zero: kernels run faster on zeros. Outputs are poisoned with NaN before a check.
+// Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no
+// launch finds its data in cache. Values are seeded N(0,1), never zero: kernels run faster on
+// zeros. Outputs are poisoned with NaN before a check.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,13 @@ class Inputs {
  public:
   Inputs(const Device& device, uint64_t seed) : device_(device), seed_(seed) {}
 
-  // Lays out sets for the problem; memory of a former problem is used again where it is large enough.
+  // Lays out sets for the problem; memory of a former problem is used again where it is large
+  // enough.
   void open(const Problem& problem);
   int num_sets() const { return static_cast<int>(sets_.size()); }
-  const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }  // lse is null
+  const Operands& set(int index) const {
+    return sets_[static_cast<size_t>(index) % sets_.size()];
+  }  // lse is null
   // Set 0 with an LSE buffer, outputs filled with NaN.
   Operands poisoned();
 

@@ -18,21 +18,29 @@ constexpr double kPatience = 20;  // times the slowest seen
 
 class Stopwatch {
  public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
 
  private:
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-double limit(double seen, double least, double most) { return seen <= 0 ? most : std::clamp(kPatience * seen, least, most); }
+double limit(double seen, double least, double most) {
+  return seen <= 0 ? most : std::clamp(kPatience * seen, least, most);
+}
 
 }  // namespace
 
 IsolatedBackend::IsolatedBackend(std::vector<std::string> command, MeasureLimits limits)
     : command_(std::move(command)), limits_(limits) {}
 
-double IsolatedBackend::prepare_limit() const { return limit(slowest_prepare_s_, limits_.least_s, limits_.prepare_s); }
-double IsolatedBackend::sample_limit() const { return limit(slowest_sample_s_, limits_.least_s, limits_.sample_s); }
+double IsolatedBackend::prepare_limit() const {
+  return limit(slowest_prepare_s_, limits_.least_s, limits_.prepare_s);
+}
+double IsolatedBackend::sample_limit() const {
+  return limit(slowest_sample_s_, limits_.least_s, limits_.sample_s);
+}
 
 void IsolatedBackend::restart() {
   child_.reset();
@@ -50,7 +58,8 @@ void IsolatedBackend::open(const MeasureTask& task) {
   child_->socket().send(encode(OpenRequest{task}));
   Frame frame;
   const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
-  if (status != FrameSocket::Status::kOk) throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
+  if (status != FrameSocket::Status::kOk)
+    throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
   const OpenReply reply = decode_open_reply(frame);
   if (!reply.error.empty()) throw Error(static_cast<ErrorCode>(reply.code), reply.error);
 }
@@ -64,7 +73,8 @@ void IsolatedBackend::ensure_child() {
   child_->socket().send(encode(OpenRequest{*task_}));
   Frame frame;
   const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
-  if (status != FrameSocket::Status::kOk) throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
+  if (status != FrameSocket::Status::kOk)
+    throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
   const OpenReply reply = decode_open_reply(frame);
   if (!reply.error.empty()) {
     child_.reset();
@@ -86,7 +96,8 @@ Fault IsolatedBackend::lost(FrameSocket::Status status, double limit_s) {
   const bool timeout = status == FrameSocket::Status::kTimeout;
   const std::string how = child_->end();
   child_.reset();
-  if (timeout) return {TrialStatus::kTimedOut, fmt::format("no answer within {:.1f} s", limit_s), true};
+  if (timeout)
+    return {TrialStatus::kTimedOut, fmt::format("no answer within {:.1f} s", limit_s), true};
   return {TrialStatus::kLaunchFailed, "the measuring process was " + how, true};
 }
 
@@ -102,8 +113,10 @@ Prepared IsolatedBackend::ask_prepare(int id, const KernelRequest& request, bool
     return prepared;
   }
   prepared = decode_prepared(frame);
-  if (!prepared.fault) slowest_prepare_s_ = std::max(slowest_prepare_s_, watch.seconds());
-  else if (prepared.fault->fatal) child_.reset();
+  if (!prepared.fault)
+    slowest_prepare_s_ = std::max(slowest_prepare_s_, watch.seconds());
+  else if (prepared.fault->fatal)
+    child_.reset();
   return prepared;
 }
 
@@ -120,8 +133,10 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
   std::vector<int> asked;
   for (int id : order) {
     const auto gone = pending_.find(id);
-    if (gone == pending_.end()) asked.push_back(id);
-    else round.samples.push_back({id, 0, gone->second});
+    if (gone == pending_.end())
+      asked.push_back(id);
+    else
+      round.samples.push_back({id, 0, gone->second});
   }
   child_->socket().send(encode(RoundRequest{asked}));
   for (int id : asked) {
@@ -130,8 +145,10 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
     Frame frame;
     const FrameSocket::Status status = child_->socket().receive(&frame, limit_s);
     SampleReply reply{{id, 0, std::nullopt}, 0};
-    if (status == FrameSocket::Status::kOk) reply = decode_sample_reply(frame);
-    else reply.sample.fault = lost(status, limit_s);
+    if (status == FrameSocket::Status::kOk)
+      reply = decode_sample_reply(frame);
+    else
+      reply.sample.fault = lost(status, limit_s);
     round.samples.push_back(reply.sample);
     if (reply.sample.fault) {
       loaded_.erase(id);
@@ -140,7 +157,9 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
     }
     slowest_sample_s_ = std::max(slowest_sample_s_, watch.seconds());
     if (reply.sm_clock_mhz > 0)
-      round.sm_clock_mhz = round.sm_clock_mhz == 0 ? reply.sm_clock_mhz : std::min(round.sm_clock_mhz, reply.sm_clock_mhz);
+      round.sm_clock_mhz = round.sm_clock_mhz == 0
+                               ? reply.sm_clock_mhz
+                               : std::min(round.sm_clock_mhz, reply.sm_clock_mhz);
   }
   return round;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or breaks the device costs itself
-// alone: the child is replaced, and the kernels that were loaded beside it are loaded again.
+// IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or
+// breaks the device costs itself alone: the child is replaced, and the kernels that were loaded
+// beside it are loaded again.
 #pragma once
 
 #include <map>
@@ -15,7 +16,8 @@
 
 namespace attune {
 
-// Upper limits. Once kernels have run, limits follow what they took (20 times), but not below `least_s`.
+// Upper limits. Once kernels have run, limits follow what they took (20 times), but not below
+// `least_s`.
 struct MeasureLimits {
   double open_s = 180;
   double prepare_s = 60;
@@ -47,8 +49,8 @@ class IsolatedBackend : public MeasureBackend {
   const MeasureLimits limits_;
   std::unique_ptr<ChildProcess> child_;
   std::optional<MeasureTask> task_;
-  std::map<int, KernelRequest> loaded_;   // what the child has, or must get when it is replaced
-  std::map<int, Fault> pending_;          // kernels that did not come back after a replacement
+  std::map<int, KernelRequest> loaded_;  // what the child has, or must get when it is replaced
+  std::map<int, Fault> pending_;         // kernels that did not come back after a replacement
   double slowest_prepare_s_ = 0, slowest_sample_s_ = 0;
   int num_children_ = 0;
 };

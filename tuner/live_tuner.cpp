@@ -31,15 +31,19 @@ std::optional<WinnerRecord> LiveTuner::tune(const Problem& problem) {
   try {
     const DeviceTarget target(device_);
     std::unique_ptr<MeasureBackend> backend;
-    if (options_.worker_command.empty()) backend = std::make_unique<DeviceBackend>(device_);
-    else backend = std::make_unique<IsolatedBackend>(options_.worker_command);
+    if (options_.worker_command.empty())
+      backend = std::make_unique<DeviceBackend>(device_);
+    else
+      backend = std::make_unique<IsolatedBackend>(options_.worker_command);
     std::optional<Store> store = open_store(options_.store);
     TuneOptions settings;
     settings.effort = options_.effort;
     settings.budget_s = options_.budget_s;
-    const TuneReport report = attune::tune(target, *backend, store ? &*store : nullptr, {problem}, settings);
+    const TuneReport report =
+        attune::tune(target, *backend, store ? &*store : nullptr, {problem}, settings);
     const ShapeReport& shape = report.shapes.at(0);
-    if (!shape.winner) log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + shape.note);
+    if (!shape.winner)
+      log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + shape.note);
     return shape.winner;
   } catch (const Error& error) {
     log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + error.what());

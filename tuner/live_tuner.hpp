@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). When a program asks for a problem nobody tuned, it tunes that one
-// quickly, stores the result and answers with the winner. Thread-safe: one tune at a time.
+// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). When a program asks for a problem
+// nobody tuned, it tunes that one quickly, stores the result and answers with the winner.
+// Thread-safe: one tune at a time.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +15,11 @@
 namespace attune {
 
 struct LiveTunerOptions {
-  std::filesystem::path store;               // empty = default_store_path()
+  std::filesystem::path store;  // empty = default_store_path()
   Effort effort = Effort::kQuick;
   double budget_s = 10;
-  // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured in this very process, and one
-  // that breaks the device breaks it for the caller as well.
+  // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured
+  // in this very process, and one that breaks the device breaks it for the caller as well.
   std::vector<std::string> worker_command;
 };
 

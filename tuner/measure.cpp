@@ -11,7 +11,8 @@ namespace {
 constexpr double kConfidence = 0.95;
 constexpr int kSmallestInterval = 6;  // 1 - 2 * 0.5^n reaches 0.95 at n = 6
 
-// Largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from 0) bound the median.
+// Largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from 0) bound the
+// median.
 int interval_rank(int n) {
   double probability = std::pow(0.5, n);  // P(X = 0)
   double below = 0;                       // P(X < k)
@@ -45,7 +46,8 @@ Timing summarize(std::vector<double> samples, int sm_clock_mhz) {
   std::sort(samples.begin(), samples.end());
   timing.median_us = median_of_sorted(samples);
   timing.min_us = samples.front();
-  const size_t rank = timing.samples < kSmallestInterval ? 1 : static_cast<size_t>(interval_rank(timing.samples));
+  const size_t rank =
+      timing.samples < kSmallestInterval ? 1 : static_cast<size_t>(interval_rank(timing.samples));
   timing.lo_us = samples[rank - 1];
   timing.hi_us = samples[samples.size() - rank];
   return timing;
@@ -80,7 +82,8 @@ Round Race::whole_round(std::vector<int> order) {
       std::erase(order, sample.id);
       whole.samples.push_back(sample);
     }
-    if (whole.sm_clock_mhz == 0 || (part.sm_clock_mhz > 0 && part.sm_clock_mhz < whole.sm_clock_mhz))
+    if (whole.sm_clock_mhz == 0 ||
+        (part.sm_clock_mhz > 0 && part.sm_clock_mhz < whole.sm_clock_mhz))
       whole.sm_clock_mhz = part.sm_clock_mhz;  // the lowest stands for the round
   }
   return whole;
@@ -103,7 +106,8 @@ void Race::clear(const std::vector<int>& ids) {
 
 Timing Race::timing(int id) const {
   const auto found = samples_.find(id);
-  return summarize(found == samples_.end() ? std::vector<double>{} : found->second, median_clock(clocks_));
+  return summarize(found == samples_.end() ? std::vector<double>{} : found->second,
+                   median_clock(clocks_));
 }
 
 size_t Race::num_samples(int id) const {
@@ -114,10 +118,12 @@ size_t Race::num_samples(int id) const {
 std::vector<int> Race::survivors(const std::vector<int>& ids) const {
   double best_hi = INFINITY;
   for (int id : ids)
-    if (num_samples(id) > 0 && faults_.count(id) == 0) best_hi = std::min(best_hi, timing(id).hi_us);
+    if (num_samples(id) > 0 && faults_.count(id) == 0)
+      best_hi = std::min(best_hi, timing(id).hi_us);
   std::vector<int> alive;
   for (int id : ids)
-    if (num_samples(id) > 0 && faults_.count(id) == 0 && timing(id).lo_us <= best_hi) alive.push_back(id);
+    if (num_samples(id) > 0 && faults_.count(id) == 0 && timing(id).lo_us <= best_hi)
+      alive.push_back(id);
   return alive;
 }
 

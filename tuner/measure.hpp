@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Race: interleaved timing of candidates on one backend. Every round takes one sample of each, in a new seeded order, so that
-// drift of clocks and temperature hits all alike; a round at low clocks is thrown away. Candidates that are surely slower
-// than the best are left out of later rounds (successive halving).
+// Race: interleaved timing of candidates on one backend. Every round takes one sample of each, in a
+// new seeded order, so that drift of clocks and temperature hits all alike; a round at low clocks
+// is thrown away. Candidates that are surely slower than the best are left out of later rounds
+// (successive halving).
 #pragma once
 
 #include <functional>
@@ -13,22 +14,23 @@
 
 namespace attune {
 
-// Median with its 95 % order-statistic interval (binomial, no assumption on the distribution). Below 6 samples no such
-// interval exists: smallest and largest stand in for it.
+// Median with its 95 % order-statistic interval (binomial, no assumption on the distribution).
+// Below 6 samples no such interval exists: smallest and largest stand in for it.
 Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
 struct RaceOptions {
   uint64_t seed = 1;
-  double min_clock_ratio = 0.9;           // against the median clock of the race
-  std::function<bool()> stop{};           // asked between rounds
-  std::function<void()> after_round{};    // progress
+  double min_clock_ratio = 0.9;         // against the median clock of the race
+  std::function<bool()> stop{};         // asked between rounds
+  std::function<void()> after_round{};  // progress
 };
 
 class Race {
  public:
   Race(MeasureBackend& backend, RaceOptions options);
 
-  // Up to `rounds` good rounds over `ids`. Returns how many were made; fewer when stopped, or when clocks stay low.
+  // Up to `rounds` good rounds over `ids`. Returns how many were made; fewer when stopped, or when
+  // clocks stay low.
   int run(std::vector<int> ids, int rounds);
   // Forgets the samples of `ids`: a final uses only its own.
   void clear(const std::vector<int>& ids);
@@ -36,7 +38,8 @@ class Race {
   Timing timing(int id) const;
   size_t num_samples(int id) const;
   const std::map<int, Fault>& faults() const { return faults_; }
-  // Those of `ids` that may still be the fastest: lower bound not above the best upper bound. Faulted ones are out.
+  // Those of `ids` that may still be the fastest: lower bound not above the best upper bound.
+  // Faulted ones are out.
   std::vector<int> survivors(const std::vector<int>& ids) const;
 
  private:

@@ -17,10 +17,14 @@ using Json = nlohmann::json;
 constexpr double kLargest = std::numeric_limits<double>::max();
 
 // JSON has no infinity.
-double finite(double value) { return std::isnan(value) ? kLargest : std::clamp(value, -kLargest, kLargest); }
+double finite(double value) {
+  return std::isnan(value) ? kLargest : std::clamp(value, -kLargest, kLargest);
+}
 
 // Messages of compilers and drivers need not be UTF-8.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 template <class Read>
 auto parse(const Frame& frame, const Read& read) {
@@ -32,7 +36,9 @@ auto parse(const Frame& frame, const Read& read) {
 }
 
 Json info_json(const ImageInfo& info) {
-  return {{"registers", info.registers}, {"static_shared_bytes", info.static_shared_bytes}, {"stack_bytes", info.stack_bytes}};
+  return {{"registers", info.registers},
+          {"static_shared_bytes", info.static_shared_bytes},
+          {"stack_bytes", info.stack_bytes}};
 }
 
 ImageInfo info_of(const Json& json) {
@@ -64,38 +70,53 @@ KernelRequest kernel_of(const Json& json, const std::string& bytes) {
 
 Json fault_json(const std::optional<Fault>& fault) {
   if (!fault) return nullptr;
-  return {{"status", static_cast<int>(fault->status)}, {"reason", fault->reason}, {"fatal", fault->fatal}};
+  return {{"status", static_cast<int>(fault->status)},
+          {"reason", fault->reason},
+          {"fatal", fault->fatal}};
 }
 
 std::optional<Fault> fault_of(const Json& json) {
   if (json.is_null()) return std::nullopt;
-  return Fault{static_cast<TrialStatus>(json.at("status").get<int>()), json.at("reason"), json.at("fatal")};
+  return Fault{static_cast<TrialStatus>(json.at("status").get<int>()), json.at("reason"),
+               json.at("fatal")};
 }
 
 Frame encode_request(const OpenRequest& request) {
   const MeasureTask& task = request.task;
-  Json json{{"do", "open"}, {"problem", to_text(task.problem)}, {"seed", task.seed}, {"reference", nullptr}};
+  Json json{{"do", "open"},
+            {"problem", to_text(task.problem)},
+            {"seed", task.seed},
+            {"reference", nullptr}};
   if (!task.reference) return {dump(json), ""};
   json["reference"] = kernel_json(*task.reference);
   return {dump(json), task.reference->image.bytes};
 }
 
 Frame encode_request(const PrepareRequest& request) {
-  const Json json{{"do", "prepare"}, {"id", request.id}, {"kernel", kernel_json(request.kernel)}, {"check", request.check}};
+  const Json json{{"do", "prepare"},
+                  {"id", request.id},
+                  {"kernel", kernel_json(request.kernel)},
+                  {"check", request.check}};
   return {dump(json), request.kernel.image.bytes};
 }
 
-Frame encode_request(const RoundRequest& request) { return {dump({{"do", "round"}, {"order", request.order}}), ""}; }
-Frame encode_request(const DropRequest& request) { return {dump({{"do", "drop"}, {"id", request.id}}), ""}; }
+Frame encode_request(const RoundRequest& request) {
+  return {dump({{"do", "round"}, {"order", request.order}}), ""};
+}
+Frame encode_request(const DropRequest& request) {
+  return {dump({{"do", "drop"}, {"id", request.id}}), ""};
+}
 
 Request request_of(const Json& json, const std::string& payload) {
   const std::string word = json.at("do");
   if (word == "open") {
-    MeasureTask task{parse_problem(json.at("problem").get<std::string>()), json.at("seed"), std::nullopt};
+    MeasureTask task{parse_problem(json.at("problem").get<std::string>()), json.at("seed"),
+                     std::nullopt};
     if (!json.at("reference").is_null()) task.reference = kernel_of(json.at("reference"), payload);
     return OpenRequest{std::move(task)};
   }
-  if (word == "prepare") return PrepareRequest{json.at("id"), kernel_of(json.at("kernel"), payload), json.at("check")};
+  if (word == "prepare")
+    return PrepareRequest{json.at("id"), kernel_of(json.at("kernel"), payload), json.at("check")};
   if (word == "round") return RoundRequest{json.at("order")};
   if (word == "drop") return DropRequest{json.at("id")};
   throw Error(ErrorCode::kInternal, "measuring protocol: unknown request \"" + word + "\"");
@@ -126,23 +147,30 @@ Frame encode(const Prepared& reply) {
 
 Frame encode(const SampleReply& reply) {
   const Sample& sample = reply.sample;
-  return {dump({{"id", sample.id}, {"us", finite(sample.us)}, {"fault", fault_json(sample.fault)}, {"clock", reply.sm_clock_mhz}}), ""};
+  return {dump({{"id", sample.id},
+                {"us", finite(sample.us)},
+                {"fault", fault_json(sample.fault)},
+                {"clock", reply.sm_clock_mhz}}),
+          ""};
 }
 
 OpenReply decode_open_reply(const Frame& frame) {
-  return parse(frame, [](const Json& json) { return OpenReply{json.at("error"), json.at("code")}; });
+  return parse(frame, [](const Json& json) {
+    return OpenReply{json.at("error"), json.at("code")};
+  });
 }
 
 Prepared decode_prepared(const Frame& frame) {
   return parse(frame, [](const Json& json) {
-    return Prepared{fault_of(json.at("fault")), json.at("error_max"), json.at("error_mean"), json.at("estimate_us"),
-                    info_of(json.at("info"))};
+    return Prepared{fault_of(json.at("fault")), json.at("error_max"), json.at("error_mean"),
+                    json.at("estimate_us"), info_of(json.at("info"))};
   });
 }
 
 SampleReply decode_sample_reply(const Frame& frame) {
   return parse(frame, [](const Json& json) {
-    return SampleReply{{json.at("id"), json.at("us"), fault_of(json.at("fault"))}, json.at("clock")};
+    return SampleReply{{json.at("id"), json.at("us"), fault_of(json.at("fault"))},
+                       json.at("clock")};
   });
 }
 

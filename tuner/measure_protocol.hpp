@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What IsolatedBackend and its worker say to each other: one JSON object a frame; kernel images travel as payload.
+// What IsolatedBackend and its worker say to each other: one JSON object a frame; kernel images
+// travel as payload.
 //   parent -> worker                                             worker -> parent
-//   {"do":"open","problem":…,"seed":…,"reference":{…}|null}+image  {"ok":true} | {"error":…,"code":…}
-//   {"do":"prepare","id":…,"kernel":{…},"check":…}+image           {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
-//   {"do":"round","order":[…]}                                   {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
+//   {"do":"open","problem":…,"seed":…,"reference":{…}|null}+image  {"ok":true} |
+//   {"error":…,"code":…}
+//   {"do":"prepare","id":…,"kernel":{…},"check":…}+image
+//   {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
+//   {"do":"round","order":[…]} {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
 //   {"do":"drop","id":…}                                         (nothing)
 // After a fault marked fatal the worker exits.
 #pragma once

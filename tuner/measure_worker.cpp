@@ -34,7 +34,8 @@ int take_socket() {
 
 class Server {
  public:
-  Server(MeasureBackend& backend, FrameSocket socket) : backend_(backend), socket_(std::move(socket)) {}
+  Server(MeasureBackend& backend, FrameSocket socket)
+      : backend_(backend), socket_(std::move(socket)) {}
 
   int run() {
     Frame frame;
@@ -98,7 +99,9 @@ int measure_worker_main(const std::string& device_name) {
       if (!backend_) backend_ = std::make_unique<DeviceBackend>(open_device(name_));
       backend_->open(task);
     }
-    Prepared prepare(int id, const KernelRequest& request, bool check) override { return backend_->prepare(id, request, check); }
+    Prepared prepare(int id, const KernelRequest& request, bool check) override {
+      return backend_->prepare(id, request, check);
+    }
     Round round(const std::vector<int>& order) override { return backend_->round(order); }
     void drop(int id) override { backend_->drop(id); }
 

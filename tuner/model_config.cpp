@@ -21,7 +21,8 @@ constexpr int64_t kTextTokens = 77;  // CLIP's, which Stable Diffusion's cross-a
 // The config with its file name, for errors.
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, Json json) : path_(path.string()), json_(std::move(json)) {}
+  Reader(const std::filesystem::path& path, Json json)
+      : path_(path.string()), json_(std::move(json)) {}
 
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   std::string text(const char* key) const {
@@ -35,13 +36,16 @@ class Reader {
     return json_.at(key);
   }
   int integer(const char* key) const {
-    if (!has(key)) throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: \"{}\" is missing; accepted is an integer above 0", path_, key));
+    if (!has(key))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: \"{}\" is missing; accepted is an integer above 0", path_, key));
     return checked(key, json_.at(key));
   }
   int integer(const char* key, int otherwise) const { return has(key) ? integer(key) : otherwise; }
   double number(const char* key, double otherwise) const {
     if (!has(key)) return otherwise;
-    if (!json_.at(key).is_number() || json_.at(key).get<double>() <= 0) refuse(key, "a number above 0");
+    if (!json_.at(key).is_number() || json_.at(key).get<double>() <= 0)
+      refuse(key, "a number above 0");
     return json_.at(key);
   }
   // A list, or one value that stands for all `count`.
@@ -62,18 +66,21 @@ class Reader {
     return values;
   }
   size_t size_of(const char* key) const {
-    if (!has(key) || !json_.at(key).is_array() || json_.at(key).empty()) refuse(key, "a list of integers");
+    if (!has(key) || !json_.at(key).is_array() || json_.at(key).empty())
+      refuse(key, "a list of integers");
     return json_.at(key).size();
   }
   [[noreturn]] void refuse(const char* key, const std::string& accepted) const {
     const std::string value = json_.contains(key) ? json_.at(key).dump() : "missing";
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: \"{}\" is {}; accepted is {}", path_, key, value, accepted));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: \"{}\" is {}; accepted is {}", path_, key, value, accepted));
   }
   const std::string& path() const { return path_; }
 
  private:
   int checked(const char* key, const Json& value) const {
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > INT32_MAX) refuse(key, "an integer above 0");
+    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > INT32_MAX)
+      refuse(key, "an integer above 0");
     return value;
   }
 
@@ -88,11 +95,16 @@ Json parse_file(const std::filesystem::path& path) {
     Json json = Json::parse(file);
     if (json.is_object()) return json;
   } catch (const Json::parse_error& error) {
-    const std::string what = error.what();  // "[json.exception...] parse error at line 3, column 5: ..."
+    const std::string what =
+        error.what();  // "[json.exception...] parse error at line 3, column 5: ..."
     const size_t at = what.find("at line");
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: not JSON, {}", path.string(), at == std::string::npos ? what : what.substr(at)));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: not JSON, {}", path.string(),
+                            at == std::string::npos ? what : what.substr(at)));
   }
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: not a JSON object; accepted is a model's config.json", path.string()));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: not a JSON object; accepted is a model's config.json", path.string()));
 }
 
 std::optional<Dtype> dtype_of(const Reader& config) {
@@ -112,13 +124,15 @@ Problem transformer_problem(const Reader& config) {
   problem.num_heads_q = config.integer("num_attention_heads");
   problem.num_heads_kv = config.integer("num_key_value_heads", problem.num_heads_q);
   if (problem.num_heads_q % problem.num_heads_kv != 0)
-    config.refuse("num_key_value_heads", fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
+    config.refuse("num_key_value_heads",
+                  fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
   if (config.has("head_dim")) {
     problem.head_dim_qk = problem.head_dim_v = config.integer("head_dim");
   } else {
     const int hidden = config.integer("hidden_size");
     if (hidden % problem.num_heads_q != 0)
-      config.refuse("hidden_size", fmt::format("a multiple of num_attention_heads ({})", problem.num_heads_q));
+      config.refuse("hidden_size",
+                    fmt::format("a multiple of num_attention_heads ({})", problem.num_heads_q));
     problem.head_dim_qk = problem.head_dim_v = hidden / problem.num_heads_q;
   }
   return problem;
@@ -129,18 +143,21 @@ void read_decoder(const Reader& config, ModelConfig* model) {
   layer.problem.mask = Mask::kCausalBottomRight;
   if (config.has("query_pre_attn_scalar")) {
     const double scalar = config.number("query_pre_attn_scalar", 0);
-    if (std::fabs(scalar - layer.problem.head_dim_qk) > 1e-6) layer.problem.softmax_scale = static_cast<float>(1 / std::sqrt(scalar));
+    if (std::fabs(scalar - layer.problem.head_dim_qk) > 1e-6)
+      layer.problem.softmax_scale = static_cast<float>(1 / std::sqrt(scalar));
   }
   const bool windowed = config.has("sliding_window") && config.flag("use_sliding_window", true);
-  const bool alternates = model->model_type == "gemma2" || model->model_type == "gemma3_text" || config.has("layer_types");
+  const bool alternates = model->model_type == "gemma2" || model->model_type == "gemma3_text" ||
+                          config.has("layer_types");
   if (!windowed || alternates) model->layers.push_back(layer);
   if (windowed) {  // a query sees itself and the window - 1 keys before it
     layer.problem.window_left = config.integer("sliding_window") - 1;
     model->layers.push_back(layer);
   }
   if (config.has("attn_logit_softcapping"))
-    model->notes.push_back(fmt::format("{}: attn_logit_softcapping {} is not supported yet; kernels are tuned without it", config.path(),
-                                       config.number("attn_logit_softcapping", 0)));
+    model->notes.push_back(fmt::format(
+        "{}: attn_logit_softcapping {} is not supported yet; kernels are tuned without it",
+        config.path(), config.number("attn_logit_softcapping", 0)));
   model->max_seqlen = config.integer("max_position_embeddings", 0);
 }
 
@@ -156,19 +173,24 @@ void read_encoder(const Reader& config, ModelConfig* model) {
   model->layers.push_back(layer);
 }
 
-// Self- and cross-attention of every resolution that has transformer blocks. In diffusers' UNet configs attention_head_dim is
-// the number of heads (its naming is kept for compatibility), unless num_attention_heads is stated.
+// Self- and cross-attention of every resolution that has transformer blocks. In diffusers' UNet
+// configs attention_head_dim is the number of heads (its naming is kept for compatibility), unless
+// num_attention_heads is stated.
 void read_unet(const Reader& config, ModelConfig* model) {
   const size_t levels = config.size_of("block_out_channels");
   const std::vector<int> channels = config.integers("block_out_channels", levels);
-  const char* heads_key = config.has("num_attention_heads") ? "num_attention_heads" : "attention_head_dim";
+  const char* heads_key =
+      config.has("num_attention_heads") ? "num_attention_heads" : "attention_head_dim";
   const std::vector<int> heads = config.integers(heads_key, levels);
   const std::vector<std::string> blocks = config.texts("down_block_types");
-  if (blocks.size() != levels) config.refuse("down_block_types", fmt::format("{} block names, one for each of block_out_channels", levels));
+  if (blocks.size() != levels)
+    config.refuse("down_block_types",
+                  fmt::format("{} block names, one for each of block_out_channels", levels));
   const int64_t sample_size = config.integer("sample_size");
   for (size_t level = 0; level < levels; ++level) {
     if (blocks[level].find("CrossAttn") == std::string::npos) continue;
-    if (channels[level] % heads[level] != 0) config.refuse(heads_key, fmt::format("divisors of block_out_channels ({})", channels[level]));
+    if (channels[level] % heads[level] != 0)
+      config.refuse(heads_key, fmt::format("divisors of block_out_channels ({})", channels[level]));
     AttentionLayer layer;
     layer.problem.num_heads_q = layer.problem.num_heads_kv = heads[level];
     layer.problem.head_dim_qk = layer.problem.head_dim_v = channels[level] / heads[level];
@@ -182,7 +204,8 @@ void read_unet(const Reader& config, ModelConfig* model) {
 }
 
 bool is_encoder(const std::string& model_type) {
-  static const std::set<std::string> types{"bert", "roberta", "xlm-roberta", "distilbert", "electra", "vit", "deit", "dinov2"};
+  static const std::set<std::string> types{"bert",    "roberta", "xlm-roberta", "distilbert",
+                                           "electra", "vit",     "deit",        "dinov2"};
   return types.count(model_type) > 0;
 }
 
@@ -203,7 +226,8 @@ ModelConfig read_model_config(const std::filesystem::path& path) {
     read_decoder(config, &model);
   } else {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: model_type is \"{}\" and \"num_attention_heads\" is missing; accepted are decoders, BERT- and "
+                fmt::format("{}: model_type is \"{}\" and \"num_attention_heads\" is missing; "
+                            "accepted are decoders, BERT- and "
                             "ViT-like encoders, and UNets of diffusers",
                             path.string(), model.model_type));
   }

@@ -24,12 +24,14 @@ uint16_t to_fp16(float value) {
   if (std::isnan(value)) return static_cast<uint16_t>(sign | 0x7e00U);
   const float magnitude = std::fabs(value);
   if (magnitude >= 65520.0F) return static_cast<uint16_t>(sign | 0x7c00U);
-  // Multiples of the smallest step: 2^-24 below 2^-14, else 11 significant bits. rint rounds to nearest even.
+  // Multiples of the smallest step: 2^-24 below 2^-14, else 11 significant bits. rint rounds to
+  // nearest even.
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, m in [0.5, 1)
   const int step = magnitude < 6.103515625e-05F ? -24 : exponent - 11;
   const float rounded = std::ldexp(std::rint(std::ldexp(magnitude, -step)), step);
-  if (rounded < 6.103515625e-05F) return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::ldexp(rounded, 24)));
+  if (rounded < 6.103515625e-05F)
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::ldexp(rounded, 24)));
   const auto wide = std::bit_cast<uint32_t>(rounded);
   return static_cast<uint16_t>(sign | ((wide >> 13) - (112U << 10)));
 }
@@ -60,10 +62,17 @@ float load_element(Dtype dtype, const void* array, int64_t index) {
   float value = 0;
   uint16_t bits = 0;
   switch (dtype) {
-    case Dtype::kFp32: std::memcpy(&value, base, sizeof value); return value;
-    case Dtype::kBf16: std::memcpy(&bits, base, sizeof bits); return from_bf16(bits);
-    case Dtype::kFp16: std::memcpy(&bits, base, sizeof bits); return from_fp16(bits);
-    default: throw Error(ErrorCode::kUnsupported, "8-bit floats have no host conversion");
+    case Dtype::kFp32:
+      std::memcpy(&value, base, sizeof value);
+      return value;
+    case Dtype::kBf16:
+      std::memcpy(&bits, base, sizeof bits);
+      return from_bf16(bits);
+    case Dtype::kFp16:
+      std::memcpy(&bits, base, sizeof bits);
+      return from_fp16(bits);
+    default:
+      throw Error(ErrorCode::kUnsupported, "8-bit floats have no host conversion");
   }
 }
 

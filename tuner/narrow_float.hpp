@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16-bit floats on the host: making inputs and reading results of kernels. Round to nearest even, NaN stays NaN.
+// 16-bit floats on the host: making inputs and reading results of kernels. Round to nearest even,
+// NaN stays NaN.
 #pragma once
 
 #include <cstdint>

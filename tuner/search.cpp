@@ -9,15 +9,17 @@ namespace attune {
 namespace {
 
 double cost(const SearchTask& task, const TuneCandidate& candidate) {
-  return candidate.family.kernel_template->predicted_cost(task.spaces->spec(), candidate.family.arch, candidate.config, task.shape,
-                                                          task.facts);
+  return candidate.family.kernel_template->predicted_cost(
+      task.spaces->spec(), candidate.family.arch, candidate.config, task.shape, task.facts);
 }
 
 // Stable, so that equal costs keep their order. Costs are computed once each.
 void sort_by_cost(const SearchTask& task, std::vector<TuneCandidate>* candidates) {
   std::vector<std::pair<double, size_t>> order;
-  for (size_t i = 0; i < candidates->size(); ++i) order.emplace_back(cost(task, (*candidates)[i]), i);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < candidates->size(); ++i)
+    order.emplace_back(cost(task, (*candidates)[i]), i);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<TuneCandidate> sorted;
   sorted.reserve(order.size());
   for (const auto& [unused, index] : order) sorted.push_back(std::move((*candidates)[index]));
@@ -31,7 +33,9 @@ std::vector<TuneCandidate> whole_space(const SearchTask& task, const Family& fam
   return all;
 }
 
-std::pair<int64_t, int64_t> tile_of(const Config& config) { return {config.get("block_m", 0), config.get("block_n", 0)}; }
+std::pair<int64_t, int64_t> tile_of(const Config& config) {
+  return {config.get("block_m", 0), config.get("block_n", 0)};
+}
 
 // The best of each tile, in their order.
 std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorted) {
@@ -43,14 +47,18 @@ std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorte
 }
 
 TuneCandidate default_of(const SearchTask& task, const Family& family) {
-  return {family, family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape), false};
+  return {family,
+          family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape),
+          false};
 }
 
 // Knobs that differ; both configs are of one space.
 int distance(const Config& a, const Config& b) {
   int count = 0;
-  if (a.knobs().size() != b.knobs().size()) return static_cast<int>(a.knobs().size() + b.knobs().size());
-  for (size_t i = 0; i < a.knobs().size(); ++i) count += a.knobs()[i].second != b.knobs()[i].second ? 1 : 0;
+  if (a.knobs().size() != b.knobs().size())
+    return static_cast<int>(a.knobs().size() + b.knobs().size());
+  for (size_t i = 0; i < a.knobs().size(); ++i)
+    count += a.knobs()[i].second != b.knobs()[i].second ? 1 : 0;
   return count;
 }
 
@@ -73,21 +81,45 @@ class Collection {
 EffortPlan effort_plan(Effort effort) {
   switch (effort) {
     case Effort::kQuick:
-      return {.predicted = 6, .random = 1, .waves = 1, .wave_size = 4, .finalists = 3, .final_rounds = 12, .final_s = 0.2,
-              .budget_s_first = 10, .budget_s_more = 10};
+      return {.predicted = 6,
+              .random = 1,
+              .waves = 1,
+              .wave_size = 4,
+              .finalists = 3,
+              .final_rounds = 12,
+              .final_s = 0.2,
+              .budget_s_first = 10,
+              .budget_s_more = 10};
     case Effort::kNormal:
-      return {.predicted = 20, .random = 3, .waves = 3, .wave_size = 12, .finalists = 5, .final_rounds = 30, .final_s = 0.5,
-              .budget_s_first = 11, .budget_s_more = 7};
-    case Effort::kExhaustive: break;
+      return {.predicted = 20,
+              .random = 3,
+              .waves = 3,
+              .wave_size = 12,
+              .finalists = 5,
+              .final_rounds = 30,
+              .final_s = 0.5,
+              .budget_s_first = 11,
+              .budget_s_more = 7};
+    case Effort::kExhaustive:
+      break;
   }
-  return {.whole_space = true, .waves = 0, .finalists = 8, .final_rounds = 60, .final_s = 2, .budget_s_first = 3600, .budget_s_more = 3600};
+  return {.whole_space = true,
+          .waves = 0,
+          .finalists = 8,
+          .final_rounds = 60,
+          .final_s = 2,
+          .budget_s_first = 3600,
+          .budget_s_more = 3600};
 }
 
 SearchSpaces::Walked& SearchSpaces::walked(const Family& family) {
   const std::string_view name = family.kernel_template->name();
   auto found = walked_.find(name);
   if (found == walked_.end())
-    found = walked_.emplace(std::string(name), Walked{family.kernel_template->space(spec_, family.arch), std::nullopt}).first;
+    found = walked_
+                .emplace(std::string(name),
+                         Walked{family.kernel_template->space(spec_, family.arch), std::nullopt})
+                .first;
   return found->second;
 }
 
@@ -97,7 +129,9 @@ const std::vector<Config>& SearchSpaces::configs(const Family& family) {
   return *space.configs;
 }
 
-bool SearchSpaces::is_legal(const TuneCandidate& candidate) { return !walked(candidate.family).space.broken(candidate.config); }
+bool SearchSpaces::is_legal(const TuneCandidate& candidate) {
+  return !walked(candidate.family).space.broken(candidate.config);
+}
 
 TuneCandidate default_candidate(const SearchTask& task) {
   TuneCandidate candidate = default_of(task, task.spaces->families().front());
@@ -105,7 +139,8 @@ TuneCandidate default_candidate(const SearchTask& task) {
   return candidate;
 }
 
-std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan, uint64_t seed,
+std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan,
+                                            uint64_t seed,
                                             const std::vector<TuneCandidate>& hints) {
   Collection found;
   found.add(default_candidate(task));
@@ -115,28 +150,34 @@ std::vector<TuneCandidate> first_candidates(const SearchTask& task, const Effort
   for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
   for (size_t i = 0; i < (plan.whole_space ? families.size() : 1); ++i) {
     const std::vector<TuneCandidate> all = whole_space(task, families[i]);
-    const size_t top = plan.whole_space ? all.size() : std::min<size_t>(all.size(), static_cast<size_t>(plan.predicted));
+    const size_t top = plan.whole_space
+                           ? all.size()
+                           : std::min<size_t>(all.size(), static_cast<size_t>(plan.predicted));
     const std::vector<TuneCandidate> tiles = best_of_tiles(all);
     for (size_t k = 0; k < std::min(top / 2, tiles.size()); ++k) found.add(tiles[k]);
     const size_t enough = found.size() + top - std::min(top / 2, tiles.size());
-    for (size_t k = 0; k < all.size() && (plan.whole_space || found.size() < enough); ++k) found.add(all[k]);
+    for (size_t k = 0; k < all.size() && (plan.whole_space || found.size() < enough); ++k)
+      found.add(all[k]);
     std::mt19937_64 random(seed);
     for (int k = 0; k < plan.random && !all.empty(); ++k) found.add(all[random() % all.size()]);
   }
   return found.take();
 }
 
-std::vector<TuneCandidate> neighbourhood(const SearchTask& task, const std::vector<TuneCandidate>& best,
+std::vector<TuneCandidate> neighbourhood(const SearchTask& task,
+                                         const std::vector<TuneCandidate>& best,
                                          const std::set<std::string>& tried, int limit) {
   Collection found;
   for (const int wanted : {1, 2}) {
     std::vector<TuneCandidate> ring;
     for (const TuneCandidate& centre : best)
       for (const Config& config : task.spaces->configs(centre.family))
-        if (distance(config, centre.config) == wanted) ring.push_back({centre.family, config, false});
+        if (distance(config, centre.config) == wanted)
+          ring.push_back({centre.family, config, false});
     sort_by_cost(task, &ring);
     for (TuneCandidate& candidate : ring)
-      if (found.size() < static_cast<size_t>(limit) && tried.count(candidate.text()) == 0) found.add(std::move(candidate));
+      if (found.size() < static_cast<size_t>(limit) && tried.count(candidate.text()) == 0)
+        found.add(std::move(candidate));
   }
   return found.take();
 }

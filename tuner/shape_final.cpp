@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The final of a ShapeTuner: what may be the fastest is timed again beside the default, and the winner rule decides on those
-// timings alone. See shape_tuner.hpp.
+// The final of a ShapeTuner: what may be the fastest is timed again beside the default, and the
+// winner rule decides on those timings alone. See shape_tuner.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,14 +12,16 @@
 namespace attune {
 namespace {
 
-constexpr double kMargin = 1.03;        // exploring takes few samples: this much behind the best may still win
-constexpr int kBatch = 3;               // rounds between two looks at the intervals
-constexpr int kHalvingRounds = 6;       // intervals mean something from here on
+constexpr double kMargin =
+    1.03;                  // exploring takes few samples: this much behind the best may still win
+constexpr int kBatch = 3;  // rounds between two looks at the intervals
+constexpr int kHalvingRounds = 6;  // intervals mean something from here on
 constexpr int kResolvedSamples = 12;
 constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
 
-WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>& raced, const WinnerChoice& choice, int candidates) {
+WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>& raced,
+                           const WinnerChoice& choice, int candidates) {
   const TrialRecord& best = raced[choice.index];
   WinnerRecord winner;
   winner.spec = key.spec;
@@ -69,10 +71,13 @@ std::vector<int> ShapeTuner::final_race(std::vector<int>* ids) {
     const int made = race(active, kBatch);
     if (made == 0) break;
     done += made;
-    std::erase_if(active, [&](int id) { return entries_.at(id).record.status != TrialStatus::kOk; });
+    std::erase_if(active,
+                  [&](int id) { return entries_.at(id).record.status != TrialStatus::kOk; });
     if (done >= kHalvingRounds) {
       const std::vector<int> alive = race_->survivors(active);
-      std::erase_if(active, [&](int id) { return id != default_id_ && std::find(alive.begin(), alive.end(), id) == alive.end(); });
+      std::erase_if(active, [&](int id) {
+        return id != default_id_ && std::find(alive.begin(), alive.end(), id) == alive.end();
+      });
     }
     if (resolved(active) || context_.now() >= deadline_) break;
     if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
@@ -83,11 +88,13 @@ std::vector<int> ShapeTuner::final_race(std::vector<int>* ids) {
 bool ShapeTuner::resolved(const std::vector<int>& ids) const {
   return std::all_of(ids.begin(), ids.end(), [&](int id) {
     const Timing timing = race_->timing(id);
-    return timing.samples >= kResolvedSamples && timing.hi_us - timing.lo_us <= kResolvedWidth * timing.median_us;
+    return timing.samples >= kResolvedSamples &&
+           timing.hi_us - timing.lo_us <= kResolvedWidth * timing.median_us;
   });
 }
 
-// Only those that stayed to the end can win: the others were surely slower, and their few samples are of another time.
+// Only those that stayed to the end can win: the others were surely slower, and their few samples
+// are of another time.
 void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& stayed) {
   std::vector<TrialRecord> raced;
   double next_us = INFINITY;
@@ -95,8 +102,10 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
     const Entry& entry = entries_.at(id);
     if (entry.record.status != TrialStatus::kOk || race_->num_samples(id) == 0) continue;
     record_timing(id, race_->timing(id));
-    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end()) raced.push_back(entry.record);
-    else next_us = std::min(next_us, entry.record.timing.median_us);
+    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end())
+      raced.push_back(entry.record);
+    else
+      next_us = std::min(next_us, entry.record.timing.median_us);
   }
   std::optional<WinnerChoice> choice = choose_winner(raced);
   if (!choice) {
@@ -106,12 +115,15 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   for (size_t i = 0; i < raced.size(); ++i)
     if (i != choice->index) next_us = std::min(next_us, raced[i].timing.median_us);
   const double gain = next_us / raced[choice->index].timing.median_us - 1;
-  if (std::isfinite(gain) && choice->tied == 1) choice->why = fmt::format("fastest by {:.1f} %", 100 * std::max(gain, 0.0));
-  const WinnerRecord winner = winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()));
+  if (std::isfinite(gain) && choice->tied == 1)
+    choice->why = fmt::format("fastest by {:.1f} %", 100 * std::max(gain, 0.0));
+  const WinnerRecord winner =
+      winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()));
   book_.put_winner(winner);
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
-    const bool is_winner = entry.record.config == winner.config && entry.record.toolchain.digest() == winner.toolchain.digest();
+    const bool is_winner = entry.record.config == winner.config &&
+                           entry.record.toolchain.digest() == winner.toolchain.digest();
     if (!is_winner && id != default_id_) continue;
     if (const auto compiled = context_.pool.wait(entry.candidate, 0); compiled && compiled->image)
       book_.put_image(entry.record, *compiled->image);
@@ -170,7 +182,8 @@ WinnerCheck ShapeTuner::verify(int runs) {
 }
 
 // What the rule would choose on this run's timings, and what the stored choice costs by them.
-void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& stayed, WinnerCheck* check) const {
+void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& stayed,
+                         WinnerCheck* check) const {
   std::vector<TrialRecord> raced;
   double fastest_us = INFINITY, winner_us = INFINITY;
   for (int id : ids) {
@@ -178,9 +191,11 @@ void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& st
     TrialRecord trial = entries_.at(id).record;
     trial.timing = race_->timing(id);
     fastest_us = std::min(fastest_us, trial.timing.median_us);
-    if (trial.config == check->winner->config && trial.toolchain.digest() == check->winner->toolchain.digest())
+    if (trial.config == check->winner->config &&
+        trial.toolchain.digest() == check->winner->toolchain.digest())
       winner_us = trial.timing.median_us;
-    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end()) raced.push_back(std::move(trial));
+    if (std::find(stayed.begin(), stayed.end(), id) != stayed.end())
+      raced.push_back(std::move(trial));
   }
   const std::optional<WinnerChoice> choice = choose_winner(raced);
   if (!choice || !std::isfinite(winner_us)) {

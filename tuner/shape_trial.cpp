@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One trial of a ShapeTuner: from candidate to a loaded kernel, and what is written down of it. See shape_tuner.hpp.
+// One trial of a ShapeTuner: from candidate to a loaded kernel, and what is written down of it. See
+// shape_tuner.hpp.
 #include <algorithm>
 
 #include "tuner/shape_tuner.hpp"
@@ -32,7 +33,8 @@ bool ShapeTuner::make_live(int id, double until) {
   }
   progress("checking");
   const std::string name(entry.candidate.family.kernel_template->name());
-  const Prepared prepared = context_.backend.prepare(id, {name, entry.candidate.config, *compiled->image}, true);
+  const Prepared prepared =
+      context_.backend.prepare(id, {name, entry.candidate.config, *compiled->image}, true);
   fill_record(&entry, *compiled->image, prepared);
   if (prepared.fault) {
     fail(id, *prepared.fault);
@@ -51,7 +53,8 @@ void ShapeTuner::fill_record(Entry* entry, const KernelImage& image, const Prepa
   info.static_shared_bytes = known_or(info.static_shared_bytes, prepared.info.static_shared_bytes);
   info.stack_bytes = known_or(info.stack_bytes, prepared.info.stack_bytes);
   entry->record.info = info;
-  const Resources resources = candidate.family.kernel_template->resources(task_.spaces->spec(), candidate.family.arch, candidate.config);
+  const Resources resources = candidate.family.kernel_template->resources(
+      task_.spaces->spec(), candidate.family.arch, candidate.config);
   entry->record.shared_bytes = resources.shared_bytes + std::max(0, info.static_shared_bytes);
   entry->record.error_max = prepared.error_max;
   entry->record.error_mean = prepared.error_mean;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exploring the candidates of one (spec, shape); the final is in shape_final.cpp. See shape_tuner.hpp.
+// Exploring the candidates of one (spec, shape); the final is in shape_final.cpp. See
+// shape_tuner.hpp.
 #include "tuner/shape_tuner.hpp"
 
 #include <algorithm>
@@ -14,15 +15,18 @@ namespace {
 constexpr double kExploringShare = 0.7;  // of a shape's budget; the rest is the final's
 constexpr int kFirstRounds = 3;
 constexpr int kPasses = 4;
-constexpr double kHopeless = 3;          // times the best estimate: recorded as that, never raced
-constexpr double kGain = 0.995;          // a wave of neighbours that gains less is the last
+constexpr double kHopeless = 3;  // times the best estimate: recorded as that, never raced
+constexpr double kGain = 0.995;  // a wave of neighbours that gains less is the last
 constexpr size_t kCentres = 3;
 constexpr int kFewSamples = 6;
 
 // Outliers are slow ones: of a few samples the smallest says more than the median.
-double explored_us(const Timing& timing) { return timing.samples < kFewSamples ? timing.min_us : timing.median_us; }
+double explored_us(const Timing& timing) {
+  return timing.samples < kFewSamples ? timing.min_us : timing.median_us;
+}
 
-std::set<std::string> toolchain_digests(const TuneTarget& target, const std::vector<Family>& families) {
+std::set<std::string> toolchain_digests(const TuneTarget& target,
+                                        const std::vector<Family>& families) {
   std::set<std::string> digests;
   for (const Family& family : families) digests.insert(target.toolchain(family).digest());
   return digests;
@@ -36,9 +40,10 @@ ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem, const Effor
       plan_(plan),
       task_{context.spaces, shape_of(problem), context.target.facts()},
       effort_(context.options.effort),
-      book_(context.store, {task_.spaces->spec(), task_.shape, context.target.identity(), measure_policy()},
-            toolchain_digests(context.target, task_.spaces->families()), context.options.refresh ? Effort::kQuick : effort_,
-            context.options.retry_failed) {
+      book_(context.store,
+            {task_.spaces->spec(), task_.shape, context.target.identity(), measure_policy()},
+            toolchain_digests(context.target, task_.spaces->families()),
+            context.options.refresh ? Effort::kQuick : effort_, context.options.retry_failed) {
   report_.problem = problem;
   start_race(context.options.seed);
 }
@@ -51,12 +56,15 @@ void ShapeTuner::start_race(uint64_t seed) {
 }
 
 std::vector<TuneCandidate> ShapeTuner::first_wave(const std::vector<TuneCandidate>& hints) const {
-  return task_.spaces->families().empty() ? std::vector<TuneCandidate>{}
-                                : first_candidates(task_, plan_, context_.options.seed, hints);
+  return task_.spaces->families().empty()
+             ? std::vector<TuneCandidate>{}
+             : first_candidates(task_, plan_, context_.options.seed, hints);
 }
 
 std::vector<TuneCandidate> ShapeTuner::unknown(std::vector<TuneCandidate> candidates) const {
-  std::erase_if(candidates, [&](const TuneCandidate& c) { return book_.find(c, context_.target.toolchain(c.family)) != nullptr; });
+  std::erase_if(candidates, [&](const TuneCandidate& c) {
+    return book_.find(c, context_.target.toolchain(c.family)) != nullptr;
+  });
   return candidates;
 }
 
@@ -77,7 +85,8 @@ ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double dea
   if (report_.winner = settled(first); report_.winner) {
     report_.already_tuned = report_.complete = true;
     if (report_.winner->driver != context_.target.identity().driver)
-      report_.note = "measured with driver " + report_.winner->driver + "; --refresh times it again";
+      report_.note =
+          "measured with driver " + report_.winner->driver + "; --refresh times it again";
     return finish();
   }
   guarded([&] {
@@ -100,31 +109,39 @@ void ShapeTuner::guarded(const std::function<void()>& work) {
   }
 }
 
-// The stored winner when this key was tuned before, at this effort, and this tune would begin with nothing new.
+// The stored winner when this key was tuned before, at this effort, and this tune would begin with
+// nothing new.
 std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>& first) const {
   std::optional<WinnerRecord> winner = book_.stored_winner();
   if (!winner || winner->effort < effort_) return std::nullopt;
-  const auto is_current = [&](const Family& f) { return context_.target.toolchain(f).digest() == winner->toolchain.digest(); };
+  const auto is_current = [&](const Family& f) {
+    return context_.target.toolchain(f).digest() == winner->toolchain.digest();
+  };
   if (!unknown(first).empty()) return std::nullopt;
-  if (!std::any_of(task_.spaces->families().begin(), task_.spaces->families().end(), is_current)) return std::nullopt;
+  if (!std::any_of(task_.spaces->families().begin(), task_.spaces->families().end(), is_current))
+    return std::nullopt;
   return winner;
 }
 
 void ShapeTuner::open() {
   progress("opening");
   const MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
-  if (!task.reference) throw Error(ErrorCode::kUnsupported, "no reference kernel serves this problem: results cannot be checked");
+  if (!task.reference)
+    throw Error(ErrorCode::kUnsupported,
+                "no reference kernel serves this problem: results cannot be checked");
   context_.backend.open(task);
 }
 
 void ShapeTuner::explore(const std::vector<TuneCandidate>& first) {
   wave(first);
   int waves = 0;
-  for (double before = INFINITY; waves < plan_.waves && best_us() < before * kGain && !exploring_is_over(); ++waves) {
+  for (double before = INFINITY;
+       waves < plan_.waves && best_us() < before * kGain && !exploring_is_over(); ++waves) {
     before = best_us();
     std::set<std::string> tried;
     for (const auto& [text, unused] : ids_) tried.insert(text);
-    const std::vector<TuneCandidate> next = neighbourhood(task_, best_candidates(kCentres), tried, plan_.wave_size);
+    const std::vector<TuneCandidate> next =
+        neighbourhood(task_, best_candidates(kCentres), tried, plan_.wave_size);
     if (next.empty()) break;
     wave(next);
   }
@@ -135,13 +152,15 @@ void ShapeTuner::wave(const std::vector<TuneCandidate>& candidates) {
   std::vector<int> ids;
   for (const TuneCandidate& candidate : candidates) {
     ids.push_back(add(candidate));
-    if (entries_.at(ids.back()).record.timing.samples == 0 && entries_.at(ids.back()).record.status == TrialStatus::kOk)
+    if (entries_.at(ids.back()).record.timing.samples == 0 &&
+        entries_.at(ids.back()).record.status == TrialStatus::kOk)
       context_.pool.submit(candidate);
   }
   std::vector<int> racing;
   for (const auto& [id, entry] : entries_)
     if (entry.live) racing.push_back(id);
-  race_->clear(racing);  // leaders of former waves are timed again beside the new ones: nothing is compared across drift
+  race_->clear(racing);  // leaders of former waves are timed again beside the new ones: nothing is
+                         // compared across drift
   const size_t num_leaders = racing.size();
   for (int id : ids)
     if (enter(id)) racing.push_back(id);
@@ -149,23 +168,27 @@ void ShapeTuner::wave(const std::vector<TuneCandidate>& candidates) {
   keep_leaders();
 }
 
-// Successive halving: a few rounds for all, a few more for those that may still be the fastest, down to a final's worth.
+// Successive halving: a few rounds for all, a few more for those that may still be the fastest,
+// down to a final's worth.
 void ShapeTuner::explore_race(const std::vector<int>& ids) {
   std::vector<int> alive = ids;
   for (int pass = 0; pass < kPasses && !alive.empty(); ++pass) {
     race(alive, kFirstRounds);
     alive = race_->survivors(alive);
-    if ((pass > 0 && alive.size() <= static_cast<size_t>(plan_.finalists)) || exploring_is_over()) break;
+    if ((pass > 0 && alive.size() <= static_cast<size_t>(plan_.finalists)) || exploring_is_over())
+      break;
   }
   for (int id : ids)
     if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
 }
 
-// What the store has of this key takes part from the beginning: a tune that was interrupted goes on exactly there.
+// What the store has of this key takes part from the beginning: a tune that was interrupted goes on
+// exactly there.
 void ShapeTuner::add_known() {
   for (const TrialRecord& trial : book_.sorted())
     for (const Family& family : task_.spaces->families())
-      if (family.kernel_template->name() == trial.toolchain.template_name && family.arch.name() == trial.arch)
+      if (family.kernel_template->name() == trial.toolchain.template_name &&
+          family.arch.name() == trial.arch)
         add({family, trial.config, false});
 }
 
@@ -193,7 +216,8 @@ int ShapeTuner::add(const TuneCandidate& candidate) {
   return id;
 }
 
-// Makes a new candidate ready to race; false when it is known already, failed, is hopeless, or time is over.
+// Makes a new candidate ready to race; false when it is known already, failed, is hopeless, or time
+// is over.
 bool ShapeTuner::enter(int id) {
   Entry& entry = entries_.at(id);
   if (entry.record.status != TrialStatus::kOk || entry.record.timing.samples > 0) return false;
@@ -240,8 +264,10 @@ std::vector<TuneCandidate> ShapeTuner::best_candidates(size_t count) const {
 double ShapeTuner::best_us() const {
   double best = INFINITY;
   for (const auto& [unused, entry] : entries_) {
-    if (is_ok(entry)) best = std::min(best, explored_us(entry.record.timing));
-    else if (entry.live) best = std::min(best, entry.estimate_us);
+    if (is_ok(entry))
+      best = std::min(best, explored_us(entry.record.timing));
+    else if (entry.live)
+      best = std::min(best, entry.estimate_us);
   }
   return best;
 }

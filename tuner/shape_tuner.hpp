@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShapeTuner: finds the winner of one (spec, shape). Waves of candidates are compiled, checked and raced for a few rounds;
-// what may still be the fastest meets the default in a final, whose timings alone decide. See tune_loop.hpp for the whole.
+// ShapeTuner: finds the winner of one (spec, shape). Waves of candidates are compiled, checked and
+// raced for a few rounds; what may still be the fastest meets the default in a final, whose timings
+// alone decide. See tune_loop.hpp for the whole.
 #pragma once
 
 #include <functional>
@@ -27,8 +28,9 @@ struct TuneContext {
   StoreWriter& store;
   const TuneOptions& options;
   std::function<double()> now;
-  std::function<std::optional<KernelRequest>(const Problem&)> oracle;  // compiled once per reference spec
-  std::function<void(Progress)> report;                               // fills in what concerns the whole tune
+  std::function<std::optional<KernelRequest>(const Problem&)>
+      oracle;                            // compiled once per reference spec
+  std::function<void(Progress)> report;  // fills in what concerns the whole tune
 };
 
 class ShapeTuner {
@@ -72,7 +74,8 @@ class ShapeTuner {
   std::vector<int> finalists() const;
   std::vector<int> final_race(std::vector<int>* ids);
   std::vector<int> top_and_default();
-  void add_run(const std::vector<int>& ids, const std::vector<int>& stayed, WinnerCheck* check) const;
+  void add_run(const std::vector<int>& ids, const std::vector<int>& stayed,
+               WinnerCheck* check) const;
   bool resolved(const std::vector<int>& ids) const;
   void decide(const std::vector<int>& ids, const std::vector<int>& stayed);
   // shape_trial.cpp: one trial
@@ -84,7 +87,9 @@ class ShapeTuner {
   int race(const std::vector<int>& ids, int rounds);
   void drop(int id);
 
-  bool is_ok(const Entry& entry) const { return entry.record.status == TrialStatus::kOk && entry.record.timing.samples > 0; }
+  bool is_ok(const Entry& entry) const {
+    return entry.record.status == TrialStatus::kOk && entry.record.timing.samples > 0;
+  }
   std::vector<int> ranking() const;  // ok ones, fastest first
   double best_us() const;
   bool stopped() const { return context_.options.stop && context_.options.stop(); }

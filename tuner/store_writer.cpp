@@ -62,7 +62,8 @@ void StoreWriter::run(const std::function<void(Store&)>& job) {
     job(*store_);
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
-    if (stored_all_) log(LogLevel::kWarning, std::string("not stored, the tune goes on: ") + error.what());
+    if (stored_all_)
+      log(LogLevel::kWarning, std::string("not stored, the tune goes on: ") + error.what());
     stored_all_ = false;
   }
 }

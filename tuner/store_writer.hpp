@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreWriter: writes trials to the store on a thread of its own. Each is committed as soon as the disk allows, and the device
-// never waits for the disk. A store that cannot be written does not stop a tune.
+// StoreWriter: writes trials to the store on a thread of its own. Each is committed as soon as the
+// disk allows, and the device never waits for the disk. A store that cannot be written does not
+// stop a tune.
 #pragma once
 
 #include <condition_variable>

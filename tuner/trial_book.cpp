@@ -7,13 +7,15 @@
 namespace attune {
 namespace {
 
-std::string identity(const ToolchainIdentity& toolchain, const std::string& arch, const Config& config) {
+std::string identity(const ToolchainIdentity& toolchain, const std::string& arch,
+                     const Config& config) {
   return toolchain.digest() + " " + arch + " " + config.to_text();
 }
 
 }  // namespace
 
-TrialBook::TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed)
+TrialBook::TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains,
+                     Effort effort, bool retry_failed)
     : store_(store), key_(std::move(key)) {
   std::vector<TrialRecord> stored;
   store_.read([&](const Store& s) { stored = s.trials(key_); });
@@ -24,8 +26,10 @@ TrialBook::TrialBook(StoreWriter& store, TuningKey key, const std::set<std::stri
   }
 }
 
-const TrialRecord* TrialBook::find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const {
-  const auto found = trials_.find(identity(toolchain, candidate.family.arch.name(), candidate.config));
+const TrialRecord* TrialBook::find(const TuneCandidate& candidate,
+                                   const ToolchainIdentity& toolchain) const {
+  const auto found =
+      trials_.find(identity(toolchain, candidate.family.arch.name(), candidate.config));
   return found == trials_.end() ? nullptr : &found->second;
 }
 
@@ -47,8 +51,8 @@ std::optional<WinnerRecord> TrialBook::stored_winner() const {
   std::optional<WinnerRecord> found;
   store_.read([&](const Store& store) {
     for (WinnerRecord& winner : store.load_winners(key_.device))
-      if (to_text(winner.spec) == to_text(key_.spec) && to_text(winner.shape) == to_text(key_.shape) &&
-          winner.policy.text == key_.policy.text)
+      if (to_text(winner.spec) == to_text(key_.spec) &&
+          to_text(winner.shape) == to_text(key_.shape) && winner.policy.text == key_.policy.text)
         found = std::move(winner);
   });
   return found;

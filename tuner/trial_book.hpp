@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and those made now, each handed to
-// the store at once.
+// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and
+// those made now, each handed to the store at once.
 #pragma once
 
 #include <map>
@@ -16,8 +16,10 @@ namespace attune {
 
 class TrialBook {
  public:
-  // Loads trials of at least this effort made by one of `toolchains` (digests); failed ones are left out with `retry_failed`.
-  TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains, Effort effort, bool retry_failed);
+  // Loads trials of at least this effort made by one of `toolchains` (digests); failed ones are
+  // left out with `retry_failed`.
+  TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains,
+            Effort effort, bool retry_failed);
 
   const TuningKey& key() const { return key_; }
   void stop_storing() { storing_ = false; }

@@ -34,19 +34,22 @@ std::vector<Group> group_by_spec(const std::vector<Problem>& problems) {
     validate(problem);
     const std::string spec = to_text(spec_of(problem));
     if (!seen.insert(spec + " " + to_text(shape_of(problem))).second) continue;
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return to_text(g.spec) == spec; });
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& g) { return to_text(g.spec) == spec; });
     if (group == groups.end()) group = groups.insert(groups.end(), Group{spec_of(problem), {}});
     group->problems.push_back(problem);
   }
   return groups;
 }
 
-// Time left is shared among the shapes left by these weights: the first shape of a spec pays for compiling.
+// Time left is shared among the shapes left by these weights: the first shape of a spec pays for
+// compiling.
 class BudgetShares {
  public:
   BudgetShares(const std::vector<Group>& groups, const EffortPlan& plan, double budget_s) {
     for (const Group& group : groups)
-      for (size_t i = 0; i < group.problems.size(); ++i) weights_.push_back(i == 0 ? plan.budget_s_first : plan.budget_s_more);
+      for (size_t i = 0; i < group.problems.size(); ++i)
+        weights_.push_back(i == 0 ? plan.budget_s_first : plan.budget_s_more);
     for (double weight : weights_) left_ += weight;
     total_ = budget_s > 0 ? budget_s : left_;
   }
@@ -68,8 +71,8 @@ class BudgetShares {
 
 class TuneLoop {
  public:
-  TuneLoop(const TuneTarget& target, MeasureBackend& backend, Store* store, const TuneOptions& options,
-           const std::vector<Group>& groups)
+  TuneLoop(const TuneTarget& target, MeasureBackend& backend, Store* store,
+           const TuneOptions& options, const std::vector<Group>& groups)
       : target_(target),
         backend_(backend),
         store_(store),
@@ -91,7 +94,9 @@ class TuneLoop {
   std::vector<WinnerCheck> verify(const std::vector<Group>& groups, int runs) {
     std::vector<WinnerCheck> checks;
     for (const Group& group : groups)
-      for_each_shape(group, [](TuneContext&) {}, [&](ShapeTuner& tuner) { checks.push_back(tuner.verify(runs)); });
+      for_each_shape(
+          group, [](TuneContext&) {},
+          [&](ShapeTuner& tuner) { checks.push_back(tuner.verify(runs)); });
     return checks;
   }
 
@@ -99,7 +104,8 @@ class TuneLoop {
   bool stopped() const { return options_.stop && options_.stop(); }
 
   // Calls `each(tuner)` for every shape of the group; `before(context)` first.
-  void for_each_shape(const Group& group, const std::function<void(TuneContext&)>& before, const std::function<void(ShapeTuner&)>& each) {
+  void for_each_shape(const Group& group, const std::function<void(TuneContext&)>& before,
+                      const std::function<void(ShapeTuner&)>& each) {
     if (stopped()) return;
     CompilePool pool(target_, group.spec, options_.compile_threads);
     TuneContext context{target_,
@@ -128,26 +134,32 @@ class TuneLoop {
     std::vector<TuneCandidate> hints;
     for_each_shape(group, before, [&](ShapeTuner& tuner) {
       const double deadline = shares_.next(now_(), began_ + shares_.total());
-      report_.shapes.push_back(options_.refresh ? tuner.refresh(deadline) : tuner.tune(hints, deadline));
-      for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape)) hints.push_back(std::move(best));
+      report_.shapes.push_back(options_.refresh ? tuner.refresh(deadline)
+                                                : tuner.tune(hints, deadline));
+      for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape))
+        hints.push_back(std::move(best));
     });
   }
 
-  // On a GPU the host is idle while the device measures. (On a CPU, compiling would disturb the timing.)
+  // On a GPU the host is idle while the device measures. (On a CPU, compiling would disturb the
+  // timing.)
   void compile_ahead(TuneContext& context, const Group& group) {
     for (const Problem& problem : group.problems) {
       const ShapeTuner tuner(context, problem, plan_);
-      for (const TuneCandidate& candidate : tuner.unknown(tuner.first_wave({}))) context.pool.submit(candidate);
+      for (const TuneCandidate& candidate : tuner.unknown(tuner.first_wave({})))
+        context.pool.submit(candidate);
     }
   }
 
   std::optional<KernelRequest> oracle(const Problem& problem) {
-    const KernelSpec spec = check_plan(problem, check_flops_limit(target_.kind() == Target::kCpu)).spec;
+    const KernelSpec spec =
+        check_plan(problem, check_flops_limit(target_.kind() == Target::kCpu)).spec;
     const std::string text = to_text(spec);
     if (const auto found = oracles_.find(text); found != oracles_.end()) return found->second;
     std::optional<KernelRequest> request;
     if (const auto reference = target_.reference(spec))
-      request = KernelRequest{std::string(reference->family.kernel_template->name()), reference->config, target_.make(spec, *reference)};
+      request = KernelRequest{std::string(reference->family.kernel_template->name()),
+                              reference->config, target_.make(spec, *reference)};
     return oracles_[text] = std::move(request);
   }
 
@@ -176,14 +188,15 @@ class TuneLoop {
 
 MeasurePolicy measure_policy() { return {"v1 cold-l2 interleaved median"}; }
 
-TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store, const std::vector<Problem>& problems,
-                const TuneOptions& options) {
+TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
+                const std::vector<Problem>& problems, const TuneOptions& options) {
   const std::vector<Group> groups = group_by_spec(problems);
   return TuneLoop(target, backend, store, options, groups).run(groups);
 }
 
-std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend, Store* store,
-                                        const std::vector<Problem>& problems, const TuneOptions& options, int runs) {
+std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend,
+                                        Store* store, const std::vector<Problem>& problems,
+                                        const TuneOptions& options, int runs) {
   TuneOptions any_effort = options;
   any_effort.effort = Effort::kQuick;  // all stored trials count
   const std::vector<Group> groups = group_by_spec(problems);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tune: the loop over problems. Problems of one KernelSpec share their compiled kernels; each (spec, shape) is tuned by a
-// ShapeTuner (shape_tuner.hpp). Every trial is stored at once, so that an interrupted tune goes on where it stopped.
+// tune: the loop over problems. Problems of one KernelSpec share their compiled kernels; each
+// (spec, shape) is tuned by a ShapeTuner (shape_tuner.hpp). Every trial is stored at once, so that
+// an interrupted tune goes on where it stopped.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +20,22 @@ namespace attune {
 MeasurePolicy measure_policy();
 
 struct Progress {
-  size_t shape = 0;       // from 0
+  size_t shape = 0;  // from 0
   size_t num_shapes = 0;
   Problem problem;
-  std::string phase;      // "compiling", "checking", "timing", "final"
-  int tried = 0;          // candidates measured or failed so far, this shape
-  double best_us = 0;     // 0 = none yet
+  std::string phase;   // "compiling", "checking", "timing", "final"
+  int tried = 0;       // candidates measured or failed so far, this shape
+  double best_us = 0;  // 0 = none yet
   double default_us = 0;
-  std::string best;       // its config
-  double elapsed_s = 0;   // of the whole tune
+  std::string best;      // its config
+  double elapsed_s = 0;  // of the whole tune
   double budget_s = 0;
 };
 
 struct TuneOptions {
   Effort effort = Effort::kNormal;
-  double budget_s = 0;           // wall clock for all problems, compiling included; 0 = what the effort level allows
+  double budget_s =
+      0;  // wall clock for all problems, compiling included; 0 = what the effort level allows
   uint64_t seed = 1;
   bool refresh = false;          // re-time the top 3 and the default of what is tuned already
   bool retry_failed = false;     // failed trials of an earlier tune are tried again
@@ -51,37 +53,39 @@ struct ShapeReport {
   int reused = 0;                      // taken from the store
   bool complete = false;               // the search came to its end within budget
   bool already_tuned = false;
-  std::string note;                    // what a reader should know: stale driver, budget ran out, why nothing works
+  std::string note;  // what a reader should know: stale driver, budget ran out, why nothing works
   double seconds = 0;
 };
 
 struct TuneReport {
   std::vector<ShapeReport> shapes;
   bool interrupted = false;
-  bool stored = true;   // false when rows could not be written; the reason is in the log
+  bool stored = true;  // false when rows could not be written; the reason is in the log
   int compiled = 0;
   double seconds = 0;
   double budget_s = 0;
 };
 
-// `store` may be null: nothing is kept. Throws Error when the device, the compiler or the oracle is missing altogether.
-TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store, const std::vector<Problem>& problems,
-                const TuneOptions& options);
+// `store` may be null: nothing is kept. Throws Error when the device, the compiler or the oracle is
+// missing altogether.
+TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
+                const std::vector<Problem>& problems, const TuneOptions& options);
 
 // How well a stored winner stands when its final is repeated in fresh processes.
 struct WinnerCheck {
   Problem problem;
   std::optional<WinnerRecord> winner;
   int runs = 0;
-  int flips = 0;                    // runs whose timings would have chosen another config
-  double mean_regret = 0;           // stored winner's median over the run's fastest, minus 1
+  int flips = 0;           // runs whose timings would have chosen another config
+  double mean_regret = 0;  // stored winner's median over the run's fastest, minus 1
   double worst_regret = 0;
   std::vector<std::string> others;  // configs chosen instead
   std::string note;
 };
 
 // The winner, the default and the best of the rest, `runs` times each; nothing is stored.
-std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend, Store* store,
-                                        const std::vector<Problem>& problems, const TuneOptions& options, int runs);
+std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend,
+                                        Store* store, const std::vector<Problem>& problems,
+                                        const TuneOptions& options, int runs);
 
 }  // namespace attune

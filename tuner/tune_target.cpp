@@ -11,7 +11,8 @@
 namespace attune {
 namespace {
 
-// Every template that serves the spec, for the best arch it serves: the order of the runtime's ladder.
+// Every template that serves the spec, for the best arch it serves: the order of the runtime's
+// ladder.
 std::vector<Family> serving(const Device& device, const KernelSpec& spec) {
   std::vector<Family> families;
   const std::vector<Arch> archs = device.archs();
@@ -29,25 +30,28 @@ std::vector<Family> serving(const Device& device, const KernelSpec& spec) {
 
 std::vector<Family> DeviceTarget::families(const KernelSpec& spec) const {
   std::vector<Family> families = serving(*device_, spec);
-  std::erase_if(families, [](const Family& family) { return is_reference(*family.kernel_template); });
+  std::erase_if(families,
+                [](const Family& family) { return is_reference(*family.kernel_template); });
   return families;
 }
 
 ToolchainIdentity DeviceTarget::toolchain(const Family& family) const {
   const Compiler& compiler = device_->compiler();
-  return {std::string(family.kernel_template->name()), template_digest(*family.kernel_template), compiler.version(),
-          compiler.options(family.arch)};
+  return {std::string(family.kernel_template->name()), template_digest(*family.kernel_template),
+          compiler.version(), compiler.options(family.arch)};
 }
 
 KernelImage DeviceTarget::make(const KernelSpec& spec, const TuneCandidate& candidate) const {
-  const Source source = render(*candidate.family.kernel_template, spec, candidate.family.arch, candidate.config);
+  const Source source =
+      render(*candidate.family.kernel_template, spec, candidate.family.arch, candidate.config);
   return device_->compiler().compile(source, candidate.family.arch);
 }
 
 std::optional<TuneCandidate> DeviceTarget::reference(const KernelSpec& spec) const {
   for (const Family& family : serving(*device_, spec)) {
     if (!is_reference(*family.kernel_template)) continue;
-    return TuneCandidate{family, family.kernel_template->default_config(spec, family.arch, Shape{}), false};
+    return TuneCandidate{family, family.kernel_template->default_config(spec, family.arch, Shape{}),
+                         false};
   }
   return std::nullopt;
 }

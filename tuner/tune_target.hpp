@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneTarget: what the tuner knows of the machine it tunes for, except how to measure (backend.hpp): which families serve a
-// spec, and how their kernels are made. DeviceTarget is the real one; tests script their own.
+// TuneTarget: what the tuner knows of the machine it tunes for, except how to measure
+// (backend.hpp): which families serve a spec, and how their kernels are made. DeviceTarget is the
+// real one; tests script their own.
 #pragma once
 
 #include <memory>
@@ -18,12 +19,14 @@ class TuneTarget {
   virtual Target kind() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Families that serve the spec here, best first, the reference left out: it is the oracle, never a candidate.
+  // Families that serve the spec here, best first, the reference left out: it is the oracle, never
+  // a candidate.
   virtual std::vector<Family> families(const KernelSpec& spec) const = 0;
   virtual ToolchainIdentity toolchain(const Family& family) const = 0;
   // Thread-safe. Throws Error (kCompile) with the compiler's words.
   virtual KernelImage make(const KernelSpec& spec, const TuneCandidate& candidate) const = 0;
-  // The oracle for this spec: a candidate of the reference template; nullopt when nothing independent serves it.
+  // The oracle for this spec: a candidate of the reference template; nullopt when nothing
+  // independent serves it.
   virtual std::optional<TuneCandidate> reference(const KernelSpec& spec) const = 0;
 };
 

@@ -12,24 +12,30 @@ namespace {
 
 constexpr double kRmsFactor = 6;
 constexpr double kMeanFactor = 0.6;
-constexpr double kTiny = 1e-12;   // rows that are all zero have no RMS
+constexpr double kTiny = 1e-12;  // rows that are all zero have no RMS
 constexpr double kLseAllowed = 2e-3;
 constexpr int64_t kFewRows = 64;
 constexpr int kNumSlices = 3;
 
 double unit_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kBf16: return std::ldexp(1.0, -8);
-    case Dtype::kFp16: return std::ldexp(1.0, -11);
-    case Dtype::kE4m3: return std::ldexp(1.0, -4);
-    case Dtype::kE5m2: return std::ldexp(1.0, -3);
-    case Dtype::kFp32: break;
+    case Dtype::kBf16:
+      return std::ldexp(1.0, -8);
+    case Dtype::kFp16:
+      return std::ldexp(1.0, -11);
+    case Dtype::kE4m3:
+      return std::ldexp(1.0, -4);
+    case Dtype::kE5m2:
+      return std::ldexp(1.0, -3);
+    case Dtype::kFp32:
+      break;
   }
   return std::ldexp(1.0, -17);
 }
 
 double flops_per_row(const Problem& p, int num_kv_heads) {
-  return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.seqlen_kv) * num_kv_heads * (p.num_heads_q / p.num_heads_kv);
+  return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.seqlen_kv) * num_kv_heads *
+         (p.num_heads_q / p.num_heads_kv);
 }
 
 std::string place_text(const RowPlace& place) {
@@ -38,9 +44,12 @@ std::string place_text(const RowPlace& place) {
 
 bool is_windowed(const Problem& p) { return p.window_left >= 0 || p.window_right >= 0; }
 
-CheckRegion whole(const Problem& p) { return {0, p.batch, 0, p.num_heads_kv, 0, p.seqlen_q, p.seqlen_kv}; }
+CheckRegion whole(const Problem& p) {
+  return {0, p.batch, 0, p.num_heads_kv, 0, p.seqlen_q, p.seqlen_kv};
+}
 
-// Moves a slice to where the mask lets a smaller problem give the same rows, and cuts the keys no row of it can see.
+// Moves a slice to where the mask lets a smaller problem give the same rows, and cuts the keys no
+// row of it can see.
 CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
   const int64_t rows = region.row_end - region.row_begin;
   if (p.mask == Mask::kNone) {
@@ -49,7 +58,8 @@ CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
     region.row_begin = std::max<int64_t>(0, std::min(region.row_begin, p.seqlen_kv - rows));
     region.seqlen_kv = std::min(region.row_begin + rows, p.seqlen_kv);
   } else {
-    region.seqlen_kv = std::clamp<int64_t>(region.row_end + p.seqlen_kv - p.seqlen_q, 0, p.seqlen_kv);
+    region.seqlen_kv =
+        std::clamp<int64_t>(region.row_end + p.seqlen_kv - p.seqlen_q, 0, p.seqlen_kv);
   }
   region.row_end = region.row_begin + rows;
   return region;
@@ -67,7 +77,9 @@ CheckPlan check_plan(const Problem& p, double max_flops) {
     return plan;
   }
   int heads = p.num_heads_kv;
-  const auto rows_for = [&] { return static_cast<int64_t>(max_flops / kNumSlices / flops_per_row(p, heads)); };
+  const auto rows_for = [&] {
+    return static_cast<int64_t>(max_flops / kNumSlices / flops_per_row(p, heads));
+  };
   while (heads > 1 && rows_for() < kFewRows) heads /= 2;
   int64_t rows = std::clamp<int64_t>(rows_for(), 1, p.seqlen_q);
   if (p.mask == Mask::kCausalTopLeft) {
@@ -75,10 +87,13 @@ CheckPlan check_plan(const Problem& p, double max_flops) {
     rows = std::min(rows, p.seqlen_kv);
   }
   for (int i = 0; i < kNumSlices; ++i) {
-    const auto place = [&](int64_t extent, int64_t size) { return (extent - size) * i / (kNumSlices - 1); };
+    const auto place = [&](int64_t extent, int64_t size) {
+      return (extent - size) * i / (kNumSlices - 1);
+    };
     const int64_t row = place(p.seqlen_q, rows);
-    plan.regions.push_back(fit_to_mask(p, {place(p.batch, 1), 1, static_cast<int>(place(p.num_heads_kv, heads)), heads, row,
-                                           row + rows, p.seqlen_kv}));
+    plan.regions.push_back(
+        fit_to_mask(p, {place(p.batch, 1), 1, static_cast<int>(place(p.num_heads_kv, heads)), heads,
+                        row, row + rows, p.seqlen_kv}));
   }
   return plan;
 }
@@ -112,9 +127,11 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
   for (int i = 0; i < count; ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
     const double allowed = unit_ * (std::fabs(want[i]) + kRmsFactor * rms) + kTiny;
-    const double ratio = std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
+    const double ratio =
+        std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
     if (ratio > max_)
-      blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", place_text(place), i, got[i], want[i], allowed));
+      blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", place_text(place),
+                               i, got[i], want[i], allowed));
     sum += error;
   }
   sum_error_ += sum / count;
@@ -125,8 +142,11 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
 void Comparison::add_lse(float want, float got, const RowPlace& place) {
   const bool both_empty = std::isinf(want) && want < 0 && want == got;
   const double error = both_empty ? 0 : std::fabs(static_cast<double>(got) - want);
-  const double ratio = std::isnan(error) ? INFINITY : error / (kLseAllowed * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
-  if (ratio > max_) blame(ratio, fmt::format("{}, LSE is {}, expected {}", place_text(place), got, want));
+  const double ratio =
+      std::isnan(error) ? INFINITY
+                        : error / (kLseAllowed * (1 + (std::isfinite(want) ? std::fabs(want) : 0)));
+  if (ratio > max_)
+    blame(ratio, fmt::format("{}, LSE is {}, expected {}", place_text(place), got, want));
 }
 
 CheckError Comparison::result() const {
@@ -135,7 +155,8 @@ CheckError Comparison::result() const {
   error.wrong = worst_;
   if (rows_ == 0) return error;
   error.mean = sum_error_ / (kMeanFactor * unit_ * sum_rms_ + kTiny * static_cast<double>(rows_));
-  if (!error.wrong && !(error.mean <= 1)) error.wrong = fmt::format("mean error is {:.2f} times what is allowed", error.mean);
+  if (!error.wrong && !(error.mean <= 1))
+    error.wrong = fmt::format("mean error is {:.2f} times what is allowed", error.mean);
   return error;
 }
 

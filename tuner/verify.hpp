@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verify: which part of a problem the oracle computes, and how much a kernel's result may differ from it.
+// Verify: which part of a problem the oracle computes, and how much a kernel's result may differ
+// from it.
 //
-// The oracle is the reference template on the same device, with fp32 output. A kernel that keeps fp32 sums and rounds P and O to
-// its 16-bit type has, on N(0,1) inputs, a mean error of 0.45 units of the row's RMS (the low-precision twin of the tests
-// measures it) and a maximum within a few units: unit = 2^-8 for bf16, 2^-11 for fp16 (unit roundoff),
-// 2^-17 for fp32 (accumulation order and exp2). Allowed are, for each element and on average:
-//   |got - want| <= unit * (|want| + 6 * rms(row))        mean |got - want| <= 0.6 * unit * mean rms(row)
-// which is below 2 x and 1.3 x of the twin, while one key left out of 16384 already breaks the first.
+// The oracle is the reference template on the same device, with fp32 output. A kernel that keeps
+// fp32 sums and rounds P and O to its 16-bit type has, on N(0,1) inputs, a mean error of 0.45 units
+// of the row's RMS (the low-precision twin of the tests measures it) and a maximum within a few
+// units: unit = 2^-8 for bf16, 2^-11 for fp16 (unit roundoff), 2^-17 for fp32 (accumulation order
+// and exp2). Allowed are, for each element and on average:
+//   |got - want| <= unit * (|want| + 6 * rms(row))        mean |got - want| <= 0.6 * unit * mean
+//   rms(row)
+// which is below 2 x and 1.3 x of the twin, while one key left out of 16384 already breaks the
+// first.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +22,8 @@
 
 namespace attune {
 
-// Rows [row_begin, row_end) of some batches and heads: the reference computes them as a problem of its own.
+// Rows [row_begin, row_end) of some batches and heads: the reference computes them as a problem of
+// its own.
 struct CheckRegion {
   int64_t batch_begin = 0, num_batches = 0;
   int kv_head_begin = 0, num_kv_heads = 0;
@@ -31,8 +36,9 @@ struct CheckPlan {
   std::vector<CheckRegion> regions;
 };
 
-// The whole problem where the reference does it within max_flops, else first, middle and last rows of first, middle and last
-// batches and heads. Windows without a causal mask are checked on the last rows only (their alignment allows no other slice).
+// The whole problem where the reference does it within max_flops, else first, middle and last rows
+// of first, middle and last batches and heads. Windows without a causal mask are checked on the
+// last rows only (their alignment allows no other slice).
 CheckPlan check_plan(const Problem& problem, double max_flops);
 double check_flops_limit(bool on_cpu);
 Problem region_problem(const Problem& problem, const CheckPlan& plan, const CheckRegion& region);

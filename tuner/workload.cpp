@@ -26,25 +26,31 @@ std::vector<BatchAndLength> default_shapes(ModelKind kind, Target target) {
   const bool cpu = target == Target::kCpu;
   switch (kind) {
     case ModelKind::kDecoder:
-      if (cpu) return {{1, 64}, {1, 128}, {1, 192}, {1, 256}, {1, 384}, {1, 512}, {2, 128}, {2, 256}};
-      return {{1, 512}, {1, 1024}, {1, 2048}, {1, 4096}, {1, 8192}, {1, 16384}, {4, 2048}, {8, 1024}};
+      if (cpu)
+        return {{1, 64}, {1, 128}, {1, 192}, {1, 256}, {1, 384}, {1, 512}, {2, 128}, {2, 256}};
+      return {{1, 512},  {1, 1024},  {1, 2048}, {1, 4096},
+              {1, 8192}, {1, 16384}, {4, 2048}, {8, 1024}};
     case ModelKind::kEncoder:
       if (cpu) return {{1, 128}, {1, 512}, {8, 128}};
       return {{1, 512}, {8, 512}, {32, 512}, {32, 128}, {128, 128}};
     case ModelKind::kImageEncoder:
       if (cpu) return {{1, 0}, {4, 0}};
       return {{1, 0}, {8, 0}, {64, 0}};
-    case ModelKind::kUnet: break;
+    case ModelKind::kUnet:
+      break;
   }
   if (cpu) return {{1, 0}};
   return {{2, 0}, {8, 0}};  // with and without its unconditional half, one and four images
 }
 
-std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeChoice& choice, Target target) {
+std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeChoice& choice,
+                                          Target target) {
   const std::vector<BatchAndLength> defaults = default_shapes(model.kind, target);
   if (choice.seqlens.empty() && choice.batches.empty()) {
     std::vector<BatchAndLength> shapes = defaults;
-    std::erase_if(shapes, [&](const BatchAndLength& s) { return model.max_seqlen > 0 && s.seqlen > model.max_seqlen; });
+    std::erase_if(shapes, [&](const BatchAndLength& s) {
+      return model.max_seqlen > 0 && s.seqlen > model.max_seqlen;
+    });
     return shapes;
   }
   std::vector<int64_t> seqlens = choice.seqlens;
@@ -57,14 +63,19 @@ std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeC
   return shapes;
 }
 
-void set_dtype(Problem* problem, Dtype dtype) { problem->dtype_q = problem->dtype_kv = problem->dtype_o = dtype; }
+void set_dtype(Problem* problem, Dtype dtype) {
+  problem->dtype_q = problem->dtype_kv = problem->dtype_o = dtype;
+}
 
 // GPU kernels serve 16-bit types; models stored in fp32 run there in fp16.
-std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target, std::vector<std::string>* notes) {
+std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target,
+                                 std::vector<std::string>* notes) {
   if (!choice.dtypes.empty()) return choice.dtypes;
   const Dtype stated = model.dtype.value_or(Dtype::kFp32);
   if (target == Target::kCpu || stated != Dtype::kFp32) return {stated};
-  notes->push_back(fmt::format("the config's dtype is {}; on a GPU fp16 is tuned (--dtype changes that)", model.dtype ? "fp32" : "not stated"));
+  notes->push_back(
+      fmt::format("the config's dtype is {}; on a GPU fp16 is tuned (--dtype changes that)",
+                  model.dtype ? "fp32" : "not stated"));
   return {Dtype::kFp16};
 }
 
@@ -75,7 +86,8 @@ void add_once(const Problem& problem, Workload* workload, std::set<std::string>*
 
 std::string name_of(const std::filesystem::path& path) {
   const std::filesystem::path full = std::filesystem::absolute(path);
-  return full.filename() == "config.json" ? full.parent_path().filename().string() : full.stem().string();
+  return full.filename() == "config.json" ? full.parent_path().filename().string()
+                                          : full.stem().string();
 }
 
 // "line 3 of captured.jsonl: ..." around what parse throws.
@@ -83,7 +95,8 @@ Problem captured_problem(const std::string& line, const std::string& where) {
   try {
     const nlohmann::json json = nlohmann::json::parse(line);
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
-      throw Error(ErrorCode::kInvalidArgument, "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");
     return parse_problem(json.at("problem").get<std::string>());
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: not JSON: {}", where, error.what()));
@@ -104,8 +117,10 @@ std::vector<std::string_view> split(std::string_view text) {
 
 }  // namespace
 
-Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice, Target target) {
-  const std::filesystem::path file = std::filesystem::is_directory(path) ? path / "config.json" : path;
+Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice,
+                             Target target) {
+  const std::filesystem::path file =
+      std::filesystem::is_directory(path) ? path / "config.json" : path;
   const ModelConfig model = read_model_config(file);
   Workload workload{name_of(file), {}, model.notes};
   std::set<std::string> seen;
@@ -131,9 +146,12 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
   std::set<std::string> seen;
   for (const std::string& text : texts) {
     const Problem given = parse_problem(text);
-    const std::vector<int64_t> lengths = choice.seqlens.empty() ? std::vector<int64_t>{-1} : choice.seqlens;
-    const std::vector<int64_t> batches = choice.batches.empty() ? std::vector<int64_t>{given.batch} : choice.batches;
-    const std::vector<Dtype> dtypes = choice.dtypes.empty() ? std::vector<Dtype>{given.dtype_q} : choice.dtypes;
+    const std::vector<int64_t> lengths =
+        choice.seqlens.empty() ? std::vector<int64_t>{-1} : choice.seqlens;
+    const std::vector<int64_t> batches =
+        choice.batches.empty() ? std::vector<int64_t>{given.batch} : choice.batches;
+    const std::vector<Dtype> dtypes =
+        choice.dtypes.empty() ? std::vector<Dtype>{given.dtype_q} : choice.dtypes;
     for (Dtype dtype : dtypes) {
       for (int64_t batch : batches) {
         for (int64_t length : lengths) {
@@ -157,9 +175,12 @@ Workload workload_from_capture(const std::filesystem::path& path) {
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)), &workload, &seen);
+    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)), &workload,
+             &seen);
   }
-  if (workload.problems.empty()) throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: no captured problem in it", path.string()));
+  if (workload.problems.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no captured problem in it", path.string()));
   return workload;
 }
 
@@ -180,7 +201,9 @@ std::vector<int64_t> parse_length_list(std::string_view argument, std::string_vi
     int64_t value = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (error != std::errc() || end != part.data() + part.size() || value < 1)
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\"; accepted are integers above 0 with commas between", argument, text));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is \"{}\"; accepted are integers above 0 with commas between",
+                              argument, text));
     values.push_back(value);
   }
   return values;

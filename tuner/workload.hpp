@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workload: the problems to tune, from a model's config.json (model_config.hpp), from problem texts, or from problems that a
-// program captured (ATTUNE_CAPTURE). Every error names file or argument, key, value and what is accepted.
+// Workload: the problems to tune, from a model's config.json (model_config.hpp), from problem
+// texts, or from problems that a program captured (ATTUNE_CAPTURE). Every error names file or
+// argument, key, value and what is accepted.
 #pragma once
 
 #include <filesystem>
@@ -21,15 +22,19 @@ struct ShapeChoice {
 };
 
 struct Workload {
-  std::string name;                 // "Llama-3.1-8B": the config's folder or file
-  std::vector<Problem> problems;    // each once
-  std::vector<std::string> notes;   // what of the model is not covered, or was assumed: sentences
+  std::string name;                // "Llama-3.1-8B": the config's folder or file
+  std::vector<Problem> problems;   // each once
+  std::vector<std::string> notes;  // what of the model is not covered, or was assumed: sentences
 };
 
-// `path`: a config.json or the folder it is in. `target` decides the default shapes: a CPU gets short ones.
-Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice, Target target);
-// Problem texts (problem.hpp). The choice's lists, where given, replace lengths, batch and dtype of each.
-Workload workload_from_problems(const std::vector<std::string>& texts, const ShapeChoice& choice = {});
+// `path`: a config.json or the folder it is in. `target` decides the default shapes: a CPU gets
+// short ones.
+Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice,
+                             Target target);
+// Problem texts (problem.hpp). The choice's lists, where given, replace lengths, batch and dtype of
+// each.
+Workload workload_from_problems(const std::vector<std::string>& texts,
+                                const ShapeChoice& choice = {});
 // JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Empty lines are skipped.
 Workload workload_from_capture(const std::filesystem::path& path);
 // Problems of all, each once, in order.

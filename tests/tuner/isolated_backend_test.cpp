@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring in a child process that crashes, hangs and lies (misbehaving_worker.cpp): each costs the one kernel alone.
+// Measuring in a child process that crashes, hangs and lies (misbehaving_worker.cpp): each costs
+// the one kernel alone.
 #include "tuner/isolated_backend.hpp"
 
 #include <gtest/gtest.h>
@@ -17,10 +18,12 @@ namespace {
 constexpr MeasureLimits kShort{.open_s = 10, .prepare_s = 1, .sample_s = 1, .least_s = 0.5};
 
 MeasureTask task(int64_t seqlen = 128) {
-  Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=32/8,mask=causal_bottom_right,window=64:-");
+  Problem problem =
+      parse_problem("dtype=bf16,head_dim=128,heads=32/8,mask=causal_bottom_right,window=64:-");
   problem.seqlen_q = problem.seqlen_kv = seqlen;
   MeasureTask task{problem, 7, KernelRequest{"reference", Config(), {}}};
-  task.reference->image.bytes = std::string("\0ELF\n{}\n", 8);  // bytes that must not be taken for a line
+  task.reference->image.bytes =
+      std::string("\0ELF\n{}\n", 8);  // bytes that must not be taken for a line
   return task;
 }
 
@@ -75,7 +78,8 @@ TEST_P(MishapTest, WhileCheckedCostsTheKernelAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MishapTest,
-                         ::testing::Values(Mishap{1, TrialStatus::kLaunchFailed, "signal 6"}, Mishap{2, TrialStatus::kTimedOut, "no answer"},
+                         ::testing::Values(Mishap{1, TrialStatus::kLaunchFailed, "signal 6"},
+                                           Mishap{2, TrialStatus::kTimedOut, "no answer"},
                                            Mishap{3, TrialStatus::kWrongResult, "row 3 is nan"},
                                            Mishap{6, TrialStatus::kLaunchFailed, "status 3"},
                                            Mishap{8, TrialStatus::kLaunchFailed, "device lost"}));
@@ -100,7 +104,8 @@ TEST_P(LateMishapTest, WhileTimedCostsTheKernelAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LateMishapTest,
-                         ::testing::Values(Mishap{4, TrialStatus::kLaunchFailed, ""}, Mishap{5, TrialStatus::kTimedOut, ""}));
+                         ::testing::Values(Mishap{4, TrialStatus::kLaunchFailed, ""},
+                                           Mishap{5, TrialStatus::kTimedOut, ""}));
 
 TEST_F(IsolatedBackendTest, PrintingKernelsDoNotDisturbTheProtocol) {
   backend_.open(task());
@@ -138,7 +143,8 @@ TEST(IsolatedBackend, AWorkerThatEndsAtOnceIsSaid) {
     backend.open(task());
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("exited with status 1"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("exited with status 1"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A measuring worker whose kernels do what their config says, so that tests can see what a crash, a hang or a lie costs:
-//   fate=0 well, 1 abort while checked, 2 hang while checked, 3 wrong result, 4 crash at the third sample, 5 hang at the third sample,
-//   6 exit while checked, 7 print to standard output, 8 report a fatal device fault;   us=<true time>
+// A measuring worker whose kernels do what their config says, so that tests can see what a crash, a
+// hang or a lie costs:
+//   fate=0 well, 1 abort while checked, 2 hang while checked, 3 wrong result, 4 crash at the third
+//   sample, 5 hang at the third sample, 6 exit while checked, 7 print to standard output, 8 report
+//   a fatal device fault;   us=<true time>
 #include <unistd.h>
 
 #include <csignal>
@@ -19,7 +21,8 @@ using namespace attune;
 class MisbehavingBackend : public MeasureBackend {
  public:
   void open(const MeasureTask& task) override {
-    if (task.problem.seqlen_q == 666) throw Error(ErrorCode::kOutOfMemory, "no memory for this problem");
+    if (task.problem.seqlen_q == 666)
+      throw Error(ErrorCode::kOutOfMemory, "no memory for this problem");
     loaded_.clear();
   }
 

@@ -16,7 +16,9 @@ class SearchTest : public ::testing::Test {
  protected:
   SearchTask task(std::vector<Family> families) const {
     const Problem problem = llama_problem(1024);
-    return {std::make_shared<SearchSpaces>(spec_of(problem), std::move(families)), shape_of(problem), {132, 50 << 20}};
+    return {std::make_shared<SearchSpaces>(spec_of(problem), std::move(families)),
+            shape_of(problem),
+            {132, 50 << 20}};
   }
   static std::set<std::string> texts(const std::vector<TuneCandidate>& candidates) {
     std::set<std::string> all;
@@ -35,29 +37,39 @@ TEST_F(SearchTest, TheDefaultIsFirstAndNothingStandsTwice) {
   EXPECT_TRUE(found[0].is_default);
   EXPECT_EQ(found[0].config, best_.default_config({}, {}, {}));
   EXPECT_EQ(texts(found).size(), found.size());
-  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const TuneCandidate& c) { return c.is_default; }), 1);
+  EXPECT_EQ(std::count_if(found.begin(), found.end(),
+                          [](const TuneCandidate& c) { return c.is_default; }),
+            1);
 }
 
 TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
-  const std::vector<TuneCandidate> found = first_candidates(task({first_, second_}), effort_plan(Effort::kNormal), 1, {});
-  const auto of_second = std::count_if(found.begin(), found.end(), [&](const TuneCandidate& c) { return c.family.kernel_template == &other_; });
+  const std::vector<TuneCandidate> found =
+      first_candidates(task({first_, second_}), effort_plan(Effort::kNormal), 1, {});
+  const auto of_second = std::count_if(found.begin(), found.end(), [&](const TuneCandidate& c) {
+    return c.family.kernel_template == &other_;
+  });
   EXPECT_EQ(of_second, 1);
-  const std::vector<TuneCandidate> all = first_candidates(task({first_, second_}), effort_plan(Effort::kExhaustive), 1, {});
+  const std::vector<TuneCandidate> all =
+      first_candidates(task({first_, second_}), effort_plan(Effort::kExhaustive), 1, {});
   EXPECT_EQ(all.size(), 2 * best_.space({}, {}).enumerate().size());
 }
 
 TEST_F(SearchTest, HalfOfThePredictedAreOfDifferentTiles) {
-  const std::vector<TuneCandidate> found = first_candidates(task({first_}), effort_plan(Effort::kNormal), 1, {});
+  const std::vector<TuneCandidate> found =
+      first_candidates(task({first_}), effort_plan(Effort::kNormal), 1, {});
   std::set<std::pair<int64_t, int64_t>> tiles;
-  for (const TuneCandidate& c : found) tiles.insert({c.config.at("block_m"), c.config.at("block_n")});
+  for (const TuneCandidate& c : found)
+    tiles.insert({c.config.at("block_m"), c.config.at("block_n")});
   EXPECT_GE(tiles.size(), 10U);
   EXPECT_LE(found.size(), 25U);
 }
 
 TEST_F(SearchTest, IllegalHintsAreLeftOutAndLegalOnesTried) {
   const TuneCandidate legal{first_, parse_config("block_m=32,block_n=96,stages=4,warps=2"), true};
-  const TuneCandidate illegal{first_, parse_config("block_m=32,block_n=128,stages=4,warps=2"), false};
-  const std::vector<TuneCandidate> found = first_candidates(task({first_}), effort_plan(Effort::kQuick), 1, {legal, illegal});
+  const TuneCandidate illegal{first_, parse_config("block_m=32,block_n=128,stages=4,warps=2"),
+                              false};
+  const std::vector<TuneCandidate> found =
+      first_candidates(task({first_}), effort_plan(Effort::kQuick), 1, {legal, illegal});
   EXPECT_EQ(found[1].config, legal.config);
   EXPECT_FALSE(found[1].is_default);
   EXPECT_EQ(texts(found).count(illegal.text()), 0U);
@@ -72,7 +84,8 @@ TEST_F(SearchTest, SameSeedSameCandidates) {
 
 TEST_F(SearchTest, NeighboursAreNearLegalAndNew) {
   const SearchTask t = task({first_});
-  const TuneCandidate centre{first_, parse_config("block_m=64,block_n=128,stages=3,warps=4"), false};  // stages cannot grow
+  const TuneCandidate centre{first_, parse_config("block_m=64,block_n=128,stages=3,warps=4"),
+                             false};  // stages cannot grow
   const std::vector<TuneCandidate> near = neighbourhood(t, {centre}, {}, 100);
   const SearchSpace space = best_.space({}, {});
   std::set<std::string> tried;
@@ -83,12 +96,14 @@ TEST_F(SearchTest, NeighboursAreNearLegalAndNew) {
     for (const auto& [knob, value] : c.config.knobs()) differ += centre.config.at(knob) != value;
     EXPECT_GE(differ, 1);
     EXPECT_LE(differ, 2);
-    EXPECT_FALSE(differ == 1 && static_cast<size_t>(distance_one) < tried.size()) << "one knob comes before two";
+    EXPECT_FALSE(differ == 1 && static_cast<size_t>(distance_one) < tried.size())
+        << "one knob comes before two";
     distance_one += differ == 1;
     tried.insert(c.text());
   }
   EXPECT_EQ(distance_one, 3 + 3 + 2 + 2);
-  for (const TuneCandidate& c : neighbourhood(t, {centre}, tried, 100)) EXPECT_EQ(tried.count(c.text()), 0U);
+  for (const TuneCandidate& c : neighbourhood(t, {centre}, tried, 100))
+    EXPECT_EQ(tried.count(c.text()), 0U);
   EXPECT_EQ(neighbourhood(t, {centre}, {}, 7).size(), 7U);
 }
 
@@ -96,7 +111,8 @@ TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
   const SimulatedTarget target(world_);
   const SearchTask t = task(target.families({}));
   CompilePool pool(target, t.spaces->spec(), 2);
-  const std::vector<TuneCandidate> all = first_candidates(t, effort_plan(Effort::kExhaustive), 1, {});
+  const std::vector<TuneCandidate> all =
+      first_candidates(t, effort_plan(Effort::kExhaustive), 1, {});
   for (const TuneCandidate& c : all) pool.submit(c);
   for (const TuneCandidate& c : all) pool.submit(c);
   int failed = 0, spilled = 0;
@@ -108,7 +124,8 @@ TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
     failed += fate == Fate::kCompileError;
     spilled += fate == Fate::kSpills;
     EXPECT_TRUE(fate == Fate::kCompileError || compiled->image->bytes == c.config.to_text());
-    EXPECT_TRUE(fate != Fate::kSpills || compiled->fault->reason.find("24") != std::string::npos) << compiled->fault->reason;
+    EXPECT_TRUE(fate != Fate::kSpills || compiled->fault->reason.find("24") != std::string::npos)
+        << compiled->fault->reason;
   }
   EXPECT_GT(failed, 0);
   EXPECT_GT(spilled, 0);

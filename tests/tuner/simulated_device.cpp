@@ -22,7 +22,8 @@ double chance(const std::string& text, uint64_t seed) {
 }
 
 // A bowl over log2 of a knob, with its bottom where the seed says.
-double bowl(const Config& config, const char* knob, double low, double high, double depth, const std::string& where, uint64_t seed) {
+double bowl(const Config& config, const char* knob, double low, double high, double depth,
+            const std::string& where, uint64_t seed) {
   const double bottom = low + (high - low) * chance(where + knob, seed);
   const double distance = std::log2(static_cast<double>(config.at(knob))) - bottom;
   return 1 + depth * distance * distance;
@@ -32,8 +33,10 @@ double bowl(const Config& config, const char* knob, double low, double high, dou
 
 double World::true_us(const Config& config, const Shape& shape) const {
   const uint64_t seed = options_.seed;
-  const std::string kind = shape.seqlen_q >= 4096 ? "long" : "short";  // tiles that suit one do not suit the other
-  double us = options_.base_us * static_cast<double>(shape.batch) * std::max(0.05, static_cast<double>(shape.seqlen_q) / 2048);
+  const std::string kind =
+      shape.seqlen_q >= 4096 ? "long" : "short";  // tiles that suit one do not suit the other
+  double us = options_.base_us * static_cast<double>(shape.batch) *
+              std::max(0.05, static_cast<double>(shape.seqlen_q) / 2048);
   us *= bowl(config, "block_m", 5, 7, 0.12, kind, seed);
   us *= bowl(config, "block_n", 5, 7, 0.08, kind, seed);
   us *= bowl(config, "stages", 0, 2, 0.05, "", seed);
@@ -60,7 +63,10 @@ double World::best_us(const KernelSpec& spec, const Shape& shape) const {
 }
 
 SearchSpace SimulatedTemplate::space(const KernelSpec&, const Arch&) const {
-  return SearchSpace({{"block_m", {32, 64, 96, 128}, ""}, {"block_n", {32, 64, 96, 128}, ""}, {"stages", {1, 2, 3, 4}, ""}, {"warps", {2, 4, 8}, ""}},
+  return SearchSpace({{"block_m", {32, 64, 96, 128}, ""},
+                      {"block_n", {32, 64, 96, 128}, ""},
+                      {"stages", {1, 2, 3, 4}, ""},
+                      {"warps", {2, 4, 8}, ""}},
                      {{"shared memory", [](const Config& c) -> std::optional<std::string> {
                          if (c.at("block_n") * c.at("stages") <= 384) return std::nullopt;
                          return "too much shared memory";
@@ -72,15 +78,19 @@ Config SimulatedTemplate::default_config(const KernelSpec&, const Arch&, const S
 }
 
 Resources SimulatedTemplate::resources(const KernelSpec&, const Arch&, const Config& config) const {
-  return {.threads = static_cast<int>(32 * config.at("warps")), .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("stages"))};
+  return {.threads = static_cast<int>(32 * config.at("warps")),
+          .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("stages"))};
 }
 
 // As models are: right in trend, 15 % off in detail.
-double SimulatedTemplate::predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape, const DeviceFacts&) const {
-  return world_.true_us(config, shape) * (0.85 + 0.3 * chance(config.to_text() + "model", world_.options().seed));
+double SimulatedTemplate::predicted_cost(const KernelSpec&, const Arch&, const Config& config,
+                                         const Shape& shape, const DeviceFacts&) const {
+  return world_.true_us(config, shape) *
+         (0.85 + 0.3 * chance(config.to_text() + "model", world_.options().seed));
 }
 
-SimulatedTarget::SimulatedTarget(const World& world) : world_(world), template_(world), family_{&template_, parse_arch("sm_90")} {
+SimulatedTarget::SimulatedTarget(const World& world)
+    : world_(world), template_(world), family_{&template_, parse_arch("sm_90")} {
   identity_.arch = "sm_90";
   identity_.sm_count = 132;
   identity_.name = "Simulated";
@@ -90,10 +100,12 @@ SimulatedTarget::SimulatedTarget(const World& world) : world_(world), template_(
 KernelImage SimulatedTarget::make(const KernelSpec&, const TuneCandidate& candidate) const {
   ++num_made;
   const Fate fate = world_.fate(candidate.config);
-  if (fate == Fate::kCompileError) throw Error(ErrorCode::kCompile, "error: identifier \"x\" is undefined");
+  if (fate == Fate::kCompileError)
+    throw Error(ErrorCode::kCompile, "error: identifier \"x\" is undefined");
   KernelImage image;
   image.bytes = candidate.config.to_text();
-  image.info.registers = candidate.config.has("warps") ? static_cast<int>(64 + 8 * candidate.config.at("warps")) : 32;
+  image.info.registers =
+      candidate.config.has("warps") ? static_cast<int>(64 + 8 * candidate.config.at("warps")) : 32;
   image.info.static_shared_bytes = 0;
   image.info.spill_store_bytes = image.info.spill_load_bytes = fate == Fate::kSpills ? 24 : 0;
   return image;
@@ -110,13 +122,18 @@ Prepared SimulatedBackend::prepare(int id, const KernelRequest& request, bool) {
   clock_.now_s += clock_.prepare_s;
   Prepared prepared;
   switch (world_.fate(request.config)) {
-    case Fate::kCrash: prepared.fault = Fault{TrialStatus::kLaunchFailed, "illegal address", true}; return prepared;
-    case Fate::kWrong: prepared.fault = Fault{TrialStatus::kWrongResult, "row 3 is nan", false}; return prepared;
+    case Fate::kCrash:
+      prepared.fault = Fault{TrialStatus::kLaunchFailed, "illegal address", true};
+      return prepared;
+    case Fate::kWrong:
+      prepared.fault = Fault{TrialStatus::kWrongResult, "row 3 is nan", false};
+      return prepared;
     case Fate::kHang:
       clock_.now_s += clock_.hang_s;
       prepared.fault = Fault{TrialStatus::kTimedOut, "no answer", true};
       return prepared;
-    default: break;
+    default:
+      break;
   }
   prepared.estimate_us = std::min(measured_us(request.config, 1), measured_us(request.config, 1));
   loaded_[id] = request.config;
@@ -137,7 +154,8 @@ double SimulatedBackend::measured_us(const Config& config, double clock_ratio) {
 
 Round SimulatedBackend::round(const std::vector<int>& order) {
   Round round;
-  const double ratio = std::uniform_real_distribution<double>()(random_) < world_.options().clock_drops ? 0.7 : 1;
+  const double ratio =
+      std::uniform_real_distribution<double>()(random_) < world_.options().clock_drops ? 0.7 : 1;
   round.sm_clock_mhz = static_cast<int>(1980 * ratio);
   for (int id : order) {
     const Config& config = loaded_.at(id);
@@ -160,8 +178,9 @@ Problem llama_problem(int64_t seqlen, int64_t batch) {
 }
 
 std::vector<Problem> llama_problems() {
-  return {llama_problem(512),  llama_problem(1024),  llama_problem(2048),    llama_problem(4096),
-          llama_problem(8192), llama_problem(16384), llama_problem(2048, 4), llama_problem(1024, 8)};
+  return {llama_problem(512),     llama_problem(1024),   llama_problem(2048),
+          llama_problem(4096),    llama_problem(8192),   llama_problem(16384),
+          llama_problem(2048, 4), llama_problem(1024, 8)};
 }
 
 }  // namespace attune::testing

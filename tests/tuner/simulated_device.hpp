@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that exists only as numbers: a table of true times over a small search space, to which measuring adds noise,
-// outliers, drift and drops of the clock. Some configs do not compile, crash, hang or give wrong results. Time is simulated, so
-// that hundreds of tunes run in a second.
+// A device that exists only as numbers: a table of true times over a small search space, to which
+// measuring adds noise, outliers, drift and drops of the clock. Some configs do not compile, crash,
+// hang or give wrong results. Time is simulated, so that hundreds of tunes run in a second.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@ enum class Fate { kGood, kCompileError, kSpills, kCrash, kCrashLater, kHang, kWr
 
 struct WorldOptions {
   uint64_t seed = 1;
-  double noise = 0.01;         // relative standard deviation of a sample
-  double outliers = 0.03;      // share of samples that take up to 3 times as long
-  double drift = 0.05;         // slow relative swing of all times
-  double clock_drops = 0.05;   // share of rounds at 0.7 of the clock
-  double bad_share = 0.15;     // of configs, that do not end well
+  double noise = 0.01;        // relative standard deviation of a sample
+  double outliers = 0.03;     // share of samples that take up to 3 times as long
+  double drift = 0.05;        // slow relative swing of all times
+  double clock_drops = 0.05;  // share of rounds at 0.7 of the clock
+  double bad_share = 0.15;    // of configs, that do not end well
   double base_us = 300;
 };
 
@@ -45,16 +45,23 @@ class World {
 // Knobs block_m, block_n, stages, warps; 100-odd legal configs. `world` must outlive it.
 class SimulatedTemplate : public KernelTemplate {
  public:
-  explicit SimulatedTemplate(const World& world, std::string name = "simulated") : world_(world), name_(std::move(name)) {}
+  explicit SimulatedTemplate(const World& world, std::string name = "simulated")
+      : world_(world), name_(std::move(name)) {}
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return "none"; }
   std::string_view knobs_path() const override { return "none"; }
-  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override { return std::nullopt; }
+  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override {
+    return std::nullopt;
+  }
   SearchSpace space(const KernelSpec&, const Arch&) const override;
   Config default_config(const KernelSpec&, const Arch&, const Shape&) const override;
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override;
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&, const DeviceFacts&) const override { return {}; }
-  double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape, const DeviceFacts&) const override;
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
+                    const DeviceFacts&) const override {
+    return {};
+  }
+  double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape,
+                        const DeviceFacts&) const override;
 
  private:
   const World& world_;
@@ -68,9 +75,13 @@ class SimulatedTarget : public TuneTarget {
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
   std::vector<Family> families(const KernelSpec&) const override { return {family_}; }
-  ToolchainIdentity toolchain(const Family&) const override { return {"simulated", template_digest, "fake 1.0", "-O3"}; }
+  ToolchainIdentity toolchain(const Family&) const override {
+    return {"simulated", template_digest, "fake 1.0", "-O3"};
+  }
   KernelImage make(const KernelSpec&, const TuneCandidate& candidate) const override;
-  std::optional<TuneCandidate> reference(const KernelSpec&) const override { return TuneCandidate{family_, Config(), false}; }
+  std::optional<TuneCandidate> reference(const KernelSpec&) const override {
+    return TuneCandidate{family_, Config(), false};
+  }
 
   std::string template_digest = "digest-1";
   DeviceIdentity identity_;
@@ -92,7 +103,10 @@ struct SimulatedClock {
 class SimulatedBackend : public MeasureBackend {
  public:
   SimulatedBackend(const World& world, SimulatedClock& clock, uint64_t noise_seed)
-      : world_(world), clock_(clock), random_(noise_seed), phase_(static_cast<double>(noise_seed % 97)) {}
+      : world_(world),
+        clock_(clock),
+        random_(noise_seed),
+        phase_(static_cast<double>(noise_seed % 97)) {}
   void open(const MeasureTask& task) override;
   Prepared prepare(int id, const KernelRequest& request, bool check) override;
   Round round(const std::vector<int>& order) override;

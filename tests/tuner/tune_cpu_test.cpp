@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole loop for real, on the CPU target: kernels written, compiled by clang in process, checked and timed in a child of the
-// program `attune`, stored, and found again by the engine.
+// The whole loop for real, on the CPU target: kernels written, compiled by clang in process,
+// checked and timed in a child of the program `attune`, stored, and found again by the engine.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,12 +30,14 @@ class TuneCpuTest : public ::testing::Test {
   }
   ~TuneCpuTest() override { std::filesystem::remove_all(folder_); }
 
-  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("attune_tune_cpu_" + std::to_string(::getpid()));
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("attune_tune_cpu_" + std::to_string(::getpid()));
   std::shared_ptr<const Device> device_;
 };
 
 TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
-  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
+  const Problem problem =
+      parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
   const DeviceTarget target(device_);
   IsolatedBackend backend({ATTUNE_PROGRAM, "worker", "cpu"});
   TuneReport report;
@@ -66,8 +68,10 @@ TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
 }
 
 TEST_F(TuneCpuTest, AMissIsTunedOnceAndTakenByTheEngine) {
-  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=80,mask=causal_bottom_right");
-  LiveTuner tuner(device_, {folder_ / "store.db", Effort::kQuick, 3, {ATTUNE_PROGRAM, "worker", "cpu"}});
+  const Problem problem =
+      parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=80,mask=causal_bottom_right");
+  LiveTuner tuner(device_,
+                  {folder_ / "store.db", Effort::kQuick, 3, {ATTUNE_PROGRAM, "worker", "cpu"}});
   EngineOptions options;
   options.user_store = folder_ / "store.db";
   options.policy = Policy::kTuneOnMiss;
@@ -83,17 +87,20 @@ TEST_F(TuneCpuTest, AMissIsTunedOnceAndTakenByTheEngine) {
 
 // A kernel made for another mask gives wrong results here: the gate must refuse it.
 TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
-  const Problem problem = parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
+  const Problem problem =
+      parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
   const DeviceTarget target(device_);
   const KernelSpec spec = spec_of(problem);
   KernelSpec other = spec;
   other.mask = Mask::kNone;
   const Family family = target.families(spec).at(0);
-  const TuneCandidate candidate{family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
+  const TuneCandidate candidate{
+      family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
   const KernelSpec oracle_spec = check_plan(problem, check_flops_limit(true)).spec;
   const TuneCandidate reference = target.reference(oracle_spec).value();
   const auto request = [&](const TuneCandidate& c, const KernelSpec& s) {
-    return KernelRequest{std::string(c.family.kernel_template->name()), c.config, target.make(s, c)};
+    return KernelRequest{std::string(c.family.kernel_template->name()), c.config,
+                         target.make(s, c)};
   };
   DeviceBackend backend(device_);
   backend.open({problem, 1, request(reference, oracle_spec)});
@@ -123,7 +130,8 @@ TEST_F(TuneCpuTest, InputsAreRandomAndOutputsPoisoned) {
   EXPECT_EQ(zeros, 0);
   EXPECT_LT(equal, kCount / 20);
   const Operands poisoned = inputs.poisoned();
-  for (int i = 0; i < kCount; ++i) ASSERT_EQ(static_cast<const uint16_t*>(poisoned.o.data)[i], 0xffff);
+  for (int i = 0; i < kCount; ++i)
+    ASSERT_EQ(static_cast<const uint16_t*>(poisoned.o.data)[i], 0xffff);
   ASSERT_NE(poisoned.lse, nullptr);
 }
 

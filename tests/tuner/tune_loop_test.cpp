@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tune loop on a simulated device: does it find the fastest kernel in spite of noise, do bad candidates cost only
-// themselves, is the budget kept, does it resume exactly.
+// The tune loop on a simulated device: does it find the fastest kernel in spite of noise, do bad
+// candidates cost only themselves, is the budget kept, does it resume exactly.
 #include "tuner/tune_loop.hpp"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@ struct Outcome {
   int num_made = 0;
 };
 
-Outcome tune_simulated(const World& world, const std::vector<Problem>& problems, uint64_t noise_seed, Store* store = nullptr,
-                   TuneOptions options = {}) {
+Outcome tune_simulated(const World& world, const std::vector<Problem>& problems,
+                       uint64_t noise_seed, Store* store = nullptr, TuneOptions options = {}) {
   Outcome run;
   SimulatedTarget target(world);
   SimulatedBackend backend(world, run.clock, noise_seed);
@@ -35,7 +35,9 @@ Outcome tune_simulated(const World& world, const std::vector<Problem>& problems,
   return run;
 }
 
-double true_us(const World& world, const ShapeReport& shape) { return world.true_us(shape.winner->config, shape_of(shape.problem)); }
+double true_us(const World& world, const ShapeReport& shape) {
+  return world.true_us(shape.winner->config, shape_of(shape.problem));
+}
 
 double regret(const World& world, const ShapeReport& shape) {
   return true_us(world, shape) / world.best_us(spec_of(shape.problem), shape_of(shape.problem)) - 1;
@@ -43,12 +45,17 @@ double regret(const World& world, const ShapeReport& shape) {
 
 class TuneStoreTest : public ::testing::Test {
  protected:
-  TuneStoreTest() { std::filesystem::create_directory(folder_); std::filesystem::permissions(folder_, std::filesystem::perms::owner_all); }
+  TuneStoreTest() {
+    std::filesystem::create_directory(folder_);
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  }
   ~TuneStoreTest() override { std::filesystem::remove_all(folder_); }
   Store open_store() const { return Store::open(folder_ / "store.db", StoreMode::kReadWrite); }
 
   // In memory where that is possible: these tests are about the tuner, not about the disk.
-  static std::filesystem::path base() { return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path(); }
+  static std::filesystem::path base() {
+    return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
+  }
   const std::filesystem::path folder_ = base() / ("attune_tune_test_" + std::to_string(::getpid()));
 };
 
@@ -58,20 +65,26 @@ TEST(TuneLoop, FindsTheFastestKernelInSpiteOfNoise) {
   int flips = 0, rows = 0;
   for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     const World world({.seed = seed});
-    const Outcome first = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed);
-    const Outcome second = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed + 1);
+    const Outcome first =
+        tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed);
+    const Outcome second =
+        tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 2 * seed + 1);
     for (size_t i = 0; i < first.report.shapes.size(); ++i, ++rows) {
       ASSERT_TRUE(first.report.shapes[i].winner && second.report.shapes[i].winner);
       const double r = regret(world, first.report.shapes[i]);
       sum += r;
       worst = std::max(worst, r);
-      const double a = true_us(world, first.report.shapes[i]), b = true_us(world, second.report.shapes[i]);
-      flips += std::max(a, b) / std::min(a, b) > 1.02 ? 1 : 0;  // two tunes disagree by more than the tie band explains
+      const double a = true_us(world, first.report.shapes[i]),
+                   b = true_us(world, second.report.shapes[i]);
+      flips += std::max(a, b) / std::min(a, b) > 1.02
+                   ? 1
+                   : 0;  // two tunes disagree by more than the tie band explains
     }
   }
   RecordProperty("mean_regret_percent", std::to_string(100 * sum / rows));
   RecordProperty("worst_regret_percent", std::to_string(100 * worst));
-  std::printf("mean regret %.3f %%, worst %.2f %%, flips %d of %d\n", 100 * sum / rows, 100 * worst, flips, rows);
+  std::printf("mean regret %.3f %%, worst %.2f %%, flips %d of %d\n", 100 * sum / rows, 100 * worst,
+              flips, rows);
   EXPECT_LT(sum / rows, 0.01);
   EXPECT_LE(flips, rows / 100);
 }
@@ -86,7 +99,8 @@ TEST(TuneLoop, BadCandidatesNeverWinAndCostOnlyThemselves) {
     int failed = 0;
     for (const TrialRecord& trial : shape.trials) {
       const Fate fate = world.fate(trial.config);
-      EXPECT_EQ(trial.status == TrialStatus::kOk, fate == Fate::kGood || (fate == Fate::kCrashLater && trial.timing.samples == 1))
+      EXPECT_EQ(trial.status == TrialStatus::kOk,
+                fate == Fate::kGood || (fate == Fate::kCrashLater && trial.timing.samples == 1))
           << trial.config.to_text();
       failed += trial.status != TrialStatus::kOk;
       EXPECT_EQ(trial.status != TrialStatus::kOk, !trial.reason.empty());
@@ -100,7 +114,8 @@ TEST(TuneLoop, BadCandidatesNeverWinAndCostOnlyThemselves) {
 TEST(TuneLoop, TunedIsNeverSlowerThanDefault) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const World world({.seed = seed});
-    for (const ShapeReport& shape : tune_simulated(world, {llama_problem(512), llama_problem(4096)}, seed).report.shapes) {
+    for (const ShapeReport& shape :
+         tune_simulated(world, {llama_problem(512), llama_problem(4096)}, seed).report.shapes) {
       const Config usual = parse_config("block_m=64,block_n=64,stages=2,warps=4");
       EXPECT_LE(true_us(world, shape), world.true_us(usual, shape_of(shape.problem)) * 1.005);
       EXPECT_GT(shape.winner->default_timing.samples, 0);
@@ -113,7 +128,8 @@ TEST(TuneLoop, KeepsItsBudget) {
   for (const double budget : {3.0, 10.0, 60.0}) {
     const World world({.seed = 7, .bad_share = 0.4});
     const Outcome run = tune_simulated(world, llama_problems(), 3, nullptr, {.budget_s = budget});
-    EXPECT_LE(run.clock.now_s, budget + 8 * 1.0 + 3) << "budget " << budget;  // the final of a shape begun, and one hang
+    EXPECT_LE(run.clock.now_s, budget + 8 * 1.0 + 3)
+        << "budget " << budget;  // the final of a shape begun, and one hang
     EXPECT_EQ(run.report.shapes.size(), 8U);
     for (const ShapeReport& shape : run.report.shapes) EXPECT_TRUE(shape.winner) << shape.note;
   }
@@ -136,18 +152,22 @@ TEST(TuneLoop, ShapesOfOneSpecShareCompiledKernels) {
 
 TEST(TuneLoop, ExhaustiveTriesTheWholeSpace) {
   const World world({.seed = 11, .bad_share = 0});
-  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1, nullptr, {.effort = Effort::kExhaustive});
+  const Outcome run =
+      tune_simulated(world, {llama_problem(1024)}, 1, nullptr, {.effort = Effort::kExhaustive});
   const SimulatedTemplate space(world);
   EXPECT_EQ(run.report.shapes[0].trials.size(), space.space({}, Arch()).enumerate().size());
   EXPECT_LT(regret(world, run.report.shapes[0]), 0.02);
 }
 
 TEST(TuneLoop, CandidatesThatTieGoToTheDefault) {
-  World world({.seed = 2, .noise = 0.002, .outliers = 0, .drift = 0, .clock_drops = 0, .bad_share = 0});
+  World world(
+      {.seed = 2, .noise = 0.002, .outliers = 0, .drift = 0, .clock_drops = 0, .bad_share = 0});
   SimulatedTemplate space(world);
   const Config usual = space.default_config({}, Arch(), {});
-  for (const Config& config : space.space({}, Arch()).enumerate())  // leaves what is at most 1 % faster, or slower
-    if (world.true_us(config, shape_of(llama_problem(1024))) < 0.99 * world.true_us(usual, shape_of(llama_problem(1024))))
+  for (const Config& config :
+       space.space({}, Arch()).enumerate())  // leaves what is at most 1 % faster, or slower
+    if (world.true_us(config, shape_of(llama_problem(1024))) <
+        0.99 * world.true_us(usual, shape_of(llama_problem(1024))))
       world.set_fate(config, Fate::kWrong);
   const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1);
   EXPECT_EQ(run.report.shapes[0].winner->config, usual);
@@ -175,15 +195,19 @@ TEST_F(TuneStoreTest, AnInterruptedTuneGoesOnWhereItStopped) {
     int asked = 0;
     TuneOptions options;
     options.stop = [&] { return ++asked > stop_after; };
-    const Outcome first = tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 1, &store, options);
+    const Outcome first =
+        tune_simulated(world, {llama_problem(1024), llama_problem(8192)}, 1, &store, options);
     EXPECT_TRUE(first.report.interrupted);
-    const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)), SimulatedTarget(world).identity_, measure_policy()};
+    const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)),
+                        SimulatedTarget(world).identity_, measure_policy()};
     const std::vector<TrialRecord> kept = store.trials(key);
     const Outcome second = tune_simulated(world, {llama_problem(1024)}, 2, &store);
     ASSERT_TRUE(second.report.shapes[0].winner);
     int again = 0;
-    for (const TrialRecord& trial : kept) again += second.num_prepared.count(trial.config.to_text()) ? 1 : 0;
-    EXPECT_LE(again, 6) << "only finalists are timed again, " << kept.size() << " trials were stored";
+    for (const TrialRecord& trial : kept)
+      again += second.num_prepared.count(trial.config.to_text()) ? 1 : 0;
+    EXPECT_LE(again, 6) << "only finalists are timed again, " << kept.size()
+                        << " trials were stored";
     EXPECT_EQ(second.report.shapes[0].reused, static_cast<int>(kept.size()));
     EXPECT_LT(regret(world, second.report.shapes[0]), 0.05);
   }
@@ -195,10 +219,12 @@ TEST_F(TuneStoreTest, FailedTrialsAreRememberedAndRetriedOnRequest) {
   const Outcome first = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300});
   const Outcome second = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300});
   EXPECT_TRUE(second.num_prepared.empty());
-  const Outcome third = tune_simulated(world, {llama_problem(1024)}, 1, &store, {.budget_s = 300, .retry_failed = true});
+  const Outcome third = tune_simulated(world, {llama_problem(1024)}, 1, &store,
+                                       {.budget_s = 300, .retry_failed = true});
   EXPECT_FALSE(third.num_prepared.empty());
   for (const auto& [text, unused] : third.num_prepared)
-    EXPECT_TRUE(world.fate(parse_config(text)) != Fate::kGood || third.num_prepared.at(text) == 1) << text;
+    EXPECT_TRUE(world.fate(parse_config(text)) != Fate::kGood || third.num_prepared.at(text) == 1)
+        << text;
 }
 
 TEST_F(TuneStoreTest, AHigherEffortReplacesALowerOne) {
@@ -208,7 +234,8 @@ TEST_F(TuneStoreTest, AHigherEffortReplacesALowerOne) {
   const Outcome normal = tune_simulated(world, {llama_problem(1024)}, 2, &store);
   EXPECT_EQ(normal.report.shapes[0].reused, 0);
   EXPECT_EQ(normal.report.shapes[0].winner->effort, Effort::kNormal);
-  const Outcome quick = tune_simulated(world, {llama_problem(1024)}, 3, &store, {.effort = Effort::kQuick});
+  const Outcome quick =
+      tune_simulated(world, {llama_problem(1024)}, 3, &store, {.effort = Effort::kQuick});
   EXPECT_TRUE(quick.report.shapes[0].already_tuned);
 }
 
@@ -242,14 +269,16 @@ TEST_F(TuneStoreTest, VerifyReportsFlipsAndRegretAndStoresNothing) {
   const World world({.seed = 13});
   Store store = open_store();
   const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
-  const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)), SimulatedTarget(world).identity_, measure_policy()};
+  const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)),
+                      SimulatedTarget(world).identity_, measure_policy()};
   const size_t trials = store.trials(key).size();
   SimulatedClock clock;
   SimulatedTarget target(world);
   SimulatedBackend backend(world, clock, 77);
   TuneOptions options;
   options.now = [&clock] { return clock.now_s; };
-  const std::vector<WinnerCheck> checks = verify_winners(target, backend, &store, {llama_problem(1024), llama_problem(512)}, options, 5);
+  const std::vector<WinnerCheck> checks = verify_winners(
+      target, backend, &store, {llama_problem(1024), llama_problem(512)}, options, 5);
   ASSERT_EQ(checks.size(), 2U);
   EXPECT_EQ(checks[0].runs, 5);
   EXPECT_EQ(checks[0].flips, 0);
@@ -260,7 +289,8 @@ TEST_F(TuneStoreTest, VerifyReportsFlipsAndRegretAndStoresNothing) {
   EXPECT_EQ(store.trials(key).size(), trials);
 }
 
-// A device that got slower for one kernel since: the stored winner is not the best any more, and verify says so.
+// A device that got slower for one kernel since: the stored winner is not the best any more, and
+// verify says so.
 TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
   const World world({.seed = 13});
   Store store = open_store();
@@ -272,7 +302,8 @@ TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
   SimulatedBackend backend(changed, clock, 77);
   TuneOptions options;
   options.now = [&clock] { return clock.now_s; };
-  const std::vector<WinnerCheck> checks = verify_winners(target, backend, &store, {llama_problem(1024)}, options, 3);
+  const std::vector<WinnerCheck> checks =
+      verify_winners(target, backend, &store, {llama_problem(1024)}, options, 3);
   ASSERT_EQ(checks[0].runs, 3);
   EXPECT_EQ(checks[0].flips, 3);
   EXPECT_GT(checks[0].mean_regret, 0.1);
@@ -295,7 +326,8 @@ TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {
 TEST(TuneLoop, NothingWorksIsSaidNotThrown) {
   World world({.seed = 15});
   SimulatedTemplate space(world);
-  for (const Config& config : space.space({}, Arch()).enumerate()) world.set_fate(config, Fate::kWrong);
+  for (const Config& config : space.space({}, Arch()).enumerate())
+    world.set_fate(config, Fate::kWrong);
   const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1);
   EXPECT_FALSE(run.report.shapes[0].winner);
   EXPECT_EQ(run.report.shapes[0].note, "no candidate works");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle gate: what a correct low-precision kernel gives passes, small mistakes do not, and a slice of a problem has the
-// same rows as the whole.
+// The oracle gate: what a correct low-precision kernel gives passes, small mistakes do not, and a
+// slice of a problem has the same rows as the whole.
 #include "tuner/verify.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ namespace {
 using testing::AttentionCase;
 using testing::AttentionResult;
 
-Problem problem(Dtype dtype, int head_dim, int64_t seqlen_q, int64_t seqlen_kv, Mask mask, int64_t window_left = -1) {
+Problem problem(Dtype dtype, int head_dim, int64_t seqlen_q, int64_t seqlen_kv, Mask mask,
+                int64_t window_left = -1) {
   Problem p;
   p.dtype_q = p.dtype_kv = p.dtype_o = dtype;
   p.head_dim_qk = p.head_dim_v = head_dim;
@@ -41,7 +42,8 @@ CheckError hold(const Problem& p, const AttentionResult& want, const AttentionRe
     comparison.add_row(a.data(), b.data(), p.head_dim_v, {0, row, 0});
   }
   for (size_t i = 0; i < want.lse.size(); ++i)
-    comparison.add_lse(static_cast<float>(want.lse[i]), static_cast<float>(got.lse[i]), {0, static_cast<int64_t>(i), 0});
+    comparison.add_lse(static_cast<float>(want.lse[i]), static_cast<float>(got.lse[i]),
+                       {0, static_cast<int64_t>(i), 0});
   return comparison.result();
 }
 
@@ -64,7 +66,8 @@ TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
 }
 
 TEST(Verify, EmptyRowsMustBeZero) {
-  const Problem p = problem(Dtype::kBf16, 64, 40, 20, Mask::kCausalBottomRight);  // the first 20 rows see nothing
+  const Problem p =
+      problem(Dtype::kBf16, 64, 40, 20, Mask::kCausalBottomRight);  // the first 20 rows see nothing
   const AttentionCase test_case(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 3);
   AttentionResult got = test_case.twin();
   EXPECT_FALSE(hold(p, test_case.oracle(), got).wrong);
@@ -104,7 +107,8 @@ TEST(Verify, SmallMistakesAreFound) {
   EXPECT_TRUE(hold(p, want, lse).wrong);
 }
 
-// Rows of a slice, as the reference kernel would compute them, against the same rows of the whole problem.
+// Rows of a slice, as the reference kernel would compute them, against the same rows of the whole
+// problem.
 void expect_slices_agree(const Problem& p) {
   const AttentionCase whole(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 9);
   const AttentionResult want = whole.oracle();
@@ -118,19 +122,27 @@ void expect_slices_agree(const Problem& p) {
     part.problem.dtype_o = p.dtype_o;
     const int ratio = p.num_heads_q / p.num_heads_kv;
     const auto skip = [&](testing::HostOperand& operand, int64_t row, int64_t head) {
-      const int64_t elements = region.batch_begin * operand.batch_stride + row * operand.row_stride + head * operand.head_stride;
-      operand.bytes.erase(operand.bytes.begin(), operand.bytes.begin() + elements * dtype_bytes(operand.dtype));
+      const int64_t elements = region.batch_begin * operand.batch_stride +
+                               row * operand.row_stride + head * operand.head_stride;
+      operand.bytes.erase(operand.bytes.begin(),
+                          operand.bytes.begin() + elements * dtype_bytes(operand.dtype));
     };
     skip(part.q, region.row_begin, region.kv_head_begin * ratio);
     skip(part.k, 0, region.kv_head_begin);
     skip(part.v, 0, region.kv_head_begin);
     const AttentionResult got = part.oracle();
-    const int64_t rows = region.row_end - region.row_begin, heads = part.problem.num_heads_q, dim = p.head_dim_v;
+    const int64_t rows = region.row_end - region.row_begin, heads = part.problem.num_heads_q,
+                  dim = p.head_dim_v;
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < dim; ++i) {
-          const int64_t at = ((region.batch_begin * p.seqlen_q + region.row_begin + r) * p.num_heads_q + region.kv_head_begin * ratio + h) * dim + i;
-          ASSERT_NEAR(got.o[static_cast<size_t>((r * heads + h) * dim + i)], want.o[static_cast<size_t>(at)], 1e-12)
+          const int64_t at =
+              ((region.batch_begin * p.seqlen_q + region.row_begin + r) * p.num_heads_q +
+               region.kv_head_begin * ratio + h) *
+                  dim +
+              i;
+          ASSERT_NEAR(got.o[static_cast<size_t>((r * heads + h) * dim + i)],
+                      want.o[static_cast<size_t>(at)], 1e-12)
               << to_text(p) << " row " << region.row_begin + r;
         }
   }
@@ -139,7 +151,8 @@ void expect_slices_agree(const Problem& p) {
 TEST(Verify, SlicesHaveTheRowsOfTheWhole) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     for (const int64_t window : {-1, 20})
-      for (const auto& [seqlen_q, seqlen_kv] : {std::pair{200, 200}, {200, 90}, {90, 200}, {201, 77}})
+      for (const auto& [seqlen_q, seqlen_kv] :
+           {std::pair{200, 200}, {200, 90}, {90, 200}, {201, 77}})
         expect_slices_agree(problem(Dtype::kFp32, 32, seqlen_q, seqlen_kv, mask, window));
   Problem two_sided = problem(Dtype::kFp32, 32, 200, 150, Mask::kNone, 20);
   two_sided.window_right = 9;
@@ -153,7 +166,8 @@ TEST(Verify, CheckingStaysWithinItsShare) {
     p.num_heads_kv = 8;
     const CheckPlan plan = check_plan(p, 2e10);
     double flops = 0;
-    for (const CheckRegion& region : plan.regions) flops += visible_flops(region_problem(p, plan, region));
+    for (const CheckRegion& region : plan.regions)
+      flops += visible_flops(region_problem(p, plan, region));
     EXPECT_LE(flops, 2e10) << seqlen;
     EXPECT_GT(flops, 1e8) << seqlen;
   }
@@ -165,7 +179,7 @@ TEST(NarrowFloat, RoundTripsAndRoundsToNearestEven) {
     ASSERT_TRUE(std::isnan(from_fp16(b)) || to_fp16(from_fp16(b)) == b) << bits;
     ASSERT_TRUE(std::isnan(from_bf16(b)) || to_bf16(from_bf16(b)) == b) << bits;
   }
-  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x1p-8F)), 1.0F);             // halfway, to even
+  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x1p-8F)), 1.0F);  // halfway, to even
   EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x3p-8F)), 1.0F + 0x4p-8F);
   EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x1p-11F)), 1.0F);
   EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x3p-11F)), 1.0F + 0x4p-11F);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every shipped model gives the problems its model card promises; malformed files are refused with a sentence that helps.
+// Every shipped model gives the problems its model card promises; malformed files are refused with
+// a sentence that helps.
 #include "tuner/workload.hpp"
 
 #include <gmock/gmock.h>
@@ -35,55 +36,76 @@ class ShippedModel : public ::testing::TestWithParam<Shipped> {};
 
 TEST_P(ShippedModel, GivesItsProblems) {
   const Shipped& expected = GetParam();
-  const Workload workload = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / expected.model, {}, Target::kCuda);
+  const Workload workload =
+      workload_from_model(std::filesystem::path(ATTUNE_MODELS) / expected.model, {}, Target::kCuda);
   EXPECT_EQ(workload.name, expected.model);
   EXPECT_EQ(workload.problems.size(), expected.problems);
   EXPECT_EQ(specs_of(workload).size(), expected.specs);
   EXPECT_EQ(to_text(workload.problems.at(0)), expected.first);
-  const Workload cpu = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / expected.model / "config.json", {}, Target::kCpu);
+  const Workload cpu = workload_from_model(
+      std::filesystem::path(ATTUNE_MODELS) / expected.model / "config.json", {}, Target::kCpu);
   EXPECT_FALSE(cpu.problems.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, ShippedModel,
     ::testing::Values(
-        Shipped{"Llama-3.1-8B", 8, 1, "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right"},
-        Shipped{"Llama-3.1-70B", 8, 1, "dtype=bf16,head_dim=128,heads=64/8,batch=1,seqlen=512,mask=causal_bottom_right"},
-        Shipped{"Qwen3-8B", 8, 1, "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right"},
-        Shipped{"Mistral-7B-v0.1", 8, 1, "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right,window=4095:-"},
-        Shipped{"Gemma-2-9B", 14, 2, "dtype=bf16,head_dim=256,heads=16/8,batch=1,seqlen=512,mask=causal_bottom_right"},
-        Shipped{"BERT-base", 5, 1, "dtype=fp16,head_dim=64,heads=12/12,batch=1,seqlen=512,mask=none"},
-        Shipped{"ViT-L-16-384", 3, 1, "dtype=fp16,head_dim=64,heads=16/16,batch=1,seqlen=577,mask=none"},
-        Shipped{"SDXL-UNet", 8, 1, "dtype=fp16,head_dim=64,heads=10/10,batch=2,seqlen=4096,mask=none"}));
+        Shipped{"Llama-3.1-8B", 8, 1,
+                "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right"},
+        Shipped{"Llama-3.1-70B", 8, 1,
+                "dtype=bf16,head_dim=128,heads=64/8,batch=1,seqlen=512,mask=causal_bottom_right"},
+        Shipped{"Qwen3-8B", 8, 1,
+                "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right"},
+        Shipped{"Mistral-7B-v0.1", 8, 1,
+                "dtype=bf16,head_dim=128,heads=32/"
+                "8,batch=1,seqlen=512,mask=causal_bottom_right,window=4095:-"},
+        Shipped{"Gemma-2-9B", 14, 2,
+                "dtype=bf16,head_dim=256,heads=16/8,batch=1,seqlen=512,mask=causal_bottom_right"},
+        Shipped{"BERT-base", 5, 1,
+                "dtype=fp16,head_dim=64,heads=12/12,batch=1,seqlen=512,mask=none"},
+        Shipped{"ViT-L-16-384", 3, 1,
+                "dtype=fp16,head_dim=64,heads=16/16,batch=1,seqlen=577,mask=none"},
+        Shipped{"SDXL-UNet", 8, 1,
+                "dtype=fp16,head_dim=64,heads=10/10,batch=2,seqlen=4096,mask=none"}));
 
 TEST(Workload, EveryShippedModelIsInTheTable) {
   size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(ATTUNE_MODELS)) count += entry.is_directory() ? 1 : 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ATTUNE_MODELS))
+    count += entry.is_directory() ? 1 : 0;
   EXPECT_EQ(count, 8U);
 }
 
 TEST(Workload, GemmaSaysThatItsSoftcapIsNotSupported) {
-  const Workload workload = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Gemma-2-9B", {}, Target::kCuda);
+  const Workload workload =
+      workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Gemma-2-9B", {}, Target::kCuda);
   ASSERT_EQ(workload.notes.size(), 1U);
   EXPECT_THAT(workload.notes[0], HasSubstr("attn_logit_softcapping 50 is not supported yet"));
 }
 
 TEST(Workload, CrossAttentionHasTheTextsLength) {
-  const Workload workload = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "SDXL-UNet", {}, Target::kCuda);
+  const Workload workload =
+      workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "SDXL-UNet", {}, Target::kCuda);
   std::set<std::string> lengths;
-  for (const Problem& p : workload.problems) lengths.insert(std::to_string(p.seqlen_q) + "x" + std::to_string(p.seqlen_kv));
+  for (const Problem& p : workload.problems)
+    lengths.insert(std::to_string(p.seqlen_q) + "x" + std::to_string(p.seqlen_kv));
   EXPECT_EQ(lengths, (std::set<std::string>{"4096x4096", "4096x77", "1024x1024", "1024x77"}));
 }
 
 TEST(Workload, ChoiceReplacesLengthsBatchesAndDtypes) {
   const ShapeChoice choice{{100, 200}, {1, 3}, {Dtype::kFp16, Dtype::kBf16}};
-  const Workload llama = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Llama-3.1-8B", choice, Target::kCuda);
+  const Workload llama = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Llama-3.1-8B",
+                                             choice, Target::kCuda);
   EXPECT_EQ(llama.problems.size(), 8U);
   EXPECT_EQ(specs_of(llama).size(), 2U);
-  EXPECT_EQ(to_text(llama.problems.back()), "dtype=bf16,head_dim=128,heads=32/8,batch=3,seqlen=200,mask=causal_bottom_right");
-  const Workload given = workload_from_problems({"dtype=fp32,head_dim=64,heads=4,seqlen=7"}, choice);
+  EXPECT_EQ(to_text(llama.problems.back()),
+            "dtype=bf16,head_dim=128,heads=32/8,batch=3,seqlen=200,mask=causal_bottom_right");
+  const Workload given =
+      workload_from_problems({"dtype=fp32,head_dim=64,heads=4,seqlen=7"}, choice);
   EXPECT_EQ(given.problems.size(), 8U);
-  EXPECT_EQ(workload_from_problems({"head_dim=64,heads=4,seqlen=7", "heads=4/4,head_dim=64,seqlen=7"}).problems.size(), 1U);
+  EXPECT_EQ(
+      workload_from_problems({"head_dim=64,heads=4,seqlen=7", "heads=4/4,head_dim=64,seqlen=7"})
+          .problems.size(),
+      1U);
 }
 
 class TemporaryFile : public ::testing::Test {
@@ -103,7 +125,8 @@ class TemporaryFile : public ::testing::Test {
     }
     return "nothing was thrown";
   }
-  const std::filesystem::path path_ = std::filesystem::temp_directory_path() / ("attune_workload_" + std::to_string(::getpid()) + ".json");
+  const std::filesystem::path path_ = std::filesystem::temp_directory_path() /
+                                      ("attune_workload_" + std::to_string(::getpid()) + ".json");
 };
 
 TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
@@ -113,17 +136,22 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
       {"[1, 2]", "not a JSON object"},
       {"{}", "\"num_attention_heads\" is missing"},
       {R"({"model_type": "mamba", "hidden_size": 64})", "model_type is \"mamba\""},
-      {R"({"num_attention_heads": "32", "hidden_size": 4096})", "\"num_attention_heads\" is \"32\"; accepted is an integer above 0"},
+      {R"({"num_attention_heads": "32", "hidden_size": 4096})",
+       "\"num_attention_heads\" is \"32\"; accepted is an integer above 0"},
       {R"({"num_attention_heads": 0, "hidden_size": 4096})", "\"num_attention_heads\" is 0"},
       {R"({"num_attention_heads": -4, "hidden_size": 4096})", "\"num_attention_heads\" is -4"},
       {R"({"num_attention_heads": 32})", "\"hidden_size\" is missing"},
-      {R"({"num_attention_heads": 32, "hidden_size": 4095})", "\"hidden_size\" is 4095; accepted is a multiple of num_attention_heads (32)"},
+      {R"({"num_attention_heads": 32, "hidden_size": 4095})",
+       "\"hidden_size\" is 4095; accepted is a multiple of num_attention_heads (32)"},
       {R"({"num_attention_heads": 32, "num_key_value_heads": 5, "hidden_size": 4096})",
        "\"num_key_value_heads\" is 5; accepted is a divisor of num_attention_heads (32)"},
       {R"({"num_attention_heads": 32, "head_dim": 100})", "head_dim_qk is 100"},
-      {R"({"num_attention_heads": 32, "head_dim": 128, "torch_dtype": "int3"})", "\"torch_dtype\" is \"int3\"; accepted is float32"},
-      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": "big"})", "\"sliding_window\" is \"big\""},
-      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": 64, "use_sliding_window": 1})", "accepted is true or false"},
+      {R"({"num_attention_heads": 32, "head_dim": 128, "torch_dtype": "int3"})",
+       "\"torch_dtype\" is \"int3\"; accepted is float32"},
+      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": "big"})",
+       "\"sliding_window\" is \"big\""},
+      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": 64, "use_sliding_window": 1})",
+       "accepted is true or false"},
       {R"({"_class_name": "UNet2DConditionModel"})", "\"block_out_channels\" is missing"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": [5], "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"]})",
@@ -132,31 +160,40 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
           "down_block_types": ["DownBlock2D", "DownBlock2D"]})",
        "accepted is a list with a CrossAttn block"},
   };
-  for (const auto& [text, sentence] : table) EXPECT_THAT(model_error(text), HasSubstr(sentence)) << text;
+  for (const auto& [text, sentence] : table)
+    EXPECT_THAT(model_error(text), HasSubstr(sentence)) << text;
 }
 
 TEST_F(TemporaryFile, ConfigsOfTheWildAreUnderstood) {
-  // transformers 5 writes dtype; Mistral-Nemo states head_dim beside another hidden size; Qwen2 has a window it does not use.
-  write(R"({"model_type": "mistral", "dtype": "float16", "hidden_size": 5120, "head_dim": 128, "num_attention_heads": 32,
+  // transformers 5 writes dtype; Mistral-Nemo states head_dim beside another hidden size; Qwen2 has
+  // a window it does not use.
+  write(
+      R"({"model_type": "mistral", "dtype": "float16", "hidden_size": 5120, "head_dim": 128, "num_attention_heads": 32,
             "num_key_value_heads": 8, "sliding_window": null, "max_position_embeddings": 1024})");
   const Workload nemo = workload_from_model(path_, {}, Target::kCuda);
   EXPECT_EQ(nemo.problems.size(), 3U);  // what fits 1024 positions
-  EXPECT_EQ(to_text(nemo.problems[0]), "dtype=fp16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right");
-  write(R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_size": 896, "num_attention_heads": 14,
+  EXPECT_EQ(to_text(nemo.problems[0]),
+            "dtype=fp16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right");
+  write(
+      R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_size": 896, "num_attention_heads": 14,
             "num_key_value_heads": 2, "sliding_window": 32768, "use_sliding_window": false})");
   EXPECT_EQ(to_text(workload_from_model(path_, {{64}, {}, {}}, Target::kCpu).problems.at(0)),
             "dtype=bf16,head_dim=64,heads=14/2,batch=1,seqlen=64,mask=causal_bottom_right");
   // Stable Diffusion 1.5: eight heads at every resolution
-  write(R"({"_class_name": "UNet2DConditionModel", "attention_head_dim": 8, "block_out_channels": [320, 640, 1280, 1280],
+  write(
+      R"({"_class_name": "UNet2DConditionModel", "attention_head_dim": 8, "block_out_channels": [320, 640, 1280, 1280],
             "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"], "sample_size": 64})");
   std::set<int> head_dims;
-  for (const Problem& p : workload_from_model(path_, {}, Target::kCuda).problems) head_dims.insert(p.head_dim_qk);
+  for (const Problem& p : workload_from_model(path_, {}, Target::kCuda).problems)
+    head_dims.insert(p.head_dim_qk);
   EXPECT_EQ(head_dims, (std::set<int>{40, 80, 160}));
 }
 
 TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
-  write("{\"problem\": \"dtype=bf16,head_dim=64,heads=8/2,seqlen=33\"}\n\n{\"problem\": \"head_dim=64,heads=8/2,seqlen=33,dtype=bf16\"}\n"
-        "{\"problem\": \"dtype=fp16,head_dim=64,heads=8/2,seqlen=34\", \"count\": 3}\n");
+  write(
+      "{\"problem\": \"dtype=bf16,head_dim=64,heads=8/2,seqlen=33\"}\n\n{\"problem\": "
+      "\"head_dim=64,heads=8/2,seqlen=33,dtype=bf16\"}\n"
+      "{\"problem\": \"dtype=fp16,head_dim=64,heads=8/2,seqlen=34\", \"count\": 3}\n");
   EXPECT_EQ(workload_from_capture(path_).problems.size(), 2U);
   const auto error_of = [&](const std::string& text) -> std::string {
     write(text);
@@ -167,8 +204,10 @@ TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
     }
     return "nothing was thrown";
   };
-  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"), HasSubstr("line 2: not JSON"));
-  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"), HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
+  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
+              HasSubstr("line 2: not JSON"));
+  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"),
+              HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
   EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: no \"problem\" text"));
   EXPECT_THAT(error_of("\n"), HasSubstr("no captured problem"));
 }
@@ -186,7 +225,8 @@ TEST(Workload, ListsOfLengths) {
       parse_length_list("--seqlen", bad);
       FAIL() << bad;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("--seqlen is \"" + std::string(bad) + "\"; accepted are integers above 0"));
+      EXPECT_THAT(error.what(), HasSubstr("--seqlen is \"" + std::string(bad) +
+                                          "\"; accepted are integers above 0"));
     }
   }
   EXPECT_EQ(parse_dtype_list("bf16,fp16"), (std::vector<Dtype>{Dtype::kBf16, Dtype::kFp16}));
