@@ -66,13 +66,19 @@ class KvPipeline {
   // acquire_k).
   __device__ unsigned acquire_k(int block) {
     if constexpr (!kPairs) return acquire<kOperandK>(block);
-    const Tile tile = state_.tile();  // read while waiting
     cp_async_wait<kAhead - 1>();
     __syncthreads();
+    return slot_address<kOperandK>(slot_);
+  }
+
+  // Starts the loads that acquire_k(block) made room for. Pairs only: single operands are
+  // prefetched as they are acquired.
+  __device__ void prefetch(int block) {
+    if constexpr (!kPairs) return;
+    const Tile tile = state_.tile();
     load<kOperandK>(tile, block - kAhead, write_slot());
     load<kOperandV>(tile, block - kAhead, write_slot());
     cp_async_commit();
-    return slot_address<kOperandK>(slot_);
   }
 
   // Shared address of the V tile of `block`; valid until the next acquire_k.

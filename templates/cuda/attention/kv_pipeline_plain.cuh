@@ -51,6 +51,9 @@ class KvPipeline {
     return ring_;
   }
 
+  // acquire_k and acquire_v have already begun their fetches.
+  __device__ void prefetch(int) {}
+
   // Shared address of the V tile of `block`; valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
     const unsigned slot = ring_ + (kShareKv ? 0 : prefill_sm80_k_bytes(kLayout));

@@ -116,11 +116,13 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
     const unsigned k_tile = pipeline.acquire_k(block);
     if (!visible) {  // hidden from this warp; barriers are for all
+      pipeline.prefetch(block);
       pipeline.acquire_v(block);
       continue;
     }
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
+    pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     if (masked) hide_invisible(args, scores, state.tile(), block);
     softmax.raise_maximum(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets);

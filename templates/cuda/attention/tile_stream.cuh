@@ -56,7 +56,8 @@ class TileStream {
     int next;
     if constexpr (kScheduler == kDynamic) {
       mbarrier_wait(shared_ + kLayout.tile_full + 8 * slot(), slot_parity(), "tile_full");
-      next = load_shared_word(shared_ + kLayout.tiles + 4 * slot());
+      // The shuffle tells the compiler that all lanes agree, which keeps loops and descriptors in uniform registers.
+      next = __shfl_sync(~0u, load_shared_word(shared_ + kLayout.tiles + 4 * slot()), 0);
       __syncwarp();
       if (threadIdx.x % 32 == 0) mbarrier_arrive(shared_ + kLayout.tile_empty + 8 * slot());
     } else {
