@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Runs from a folder written by `attune export FOLDER` or `attune compile --out FOLDER`: no compiler, no database.
- * Usage: bundle FOLDER [PROBLEM]. Says which kernel serves the problem and times it on the CPU.
+ * Runs from a folder written by `attune export FOLDER` or `attune compile --out FOLDER`: no
+ * compiler, no database. Usage: bundle FOLDER [PROBLEM]. Says which kernel serves the problem and
+ * times it on the CPU.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <attune/attune.h>
@@ -32,15 +33,17 @@ int main(int argc, char** argv) {
   attune_context_options options;
   attune_context_options_init(&options);
   options.target = "cpu";
-  options.store = "";  /* no store */
-  options.no_jit = 1;  /* no compiler */
+  options.store = ""; /* no store */
+  options.no_jit = 1; /* no compiler */
   options.bundles = (const char* const*)&argv[1];
   options.num_bundles = 1;
   attune_context* context;
   check(attune_context_create(&options, &context));
 
   attune_problem p;
-  check(attune_problem_parse(argc > 2 ? argv[2] : "dtype=fp32,head_dim=64,heads=8/2,seqlen=512,mask=causal_bottom_right", &p));
+  check(attune_problem_parse(
+      argc > 2 ? argv[2] : "dtype=fp32,head_dim=64,heads=8/2,seqlen=512,mask=causal_bottom_right",
+      &p));
   if (p.dtype != ATTUNE_FP32) return fprintf(stderr, "this example makes fp32 inputs only\n"), 2;
   attune_plan* plan;
   check(attune_plan_get(context, &p, NULL, &plan));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on a GPU beside the CUDA runtime: the current context is used, the launch is captured into a graph and replayed.
-// Built where the CUDA toolkit is installed; attune itself does not need it.
-#include <attune/attune.hpp>
+// Attention on a GPU beside the CUDA runtime: the current context is used, the launch is captured
+// into a graph and replayed. Built where the CUDA toolkit is installed; attune itself does not need
+// it.
 #include <cuda_runtime.h>
+#include <attune/attune.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -34,12 +35,14 @@ int main() try {
   attune::ContextOptions options;
   options.target = "cuda";
   const attune::Context context(options);
-  const attune::Problem problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+  const attune::Problem problem(
+      "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
   const attune::Plan plan = context.plan(problem);
   std::printf("%s\n%s\n", context.device().c_str(), plan.explain().c_str());
 
   const std::size_t q_count = 4096ull * 32 * 128, kv_count = 4096ull * 8 * 128;
-  void *q = ones(q_count), *k = ones(kv_count), *v = ones(kv_count), *o = device_memory(2 * q_count);
+  void *q = ones(q_count), *k = ones(kv_count), *v = ones(kv_count),
+       *o = device_memory(2 * q_count);
   void* workspace = device_memory(plan.workspace_bytes());
   cudaStream_t stream;
   check(cudaStreamCreate(&stream));

@@ -51,6 +51,7 @@ attune_find_nvrtc() {
   ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so' && return 0
   [ -e /usr/local/cuda/lib64/libnvrtc.so ] && return 0
   mkdir -p "$1"
+  attune_install python3 python3-venv || return 1
   if { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } >"$log" 2>&1 &&
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check nvidia-cuda-nvrtc >>"$log" 2>&1; then
     library=$(find "$(cd "$venv" && pwd)" -name 'libnvrtc.so.*' -not -name '*alt*' | head -1)

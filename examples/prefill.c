@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention from C, on the CPU: make a plan for one problem, run it, look at how it was chosen. Next: prefill.cpp for the same
- * in C++, bundle.c for running without compiler and store.
+ * Attention from C, on the CPU: make a plan for one problem, run it, look at how it was chosen.
+ * Next: prefill.cpp for the same in C++, bundle.c for running without compiler and store.
  */
 #include <attune/attune.h>
 #include <math.h>
@@ -29,7 +29,8 @@ int main(void) {
   check(attune_context_create(&options, &context));
 
   attune_problem problem;
-  check(attune_problem_parse("dtype=fp32,head_dim=64,heads=8/2,batch=1,seqlen=512,mask=causal_bottom_right", &problem));
+  check(attune_problem_parse(
+      "dtype=fp32,head_dim=64,heads=8/2,batch=1,seqlen=512,mask=causal_bottom_right", &problem));
   attune_plan* plan;
   check(attune_plan_get(context, &problem, NULL, &plan));
   printf("%s\n%s\n", attune_context_device(context), attune_plan_explain(plan));
@@ -43,7 +44,8 @@ int main(void) {
   }
 
   const size_t q_count = 512 * 8 * 64, kv_count = 512 * 2 * 64;
-  float *q = tensor(q_count, 0.1f), *k = tensor(kv_count, 0.7f), *v = tensor(kv_count, 0.3f), *o = tensor(q_count, 0.0f);
+  float *q = tensor(q_count, 0.1f), *k = tensor(kv_count, 0.7f), *v = tensor(kv_count, 0.3f),
+        *o = tensor(q_count, 0.0f);
   attune_operands operands;
   attune_operands_contiguous(&problem, q, k, v, o, NULL, &operands);
   check(attune_run(plan, &operands, workspace, info.workspace_bytes, NULL));
@@ -51,7 +53,8 @@ int main(void) {
   /* The first query sees the first key alone, so its output is the first value, for every head. */
   float worst = 0;
   for (int head = 0; head < 8; ++head)
-    for (int d = 0; d < 64; ++d) worst = fmaxf(worst, fabsf(o[head * 64 + d] - v[head / 4 * 64 + d]));
+    for (int d = 0; d < 64; ++d)
+      worst = fmaxf(worst, fabsf(o[head * 64 + d] - v[head / 4 * 64 + d]));
   printf("first row differs from the first value by %g\n", (double)worst);
 
   attune_plan_release(plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from C++, on the CPU: bf16 operands in the layout of a fused QKV projection (strided, not copied), and the
-// log-sum-exp of each row. Next: bundle.c, for running without compiler and store.
+// Attention from C++, on the CPU: bf16 operands in the layout of a fused QKV projection (strided,
+// not copied), and the log-sum-exp of each row. Next: bundle.c, for running without compiler and
+// store.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdint>
@@ -12,14 +13,16 @@
 namespace {
 
 constexpr int kSeqlen = 300, kHeadsQ = 8, kHeadsKv = 2, kHeadDim = 64;
-constexpr int kRow = (kHeadsQ + 2 * kHeadsKv) * kHeadDim;  // elements of one token in the fused tensor
+constexpr int kRow =
+    (kHeadsQ + 2 * kHeadsKv) * kHeadDim;  // elements of one token in the fused tensor
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 template <class T>
 std::unique_ptr<T[], Free> aligned(std::size_t count) {
-  return std::unique_ptr<T[], Free>(static_cast<T*>(std::aligned_alloc(256, (count * sizeof(T) + 255) / 256 * 256)));
+  return std::unique_ptr<T[], Free>(
+      static_cast<T*>(std::aligned_alloc(256, (count * sizeof(T) + 255) / 256 * 256)));
 }
 
 std::uint16_t bf16(float value) {
@@ -40,11 +43,13 @@ int main() try {
   const attune::Context context(options);
 
   auto qkv = aligned<std::uint16_t>(kSeqlen * kRow);
-  for (int i = 0; i < kSeqlen * kRow; ++i) qkv[i] = bf16(std::sin(0.37f * static_cast<float>(i % 7919)));
+  for (int i = 0; i < kSeqlen * kRow; ++i)
+    qkv[i] = bf16(std::sin(0.37f * static_cast<float>(i % 7919)));
   auto out = aligned<std::uint16_t>(kSeqlen * kHeadsQ * kHeadDim);
   auto lse = aligned<float>(kSeqlen * kHeadsQ);
 
-  const attune::Problem problem("dtype=bf16,head_dim=64,heads=8/2,batch=1,seqlen=300,mask=causal_bottom_right,window=128:0");
+  const attune::Problem problem(
+      "dtype=bf16,head_dim=64,heads=8/2,batch=1,seqlen=300,mask=causal_bottom_right,window=128:0");
   attune_operands operands = problem.contiguous(nullptr, nullptr, nullptr, out.get(), lse.get());
   operands.q = part(qkv.get(), 0);
   operands.k = part(qkv.get(), kHeadsQ);

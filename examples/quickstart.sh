@@ -25,7 +25,9 @@ fi
 step "Build"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=OFF -DATTUNE_BENCH=OFF -DATTUNE_CPU=$cpu \
   --log-level=WARNING
-cmake --build "$build" --parallel "$(nproc)" --target attune_cli -- --quiet
+quiet=(-- --quiet)
+[ -t 1 ] && quiet=()
+cmake --build "$build" --parallel "$(nproc)" --target attune_cli "${quiet[@]}"
 attune=$build/bin/attune
 
 # On a GPU the workload is the model's own default set. On a CPU: lengths that two cores get through in a minute.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune bench`: the kernel the runtime would choose against the untuned default against standard attention, interleaved, on
-// the problems of a model or a list. Standard attention is unfused: on a CPU standard_attention.hpp, on a GPU the reference
-// kernel. tests/bench compares with other libraries.
+// `attune bench`: the kernel the runtime would choose against the untuned default against standard
+// attention, interleaved, on the problems of a model or a list. Standard attention is unfused: on a
+// CPU standard_attention.hpp, on a GPU the reference kernel. tests/bench compares with other
+// libraries.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,12 +39,14 @@ enum Lane : int { kTuned, kDefault, kStandard };
 
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 101;
-constexpr double kLongestStandardS = 20;  // of one problem's standard attention; a longer one is left out
+constexpr double kLongestStandardS =
+    20;  // of one problem's standard attention; a longer one is left out
 
 struct Row {
   Problem problem;
   std::shared_ptr<const Plan> tuned;
-  std::shared_ptr<const Plan> untuned;  // null where it cannot be made: ATTUNE_NO_JIT, and no image of it anywhere
+  std::shared_ptr<const Plan>
+      untuned;  // null where it cannot be made: ATTUNE_NO_JIT, and no image of it anywhere
   Timing timing[3];
   std::string standard_note;  // why there is none
 };
@@ -52,7 +55,9 @@ struct Row {
 class PlanRunner {
  public:
   PlanRunner(const Device& device, std::shared_ptr<const Plan> plan)
-      : plan_(std::move(plan)), workspace_(std::make_shared<DeviceMemory>(device, std::max<int64_t>(plan_->workspace_bytes(), 256))) {
+      : plan_(std::move(plan)),
+        workspace_(std::make_shared<DeviceMemory>(
+            device, std::max<int64_t>(plan_->workspace_bytes(), 256))) {
     init_workspace(*plan_, workspace_->data(), workspace_->bytes(), nullptr);
   }
   void operator()(const Operands& operands) const {
@@ -65,7 +70,8 @@ class PlanRunner {
 };
 
 bool same_kernel(const Plan& a, const Plan& b) {
-  return a.kernel_template == b.kernel_template && a.arch.name() == b.arch.name() && a.config == b.config;
+  return a.kernel_template == b.kernel_template && a.arch.name() == b.arch.name() &&
+         a.config == b.config;
 }
 
 AttentionArgs arguments(const Problem& problem, const Operands& operands) {
@@ -86,7 +92,9 @@ BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std
       const auto serving = templates_for(spec_of(problem), arch);
       if (serving.empty()) continue;
       const KernelTemplate& reference = *serving.back();
-      return PlanRunner(device, engine.plan_with(problem, reference, reference.default_config(spec_of(problem), arch, shape_of(problem))));
+      return PlanRunner(device, engine.plan_with(problem, reference,
+                                                 reference.default_config(spec_of(problem), arch,
+                                                                          shape_of(problem))));
     }
     *note = "no reference kernel serves this";
     return {};
@@ -96,7 +104,8 @@ BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std
   try {
     scratch = std::make_shared<DeviceMemory>(device, standard->scratch_bytes());
   } catch (const Error& error) {
-    *note = fmt::format("its score matrices need {}", format_bytes(static_cast<double>(standard->scratch_bytes())));
+    *note = fmt::format("its score matrices need {}",
+                        format_bytes(static_cast<double>(standard->scratch_bytes())));
     return {};
   }
   return [standard, scratch, problem](const Operands& operands) {
@@ -104,24 +113,30 @@ BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std
   };
 }
 
-// Scores alone, from the flops of a matrix product at an easy pace: keeps a long problem from running for minutes.
+// Scores alone, from the flops of a matrix product at an easy pace: keeps a long problem from
+// running for minutes.
 bool standard_is_too_long(const Engine& engine, const Problem& problem) {
   Problem full = problem;
   full.mask = Mask::kNone;
   full.window_left = full.window_right = -1;
-  const double flops_per_s = engine.device().target() == Target::kCuda ? 5e11 : 3e10 * engine.device().facts().sm_count;
+  const double flops_per_s =
+      engine.device().target() == Target::kCuda ? 5e11 : 3e10 * engine.device().facts().sm_count;
   return visible_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
 }
 
 // The kernel to time: what the runtime would take, or the one that --template and --config name.
-std::shared_ptr<const Plan> tuned_plan(Engine& engine, const Problem& problem, const Plan& untuned, const Options& options) {
+std::shared_ptr<const Plan> tuned_plan(Engine& engine, const Problem& problem, const Plan& untuned,
+                                       const Options& options) {
   if (options.config.empty() && options.template_name.empty()) return engine.plan(problem);
-  const std::string name = options.template_name.empty() ? std::string(untuned.kernel_template->name()) : options.template_name;
+  const std::string name = options.template_name.empty()
+                               ? std::string(untuned.kernel_template->name())
+                               : options.template_name;
   const KernelChoice choice = choose_kernel(problem, untuned.arch, name, options.config);
   return engine.plan_with(problem, *choice.kernel_template, choice.config);
 }
 
-std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& problem, const Plan& choice) {
+std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& problem,
+                                            const Plan& choice) {
   try {
     return engine.plan_with(problem, *choice.kernel_template, choice.config);
   } catch (const Error& error) {
@@ -130,11 +145,13 @@ std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& probl
   }
 }
 
-Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem, const Options& options) {
+Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem,
+              const Options& options) {
   Row row{problem, nullptr, nullptr, {}, {}};
   const Plan choice = untuned.choose(problem);
   row.tuned = tuned_plan(engine, problem, choice, options);
-  row.untuned = same_kernel(*row.tuned, choice) ? row.tuned : plan_if_allowed(engine, problem, choice);
+  row.untuned =
+      same_kernel(*row.tuned, choice) ? row.tuned : plan_if_allowed(engine, problem, choice);
   BenchBackend backend(engine.device(), problem, options.seed);
   std::vector<int> lanes{kTuned};
   backend.add(kTuned, PlanRunner(engine.device(), row.tuned));
@@ -152,7 +169,8 @@ Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem, con
   }
   double sum_us = 0;
   for (const Sample& sample : backend.round(lanes).samples) sum_us += std::max(sample.us, 200.0);
-  const int rounds = std::clamp(static_cast<int>(options.time_s * 1e6 / sum_us), kMinRounds, kMaxRounds);
+  const int rounds =
+      std::clamp(static_cast<int>(options.time_s * 1e6 / sum_us), kMinRounds, kMaxRounds);
   Race race(backend, {options.seed, 0.9, {}, {}});
   race.run(lanes, rounds);
   for (const int lane : lanes) row.timing[lane] = race.timing(lane);
@@ -160,7 +178,9 @@ Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem, con
   return row;
 }
 
-double flops_per_s(const Row& row) { return visible_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6); }
+double flops_per_s(const Row& row) {
+  return visible_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6);
+}
 
 // Of times[other] / times[kTuned], over the rows that have both; 0 when there is none.
 double geomean(const std::vector<Row>& rows, Lane other) {
@@ -175,7 +195,8 @@ double geomean(const std::vector<Row>& rows, Lane other) {
 }
 
 bool is_regression(const Row& row, double percent) {
-  return percent >= 0 && row.untuned && row.timing[kTuned].lo_us > row.timing[kDefault].hi_us * (1 + percent / 100);
+  return percent >= 0 && row.untuned &&
+         row.timing[kTuned].lo_us > row.timing[kDefault].hi_us * (1 + percent / 100);
 }
 
 Json row_json(const Row& row) {
@@ -185,7 +206,8 @@ Json row_json(const Row& row) {
           {"arch", row.tuned->arch.name()},
           {"config", row.tuned->config.to_text()},
           {"rung", rung_name(row.tuned->rung)},
-          {"default_template", row.untuned ? Json(row.untuned->kernel_template->name()) : Json(nullptr)},
+          {"default_template",
+           row.untuned ? Json(row.untuned->kernel_template->name()) : Json(nullptr)},
           {"default_config", row.untuned ? Json(row.untuned->config.to_text()) : Json(nullptr)},
           {"tuned", timing_json(row.timing[kTuned])},
           {"default", row.untuned ? timing_json(row.timing[kDefault]) : Json(nullptr)},
@@ -200,7 +222,9 @@ Json report_json(const Engine& engine, const std::vector<Row>& rows) {
   for (const Row& row : rows) list.push_back(row_json(row));
   const auto number_or_null = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
   return {{"device", device_json(engine.device().identity())},
-          {"standard_method", engine.device().target() == Target::kCuda ? "reference kernel" : "unfused matmul, softmax, matmul in fp32"},
+          {"standard_method", engine.device().target() == Target::kCuda
+                                  ? "reference kernel"
+                                  : "unfused matmul, softmax, matmul in fp32"},
           {"rows", list},
           {"geomean_speedup_over_default", number_or_null(geomean(rows, kDefault))},
           {"geomean_speedup_over_standard", number_or_null(geomean(rows, kStandard))}};
@@ -208,12 +232,17 @@ Json report_json(const Engine& engine, const std::vector<Row>& rows) {
 
 std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
   const char* standard = engine.device().target() == Target::kCuda ? "reference" : "standard";
-  Table table({"problem", "tuned", "default", standard, "over default", fmt::format("over {}", standard), "GFLOP/s", "chosen by"});
+  Table table({"problem", "tuned", "default", standard, "over default",
+               fmt::format("over {}", standard), "GFLOP/s", "chosen by"});
   for (const Row& row : rows) {
-    const auto time = [&](Lane lane) { return row.timing[lane].median_us > 0 ? format_time(row.timing[lane].median_us) : std::string("-"); };
-    table.add({short_text(row.problem), time(kTuned), time(kDefault), time(kStandard), gain_text(row.timing[kTuned], row.timing[kDefault]),
-               gain_text(row.timing[kTuned], row.timing[kStandard]), fmt::format("{:.0f}", flops_per_s(row) * 1e-9),
-               rung_name(row.tuned->rung)});
+    const auto time = [&](Lane lane) {
+      return row.timing[lane].median_us > 0 ? format_time(row.timing[lane].median_us)
+                                            : std::string("-");
+    };
+    table.add({short_text(row.problem), time(kTuned), time(kDefault), time(kStandard),
+               gain_text(row.timing[kTuned], row.timing[kDefault]),
+               gain_text(row.timing[kTuned], row.timing[kStandard]),
+               fmt::format("{:.0f}", flops_per_s(row) * 1e-9), rung_name(row.tuned->rung)});
   }
   std::string text = fmt::format("{}\n{}", engine.device().identity().name, table.text());
   const double over_default = geomean(rows, kDefault);
@@ -231,11 +260,13 @@ int bench(const Options& options) {
   no_store.use_store = false;
   Engine untuned(device, no_store);
   std::vector<Row> rows;
-  for (const Problem& problem : problems) rows.push_back(bench_one(engine, untuned, problem, options));
+  for (const Problem& problem : problems)
+    rows.push_back(bench_one(engine, untuned, problem, options));
   options.json ? print_json("bench", report_json(engine, rows)) : print(report_text(engine, rows));
   for (const Row& row : rows) {
     if (!is_regression(row, options.fail_if_slower)) continue;
-    print_notice(fmt::format("attune: {}: tuned is slower than default by more than {} %", to_text(row.problem), options.fail_if_slower));
+    print_notice(fmt::format("attune: {}: tuned is slower than default by more than {} %",
+                             to_text(row.problem), options.fail_if_slower));
     return kRegression;
   }
   return kOk;
@@ -245,14 +276,22 @@ int bench(const Options& options) {
 
 void add_bench(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(program, "bench", "Time tuned against default against standard attention",
-                                  "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096", &options->json);
+  CLI::App* command = add_command(
+      program, "bench", "Time tuned against default against standard attention",
+      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096", &options->json);
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
-  command->add_option("--template", options->template_name, "Time this template instead of what the runtime would choose");
-  command->add_option("--config", options->config, "Time this config instead: knobs that differ from the default, knob=value,...");
-  command->add_option("--time", options->time_s, "Seconds of measuring for each problem")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--fail-if-slower", options->fail_if_slower, "Exit code 7 when tuned is slower than default by more than this many percent");
+  command->add_option("--template", options->template_name,
+                      "Time this template instead of what the runtime would choose");
+  command->add_option(
+      "--config", options->config,
+      "Time this config instead: knobs that differ from the default, knob=value,...");
+  command->add_option("--time", options->time_s, "Seconds of measuring for each problem")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option(
+      "--fail-if-slower", options->fail_if_slower,
+      "Exit code 7 when tuned is slower than default by more than this many percent");
   command->add_flag("--no-standard", options->no_standard, "Leave standard attention out");
   command->add_option("--seed", options->seed, "Of inputs and order")->capture_default_str();
   command->callback([options, exit_code] { *exit_code = bench(*options); });

@@ -8,7 +8,8 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kSampleUs = 200;  // shorter launches are repeated until a sample lasts about this long
+constexpr double kSampleUs =
+    200;  // shorter launches are repeated until a sample lasts about this long
 constexpr int kMaxLaunches = 200;
 
 }  // namespace
@@ -21,7 +22,9 @@ BenchBackend::BenchBackend(const Device& device, const Problem& problem, uint64_
 double BenchBackend::sample_us(const Entry& entry) {
   const int first = next_set_;
   next_set_ += entry.launches;
-  return device_.time_us(entry.launches, [&](int launch) { entry.runner(inputs_.set(first + launch)); }) / entry.launches;
+  return device_.time_us(entry.launches, [&](int launch) {
+    entry.runner(inputs_.set(first + launch));
+  }) / entry.launches;
 }
 
 void BenchBackend::add(int id, Runner runner) {
@@ -34,7 +37,8 @@ void BenchBackend::add(int id, Runner runner) {
 
 Round BenchBackend::round(const std::vector<int>& order) {
   Round round;
-  for (const int id : order) round.samples.push_back({id, sample_us(entries_.at(id)), std::nullopt});
+  for (const int id : order)
+    round.samples.push_back({id, sample_us(entries_.at(id)), std::nullopt});
   round.sm_clock_mhz = device_.sm_clock_mhz();
   return round;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune check`: the numerics of kernels against the oracle, on poisoned outputs, as the tuner checks every candidate. Any
-// config, the one the runtime would choose, or a sample of the whole search space.
+// `attune check`: the numerics of kernels against the oracle, on poisoned outputs, as the tuner
+// checks every candidate. Any config, the one the runtime would choose, or a sample of the whole
+// search space.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ struct Row {
   Prepared result;
 };
 
-std::vector<TuneCandidate> sampled(const Family& family, const KernelSpec& spec, const Options& options) {
+std::vector<TuneCandidate> sampled(const Family& family, const KernelSpec& spec,
+                                   const Options& options) {
   std::vector<Config> configs = family.kernel_template->space(spec, family.arch).enumerate();
   std::mt19937_64 random(options.seed);
   std::shuffle(configs.begin(), configs.end(), random);
@@ -45,7 +47,8 @@ std::vector<TuneCandidate> sampled(const Family& family, const KernelSpec& spec,
   return candidates;
 }
 
-std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget& target, const Problem& problem, const Options& options) {
+std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget& target,
+                                         const Problem& problem, const Options& options) {
   const KernelSpec spec = spec_of(problem);
   if (options.sample == 0 && options.config.empty() && options.template_name.empty()) {
     const Plan plan = engine.choose(problem);
@@ -53,21 +56,27 @@ std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget&
   }
   std::vector<TuneCandidate> candidates;
   for (const Family& family : target.families(spec)) {
-    if (!options.template_name.empty() && family.kernel_template->name() != options.template_name) continue;
+    if (!options.template_name.empty() && family.kernel_template->name() != options.template_name)
+      continue;
     if (options.sample > 0) {
-      for (TuneCandidate& one : sampled(family, spec, options)) candidates.push_back(std::move(one));
+      for (TuneCandidate& one : sampled(family, spec, options))
+        candidates.push_back(std::move(one));
     } else if (candidates.empty()) {
-      const KernelChoice choice = choose_kernel(problem, family.arch, std::string(family.kernel_template->name()), options.config);
+      const KernelChoice choice = choose_kernel(
+          problem, family.arch, std::string(family.kernel_template->name()), options.config);
       candidates.push_back({family, choice.config, false});
     }
   }
   if (candidates.empty())
-    throw Error(ErrorCode::kUnsupported, fmt::format("no template{} serves {} on {}",
-                                                     options.template_name.empty() ? "" : " " + options.template_name, to_text(problem), target.identity().arch));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("no template{} serves {} on {}",
+                            options.template_name.empty() ? "" : " " + options.template_name,
+                            to_text(problem), target.identity().arch));
   return candidates;
 }
 
-Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const KernelSpec& spec, const TuneCandidate& candidate) {
+Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const KernelSpec& spec,
+                   const TuneCandidate& candidate) {
   KernelImage image;
   try {
     image = target.make(spec, candidate);
@@ -76,19 +85,26 @@ Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const Kern
     failed.fault = Fault{TrialStatus::kCompileFailed, error.what()};
     return failed;
   }
-  const Prepared result = backend->prepare(0, {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)}, true);
+  const Prepared result = backend->prepare(
+      0,
+      {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)},
+      true);
   backend->drop(0);
   return result;
 }
 
-void check_problem(const Engine& engine, const TuneTarget& target, DeviceBackend* backend, const Problem& problem, const Options& options,
-                   std::vector<Row>* rows) {
+void check_problem(const Engine& engine, const TuneTarget& target, DeviceBackend* backend,
+                   const Problem& problem, const Options& options, std::vector<Row>* rows) {
   const auto candidates = candidates_of(engine, target, problem, options);
-  const KernelSpec oracle_spec = check_plan(problem, check_flops_limit(target.kind() == Target::kCpu)).spec;
+  const KernelSpec oracle_spec =
+      check_plan(problem, check_flops_limit(target.kind() == Target::kCpu)).spec;
   const auto oracle = target.reference(oracle_spec);
-  if (!oracle) throw Error(ErrorCode::kUnsupported, fmt::format("no oracle serves {} on {}", to_text(problem), target.identity().arch));
+  if (!oracle)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("no oracle serves {} on {}", to_text(problem), target.identity().arch));
   backend->open({problem, options.seed,
-                 KernelRequest{std::string(oracle->family.kernel_template->name()), oracle->config, target.make(oracle_spec, *oracle)}});
+                 KernelRequest{std::string(oracle->family.kernel_template->name()), oracle->config,
+                               target.make(oracle_spec, *oracle)}});
   for (const TuneCandidate& candidate : candidates)
     rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
 }
@@ -109,9 +125,11 @@ void print_rows(const std::vector<Row>& rows) {
   Table table({"problem", "template", "config", "largest error", "mean error", "result"});
   for (const Row& row : rows) {
     const auto& fault = row.result.fault;
-    table.add({short_text(row.problem), std::string(row.candidate.family.kernel_template->name()), row.candidate.config.to_text(),
-               fmt::format("{:.2f}", row.result.error_max), fmt::format("{:.2f}", row.result.error_mean),
-               fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
+    table.add(
+        {short_text(row.problem), std::string(row.candidate.family.kernel_template->name()),
+         row.candidate.config.to_text(), fmt::format("{:.2f}", row.result.error_max),
+         fmt::format("{:.2f}", row.result.error_mean),
+         fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
   }
   print("errors against the oracle, in units of what is allowed\n" + table.text());
 }
@@ -128,18 +146,21 @@ int exit_code_of_rows(const std::vector<Row>& rows) {
 
 int check(const Options& options) {
   if (options.sample < 0)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
   const auto problems = problems_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   const DeviceTarget target(device);
   const Engine engine(device, engine_options(options.machine));
   DeviceBackend backend(device);
   std::vector<Row> rows;
-  for (const Problem& problem : problems) check_problem(engine, target, &backend, problem, options, &rows);
+  for (const Problem& problem : problems)
+    check_problem(engine, target, &backend, problem, options, &rows);
   if (options.json) {
     Json list = Json::array();
     for (const Row& row : rows) list.push_back(row_json(row));
-    print_json("check", {{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}});
+    print_json("check",
+               {{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}});
   } else {
     print_rows(rows);
   }
@@ -150,13 +171,18 @@ int check(const Options& options) {
 
 void add_check(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
-                                  "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10", &options->json);
+  CLI::App* command = add_command(
+      program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
+      "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
+      &options->json);
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
-  command->add_option("--template", options->template_name, "Template (default: what the runtime would choose)");
-  command->add_option("--config", options->config, "Knobs that differ from the default, knob=value,...");
-  command->add_option("--sample", options->sample, "Check this many random configs of each template instead");
+  command->add_option("--template", options->template_name,
+                      "Template (default: what the runtime would choose)");
+  command->add_option("--config", options->config,
+                      "Knobs that differ from the default, knob=value,...");
+  command->add_option("--sample", options->sample,
+                      "Check this many random configs of each template instead");
   command->add_option("--seed", options->seed, "Of inputs and sample")->capture_default_str();
   command->callback([options, exit_code] { *exit_code = check(*options); });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of the program `attune` share: how one registers itself and the exit codes that scripts may rely on.
-// Each command stands in a file of its own name; main.cpp lists them.
+// What the commands of the program `attune` share: how one registers itself and the exit codes that
+// scripts may rely on. Each command stands in a file of its own name; main.cpp lists them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,10 +26,11 @@ enum ExitCode : int {
 ExitCode exit_code_of(ErrorCode code);
 
 // A subcommand with --json and an example at the end of its help. `json` outlives the parse.
-CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what, const std::string& example,
-                      bool* json);
+CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what,
+                      const std::string& example, bool* json);
 
-// One per command. Its callback stores the command's exit code in *exit_code and throws attune::Error.
+// One per command. Its callback stores the command's exit code in *exit_code and throws
+// attune::Error.
 void add_doctor(CLI::App& program, int* exit_code);
 void add_devices(CLI::App& program, int* exit_code);
 void add_tune(CLI::App& program, int* exit_code);

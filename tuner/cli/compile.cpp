@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune compile`: makes kernels ahead of time, also for archs that are not here. They go into the store, or with --out into
-// a folder that the runtime loads without compiler and store (runtime/bundle.hpp).
+// `attune compile`: makes kernels ahead of time, also for archs that are not here. They go into the
+// store, or with --out into a folder that the runtime loads without compiler and store
+// (runtime/bundle.hpp).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -46,18 +47,21 @@ std::vector<Job> jobs_for(const Options& options) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
   std::vector<Arch> archs;
-  for (const std::string& name : split_list(options.archs, "--arch")) archs.push_back(arch_by_name(name));
+  for (const std::string& name : split_list(options.archs, "--arch"))
+    archs.push_back(arch_by_name(name));
   const auto problems = problems_of(options.workload, archs.front().target);
   for (const Arch& arch : archs) {
     const Compiler& compiler = compiler_for(arch);
     for (const Problem& problem : problems) {
       KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
-                                        template_digest(*choice.kernel_template), compiler.version(),
-                                        compiler.options(arch)};
+                                        template_digest(*choice.kernel_template),
+                                        compiler.version(), compiler.options(arch)};
       ImageKey key{choice.spec, arch.name(), toolchain, choice.config};
-      const std::string text = fmt::format("{} {} {} {}", to_text(key.spec), key.arch, toolchain.template_name, key.config.to_text());
-      if (seen.emplace(text, jobs.size()).second) jobs.push_back({std::move(choice), std::move(key), {}, {}});
+      const std::string text = fmt::format("{} {} {} {}", to_text(key.spec), key.arch,
+                                           toolchain.template_name, key.config.to_text());
+      if (seen.emplace(text, jobs.size()).second)
+        jobs.push_back({std::move(choice), std::move(key), {}, {}});
     }
   }
   return jobs;
@@ -101,7 +105,8 @@ void keep(const Options& options, const std::vector<Job>& jobs) {
     write_bundle(options.out, kernels);
     return;
   }
-  const std::filesystem::path path = options.store.empty() ? default_store_path() : std::filesystem::path(options.store);
+  const std::filesystem::path path =
+      options.store.empty() ? default_store_path() : std::filesystem::path(options.store);
   Store store = Store::open(path, StoreMode::kReadWrite);
   for (const Job& job : jobs)
     if (job.failure.empty()) store.put_image(job.key, *job.image);
@@ -125,17 +130,20 @@ void print_jobs(const std::vector<Job>& jobs) {
   Table table({"arch", "template", "spec", "compile", "bytes", "registers", "result"});
   for (const Job& job : jobs) {
     const bool has = job.image.has_value();
-    table.add({job.key.arch, job.key.toolchain.template_name, to_text(job.key.spec),
-               has ? format_time(job.image->compile_ms * 1e3) : "-", has ? std::to_string(job.image->bytes.size()) : "-",
-               has && job.image->info.registers >= 0 ? std::to_string(job.image->info.registers) : "-",
-               job.failure.empty() ? "ok" : job.failure});
+    table.add(
+        {job.key.arch, job.key.toolchain.template_name, to_text(job.key.spec),
+         has ? format_time(job.image->compile_ms * 1e3) : "-",
+         has ? std::to_string(job.image->bytes.size()) : "-",
+         has && job.image->info.registers >= 0 ? std::to_string(job.image->info.registers) : "-",
+         job.failure.empty() ? "ok" : job.failure});
   }
   print(table.text());
 }
 
 int compile(const Options& options) {
   if (options.jobs < 0)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--jobs is {}; accepted are 0 (all cores) and more", options.jobs));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--jobs is {}; accepted are 0 (all cores) and more", options.jobs));
   std::vector<Job> jobs = jobs_for(options);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   compile_all(&jobs, options.jobs == 0 ? cores : options.jobs);
@@ -145,7 +153,9 @@ int compile(const Options& options) {
   if (options.json) {
     Json kernels = Json::array();
     for (const Job& job : jobs) kernels.push_back(job_json(job));
-    print_json("compile", {{"kernels", kernels}, {"failed", failed}, {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}});
+    print_json("compile", {{"kernels", kernels},
+                           {"failed", failed},
+                           {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}});
   } else {
     print_jobs(jobs);
   }
@@ -156,17 +166,24 @@ int compile(const Options& options) {
 
 void add_compile(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      add_command(program, "compile", "Make kernels ahead of time, also for archs that are not here",
-                  "attune compile examples/models/Llama-3.1-8B/config.json --arch sm_80,sm_90a --out kernels/", &options->json);
+  CLI::App* command = add_command(
+      program, "compile", "Make kernels ahead of time, also for archs that are not here",
+      "attune compile examples/models/Llama-3.1-8B/config.json --arch sm_80,sm_90a --out kernels/",
+      &options->json);
   add_workload_options(command, &options->workload);
-  command->add_option("--arch", options->archs, "List of sm_75 ... sm_121, cpu, or auto: this machine's")
+  command
+      ->add_option("--arch", options->archs,
+                   "List of sm_75 ... sm_121, cpu, or auto: this machine's")
       ->capture_default_str();
-  command->add_option("--template", options->template_name, "Template (default: the best that serves)");
-  command->add_option("--config", options->config, "Knobs that differ from the default, knob=value,...");
-  command->add_option("--store", options->store, "Store that takes the images (default: the user's)");
+  command->add_option("--template", options->template_name,
+                      "Template (default: the best that serves)");
+  command->add_option("--config", options->config,
+                      "Knobs that differ from the default, knob=value,...");
+  command->add_option("--store", options->store,
+                      "Store that takes the images (default: the user's)");
   command->add_option("--out", options->out, "Folder to write instead: images with manifest.json");
-  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: one a core")->capture_default_str();
+  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: one a core")
+      ->capture_default_str();
   command->callback([options, exit_code] { *exit_code = compile(*options); });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in db_read.cpp and
-// db_exchange.cpp.
+// `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in
+// db_read.cpp and db_exchange.cpp.
 #include <fmt/format.h>
 
 #include "runtime/engine.hpp"
@@ -16,24 +16,28 @@ std::filesystem::path DbOptions::path() const {
 Store open_db(const DbOptions& options) {
   auto store = Store::open_existing(options.path());
   if (!store)
-    throw Error(ErrorCode::kStore, fmt::format("there is no store at {}; `attune tune` makes one", options.path().string()));
+    throw Error(ErrorCode::kStore, fmt::format("there is no store at {}; `attune tune` makes one",
+                                               options.path().string()));
   return std::move(*store);
 }
 
-CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what, const std::string& example,
-                         DbOptions* options) {
+CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,
+                         const std::string& example, DbOptions* options) {
   CLI::App* command = add_command(*db, name, what, example, &options->json);
-  command->add_option("--store", options->store, "Store file (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  command->add_option("--store", options->store,
+                      "Store file (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   return command;
 }
 
 void add_db_filter(CLI::App* command, DbOptions* options) {
-  command->add_option("--device", options->device, "Only this device: its identity or the beginning of it (attune devices)");
+  command->add_option("--device", options->device,
+                      "Only this device: its identity or the beginning of it (attune devices)");
   command->add_option("--template", options->template_name, "Only this template");
 }
 
 void add_db(CLI::App& program, int* exit_code) {
-  CLI::App* db = program.add_subcommand("db", "Look into the store and keep it: ls, show, stats, verify, gc, export, import, merge");
+  CLI::App* db = program.add_subcommand(
+      "db", "Look into the store and keep it: ls, show, stats, verify, gc, export, import, merge");
   db->require_subcommand(1);
   db->footer("Example:\n  attune db ls");
   add_db_ls(db, exit_code);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `attune db`: reading (db_read.cpp), upkeep and exchange (db_exchange.cpp). Registered by db.cpp.
+// The subcommands of `attune db`: reading (db_read.cpp), upkeep and exchange (db_exchange.cpp).
+// Registered by db.cpp.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,8 +12,8 @@ namespace attune::cli {
 
 struct DbOptions {
   bool json = false;
-  std::string store;     // --store, or empty
-  std::string device;    // prefix of a device identity
+  std::string store;   // --store, or empty
+  std::string device;  // prefix of a device identity
   std::string template_name;
 
   std::filesystem::path path() const;
@@ -21,8 +22,8 @@ struct DbOptions {
 // The store of an existing file. Throws kStore when there is none.
 Store open_db(const DbOptions& options);
 // A subcommand of db with --json and --store.
-CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what, const std::string& example,
-                         DbOptions* options);
+CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,
+                         const std::string& example, DbOptions* options);
 // --device and --template.
 void add_db_filter(CLI::App* command, DbOptions* options);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db verify | gc | export | import | merge`: keeping a store, and moving rows between stores (cache/exchange.hpp).
+// `attune db verify | gc | export | import | merge`: keeping a store, and moving rows between
+// stores (cache/exchange.hpp).
 #include <fmt/format.h>
 
 #include <fstream>
@@ -21,7 +22,9 @@ namespace {
 int verify(const DbOptions& options) {
   const auto problems = open_db(options).verify();
   if (options.json) {
-    print_json("db.verify", {{"store", options.path().string()}, {"sound", problems.empty()}, {"problems", problems}});
+    print_json(
+        "db.verify",
+        {{"store", options.path().string()}, {"sound", problems.empty()}, {"problems", problems}});
   } else {
     for (const std::string& problem : problems) print(problem + "\n");
     if (problems.empty()) print(fmt::format("{} is sound\n", options.path().string()));
@@ -33,18 +36,24 @@ int gc(const DbOptions& options) {
   open_db(options);  // a missing store is an error, not a new store
   std::vector<std::string> digests;
   for (const KernelTemplate* one : all_templates()) digests.push_back(template_digest(*one));
-  const StoreStats gone = Store::open(options.path(), StoreMode::kReadWrite).collect_garbage(digests);
+  const StoreStats gone =
+      Store::open(options.path(), StoreMode::kReadWrite).collect_garbage(digests);
   if (options.json) {
-    print_json("db.gc", {{"trials", gone.trials}, {"winners", gone.winners}, {"images", gone.images}, {"image_bytes", gone.image_bytes}});
+    print_json("db.gc", {{"trials", gone.trials},
+                         {"winners", gone.winners},
+                         {"images", gone.images},
+                         {"image_bytes", gone.image_bytes}});
   } else {
-    print(fmt::format("deleted {} trials, {} winners and {} images ({})\n", gone.trials, gone.winners, gone.images,
+    print(fmt::format("deleted {} trials, {} winners and {} images ({})\n", gone.trials,
+                      gone.winners, gone.images,
                       format_bytes(static_cast<double>(gone.image_bytes))));
   }
   return kOk;
 }
 
 bool has_suffix(const std::string& text, const std::string& suffix) {
-  return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+  return text.size() >= suffix.size() &&
+         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
 // The whole identity that begins with `prefix`, among those the store has trials of.
@@ -52,18 +61,23 @@ std::string device_digest(const Store& store, const std::string& prefix) {
   if (prefix.empty()) return {};
   for (const WinnerRecord& winner : store.all_winners())
     if (winner.device.digest().rfind(prefix, 0) == 0) return winner.device.digest();
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("--device is \"{}\"; no winner of this store was measured on such a device", prefix));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--device is \"{}\"; no winner of this store was measured on such a device",
+                  prefix));
 }
 
 int export_rows(const DbOptions& options, const std::string& file) {
   const bool lines = file == "-" || has_suffix(file, ".jsonl");
   if (!lines && !has_suffix(file, ".db"))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("FILE is \"{}\"; accepted are names that end in .jsonl (rows as JSON lines) or .db (rows and images), and - "
+                fmt::format("FILE is \"{}\"; accepted are names that end in .jsonl (rows as JSON "
+                            "lines) or .db (rows and images), and - "
                             "for JSON lines on stdout",
                             file));
   const Store store = open_db(options);
-  const StoreContents contents = read_contents(store, {device_digest(store, options.device), options.template_name, !lines});
+  const StoreContents contents =
+      read_contents(store, {device_digest(store, options.device), options.template_name, !lines});
   if (lines) {
     std::ostringstream text;
     export_lines(contents, text);
@@ -76,16 +90,21 @@ int export_rows(const DbOptions& options, const std::string& file) {
     export_slice(contents, file);
   }
   if (options.json)
-    print_json("db.export", {{"file", file}, {"trials", contents.trials.size()}, {"winners", contents.winners.size()}, {"images", contents.images.size()}});
+    print_json("db.export", {{"file", file},
+                             {"trials", contents.trials.size()},
+                             {"winners", contents.winners.size()},
+                             {"images", contents.images.size()}});
   else
-    print_notice(fmt::format("wrote {} trials, {} winners and {} images to {}", contents.trials.size(), contents.winners.size(),
+    print_notice(fmt::format("wrote {} trials, {} winners and {} images to {}",
+                             contents.trials.size(), contents.winners.size(),
                              contents.images.size(), file));
   return kOk;
 }
 
 StoreContents contents_of(const std::string& file) {
   const std::string text = read_file(file);
-  if (text.rfind("SQLite format 3", 0) == 0) return read_contents(Store::open(file, StoreMode::kReadOnly));
+  if (text.rfind("SQLite format 3", 0) == 0)
+    return read_contents(Store::open(file, StoreMode::kReadOnly));
   std::istringstream in(text);
   try {
     return import_lines(in);
@@ -95,7 +114,8 @@ StoreContents contents_of(const std::string& file) {
 }
 
 // All files are read before any row is stored.
-int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files, bool dry_run) {
+int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files,
+            bool dry_run) {
   std::vector<StoreContents> all;
   for (const std::string& file : files) all.push_back(contents_of(file));
   Store store = Store::open(options.path(), StoreMode::kReadWrite);
@@ -107,15 +127,25 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
     for (const MergeAction action : {MergeAction::kAdd, MergeAction::kReplace, MergeAction::kKeep})
       counts[static_cast<int>(action)] += plan.count(action);
     for (const MergeStep& step : plan.steps) {
-      steps.push_back({{"action", merge_action_name(step.action)}, {"row", step.row}, {"what", step.what}, {"why", step.why}});
-      if (dry_run) text += fmt::format("{:8} {:7} {} ({})\n", merge_action_name(step.action), step.row, step.what, step.why);
+      steps.push_back({{"action", merge_action_name(step.action)},
+                       {"row", step.row},
+                       {"what", step.what},
+                       {"why", step.why}});
+      if (dry_run)
+        text += fmt::format("{:8} {:7} {} ({})\n", merge_action_name(step.action), step.row,
+                            step.what, step.why);
     }
   }
   if (options.json) {
-    print_json(schema, {{"dry_run", dry_run}, {"added", counts[0]}, {"replaced", counts[1]}, {"kept", counts[2]}, {"steps", steps}});
+    print_json(schema, {{"dry_run", dry_run},
+                        {"added", counts[0]},
+                        {"replaced", counts[1]},
+                        {"kept", counts[2]},
+                        {"steps", steps}});
   } else {
-    print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n", dry_run ? "would change" : "changed", counts[0],
-                             counts[1], counts[2]));
+    print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n",
+                             dry_run ? "would change" : "changed", counts[0], counts[1],
+                             counts[2]));
   }
   return kOk;
 }
@@ -129,23 +159,26 @@ struct FoldOptions : DbOptions {
 
 void add_db_verify(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(db, "verify", "Check the file and every image against its SHA-256 (exit code 5 if damaged)",
-                                     "attune db verify", options.get());
+  CLI::App* command = add_db_command(
+      db, "verify", "Check the file and every image against its SHA-256 (exit code 5 if damaged)",
+      "attune db verify", options.get());
   command->callback([options, exit_code] { *exit_code = verify(*options); });
 }
 
 void add_db_gc(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command =
-      add_db_command(db, "gc", "Delete images nothing uses and rows of templates that no longer exist", "attune db gc", options.get());
+  CLI::App* command = add_db_command(
+      db, "gc", "Delete images nothing uses and rows of templates that no longer exist",
+      "attune db gc", options.get());
   command->callback([options, exit_code] { *exit_code = gc(*options); });
 }
 
 void add_db_export(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto file = std::make_shared<std::string>();
-  CLI::App* command = add_db_command(db, "export", "Write rows to a file: .jsonl for review, .db with images",
-                                     "attune db export winners.jsonl", options.get());
+  CLI::App* command =
+      add_db_command(db, "export", "Write rows to a file: .jsonl for review, .db with images",
+                     "attune db export winners.jsonl", options.get());
   command->add_option("FILE", *file, "File to write; - for stdout")->required();
   add_db_filter(command, options.get());
   command->callback([options, file, exit_code] { *exit_code = export_rows(*options, *file); });
@@ -153,20 +186,28 @@ void add_db_export(CLI::App* db, int* exit_code) {
 
 void add_db_import(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  CLI::App* command = add_db_command(db, "import", "Take in the rows of one exported file", "attune db import winners.jsonl --dry-run",
-                                     options.get());
+  CLI::App* command = add_db_command(db, "import", "Take in the rows of one exported file",
+                                     "attune db import winners.jsonl --dry-run", options.get());
   command->add_option("FILE", options->files, "A .jsonl or .db file")->required()->expected(1);
   command->add_flag("--dry-run", options->dry_run, "Only say what would change");
-  command->callback([options, exit_code] { *exit_code = fold_in(*options, "db.import", options->files, options->dry_run); });
+  command->callback([options, exit_code] {
+    *exit_code = fold_in(*options, "db.import", options->files, options->dry_run);
+  });
 }
 
 void add_db_merge(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  CLI::App* command = add_db_command(db, "merge", "Take in the rows of other stores: higher effort wins, then more samples, then newer",
-                                     "attune db merge a.db b.db --store all.db", options.get());
-  command->add_option("FILES", options->files, "Stores or exported files")->required()->expected(1, 1000);
+  CLI::App* command = add_db_command(
+      db, "merge",
+      "Take in the rows of other stores: higher effort wins, then more samples, then newer",
+      "attune db merge a.db b.db --store all.db", options.get());
+  command->add_option("FILES", options->files, "Stores or exported files")
+      ->required()
+      ->expected(1, 1000);
   command->add_flag("--dry-run", options->dry_run, "Only say what would change");
-  command->callback([options, exit_code] { *exit_code = fold_in(*options, "db.merge", options->files, options->dry_run); });
+  command->callback([options, exit_code] {
+    *exit_code = fold_in(*options, "db.merge", options->files, options->dry_run);
+  });
 }
 
 }  // namespace attune::cli

@@ -13,7 +13,8 @@
 namespace attune::cli {
 namespace {
 
-bool matches(const DbOptions& options, const DeviceIdentity& device, const ToolchainIdentity& toolchain) {
+bool matches(const DbOptions& options, const DeviceIdentity& device,
+             const ToolchainIdentity& toolchain) {
   return device.digest().rfind(options.device, 0) == 0 &&
          (options.template_name.empty() || options.template_name == toolchain.template_name);
 }
@@ -35,9 +36,12 @@ int ls(const DbOptions& options) {
   }
   Table table({"device", "problem", "template", "config", "tuned", "gain", "effort", "measured"});
   for (const WinnerRecord& winner : winners)
-    table.add({winner.device.name, to_text(problem_of(winner.spec, winner.shape)), winner.toolchain.template_name,
-               winner.config.to_text() + (winner.pinned ? " (pinned)" : ""), format_time(winner.timing.median_us),
-               gain_text(winner.timing, winner.default_timing), effort_name(winner.effort), winner.created.substr(0, 10)});
+    table.add({winner.device.name, to_text(problem_of(winner.spec, winner.shape)),
+               winner.toolchain.template_name,
+               winner.config.to_text() + (winner.pinned ? " (pinned)" : ""),
+               format_time(winner.timing.median_us),
+               gain_text(winner.timing, winner.default_timing), effort_name(winner.effort),
+               winner.created.substr(0, 10)});
   print(table.empty() ? std::string("no winner in this store\n") : table.text());
   return kOk;
 }
@@ -65,12 +69,14 @@ Json trial_json(const StoredTrial& row) {
 }
 
 // Of the problem's spec and shape, on any device; fastest first, failed last.
-std::vector<StoredTrial> trials_of(const Store& store, const DbOptions& options, const Problem& problem) {
+std::vector<StoredTrial> trials_of(const Store& store, const DbOptions& options,
+                                   const Problem& problem) {
   std::vector<StoredTrial> rows;
   const std::string spec = to_text(spec_of(problem));
   const std::string shape = to_text(shape_of(problem));
   for (StoredTrial& row : store.all_trials())
-    if (to_text(row.key.spec) == spec && to_text(row.key.shape) == shape && matches(options, row.key.device, row.trial.toolchain))
+    if (to_text(row.key.spec) == spec && to_text(row.key.shape) == shape &&
+        matches(options, row.key.device, row.trial.toolchain))
       rows.push_back(std::move(row));
   std::stable_sort(rows.begin(), rows.end(), [](const StoredTrial& a, const StoredTrial& b) {
     const auto rank = [](const StoredTrial& row) {
@@ -82,16 +88,19 @@ std::vector<StoredTrial> trials_of(const Store& store, const DbOptions& options,
 }
 
 void print_trials(const std::vector<StoredTrial>& rows) {
-  Table table({"template", "arch", "config", "time", "95 % interval", "samples", "error", "registers", "result"});
+  Table table({"template", "arch", "config", "time", "95 % interval", "samples", "error",
+               "registers", "result"});
   for (const StoredTrial& row : rows) {
     const TrialRecord& t = row.trial;
     const bool ok = t.status == TrialStatus::kOk;
-    table.add({t.toolchain.template_name, t.arch, t.config.to_text() + (t.is_default ? " (default)" : ""),
-               ok ? format_time(t.timing.median_us) : "-",
-               ok ? fmt::format("{} .. {}", format_time(t.timing.lo_us), format_time(t.timing.hi_us)) : "-",
-               ok ? std::to_string(t.timing.samples) : "-", ok ? fmt::format("{:.2f}", t.error_max) : "-",
-               t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
-               ok ? "ok" : fmt::format("{}: {}", trial_status_name(t.status), t.reason)});
+    table.add(
+        {t.toolchain.template_name, t.arch, t.config.to_text() + (t.is_default ? " (default)" : ""),
+         ok ? format_time(t.timing.median_us) : "-",
+         ok ? fmt::format("{} .. {}", format_time(t.timing.lo_us), format_time(t.timing.hi_us))
+            : "-",
+         ok ? std::to_string(t.timing.samples) : "-", ok ? fmt::format("{:.2f}", t.error_max) : "-",
+         t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
+         ok ? "ok" : fmt::format("{}: {}", trial_status_name(t.status), t.reason)});
   }
   print(table.text());
 }
@@ -101,8 +110,9 @@ int show(const DbOptions& options, const std::string& problem_text) {
   const Store store = open_db(options);
   const auto rows = trials_of(store, options, problem);
   if (rows.empty())
-    throw Error(ErrorCode::kNotTuned, fmt::format("{} has no trial of {}; `attune db ls` lists what was tuned",
-                                                  options.path().string(), to_text(problem)));
+    throw Error(ErrorCode::kNotTuned,
+                fmt::format("{} has no trial of {}; `attune db ls` lists what was tuned",
+                            options.path().string(), to_text(problem)));
   std::vector<WinnerRecord> winners;
   for (const WinnerRecord& winner : store.all_winners())
     if (problem_of(winner.spec, winner.shape) == problem_of(spec_of(problem), shape_of(problem)) &&
@@ -117,8 +127,9 @@ int show(const DbOptions& options, const std::string& problem_text) {
     return kOk;
   }
   for (const WinnerRecord& winner : winners)
-    print(fmt::format("{}: {} {}: {} ({} candidates, {} effort, {})\n", winner.device.name, winner.toolchain.template_name,
-                      winner.config.to_text(), winner.why, winner.candidates, effort_name(winner.effort), winner.created));
+    print(fmt::format("{}: {} {}: {} ({} candidates, {} effort, {})\n", winner.device.name,
+                      winner.toolchain.template_name, winner.config.to_text(), winner.why,
+                      winner.candidates, effort_name(winner.effort), winner.created));
   print("error: largest against the oracle, in units of what is allowed\n");
   print_trials(rows);
   return kOk;
@@ -139,11 +150,14 @@ int stats(const DbOptions& options) {
                             {"file_bytes", stats.file_bytes}});
     return kOk;
   }
-  print(fmt::format("store     {}, schema {}, {}\nproblems  {} on {} devices\nwinners   {}\ntrials    {}, {} of them failed\n"
-                    "images    {}, {}\n",
-                    options.path().string(), stats.schema_version, format_bytes(static_cast<double>(stats.file_bytes)),
-                    stats.problems, stats.devices, stats.winners, stats.trials, stats.failed_trials, stats.images,
-                    format_bytes(static_cast<double>(stats.image_bytes))));
+  print(
+      fmt::format("store     {}, schema {}, {}\nproblems  {} on {} devices\nwinners   {}\ntrials   "
+                  " {}, {} of them failed\n"
+                  "images    {}, {}\n",
+                  options.path().string(), stats.schema_version,
+                  format_bytes(static_cast<double>(stats.file_bytes)), stats.problems,
+                  stats.devices, stats.winners, stats.trials, stats.failed_trials, stats.images,
+                  format_bytes(static_cast<double>(stats.image_bytes))));
   return kOk;
 }
 
@@ -151,7 +165,8 @@ int stats(const DbOptions& options) {
 
 void add_db_ls(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(db, "ls", "List the winners", "attune db ls --template prefill_sm90", options.get());
+  CLI::App* command = add_db_command(db, "ls", "List the winners",
+                                     "attune db ls --template prefill_sm90", options.get());
   add_db_filter(command, options.get());
   command->callback([options, exit_code] { *exit_code = ls(*options); });
 }
@@ -159,10 +174,11 @@ void add_db_ls(CLI::App* db, int* exit_code) {
 void add_db_show(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto problem = std::make_shared<std::string>();
-  CLI::App* command =
-      add_db_command(db, "show", "List every trial of one problem, with the winner and why it is one",
-                     "attune db show --problem dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
-                     options.get());
+  CLI::App* command = add_db_command(
+      db, "show", "List every trial of one problem, with the winner and why it is one",
+      "attune db show --problem "
+      "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
+      options.get());
   command->add_option("--problem", *problem, "The problem, key=value,...")->required();
   add_db_filter(command, options.get());
   command->callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
@@ -170,7 +186,8 @@ void add_db_show(CLI::App* db, int* exit_code) {
 
 void add_db_stats(CLI::App* db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(db, "stats", "Count what is in the store", "attune db stats --json", options.get());
+  CLI::App* command = add_db_command(db, "stats", "Count what is in the store",
+                                     "attune db stats --json", options.get());
   command->callback([options, exit_code] { *exit_code = stats(*options); });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune devices`: the devices of this machine with the facts that make up their identity in the store.
+// `attune devices`: the devices of this machine with the facts that make up their identity in the
+// store.
 #include <fmt/format.h>
 
 #include <memory>
@@ -67,8 +68,8 @@ int devices(bool as_json) {
   for (const Found& one : found) {
     const DeviceIdentity& identity = one.device->identity();
     table.add({one.target, identity.name, identity.arch, std::to_string(identity.sm_count),
-               format_bytes(static_cast<double>(identity.l2_bytes)), identity.driver.empty() ? "-" : identity.driver,
-               identity.digest().substr(0, 12)});
+               format_bytes(static_cast<double>(identity.l2_bytes)),
+               identity.driver.empty() ? "-" : identity.driver, identity.digest().substr(0, 12)});
   }
   if (!table.empty()) print(table.text());
   for (const std::string& sentence : missing) print_notice(sentence);
@@ -79,8 +80,9 @@ int devices(bool as_json) {
 
 void add_devices(CLI::App& program, int* exit_code) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(program, "devices", "List the devices here with the facts that identify them in the store",
-                                  "attune devices --json", json.get());
+  CLI::App* command = add_command(
+      program, "devices", "List the devices here with the facts that identify them in the store",
+      "attune devices --json", json.get());
   command->callback([json, exit_code] { *exit_code = devices(*json); });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune doctor`: which of driver, NVRTC, CPU target and store are here; for what is missing, what that costs and how to get
-// it.
+// `attune doctor`: which of driver, NVRTC, CPU target and store are here; for what is missing, what
+// that costs and how to get it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,7 +26,8 @@ struct Finding {
 };
 
 Finding driver_finding() {
-  Finding finding{"driver", false, "", "no kernel runs on a GPU; compiling and emitting for GPUs still work"};
+  Finding finding{"driver", false, "",
+                  "no kernel runs on a GPU; compiling and emitting for GPUs still work"};
   std::string why;
   const int count = cuda_device_count(&why);
   if (count == 0) {
@@ -36,8 +37,9 @@ Finding driver_finding() {
   try {
     const auto device = open_device("cuda");
     finding.found = true;
-    finding.detail = fmt::format("{} device{}, first {} ({}), driver {}", count, count == 1 ? "" : "s", device->identity().name,
-                                 device->identity().arch, device->identity().driver);
+    finding.detail =
+        fmt::format("{} device{}, first {} ({}), driver {}", count, count == 1 ? "" : "s",
+                    device->identity().name, device->identity().arch, device->identity().driver);
   } catch (const Error& error) {
     finding.detail = error.what();
   }
@@ -46,8 +48,10 @@ Finding driver_finding() {
 
 Finding nvrtc_finding() {
   NvrtcLocation location;
-  Finding finding{"nvrtc", open_nvrtc_compiler(&location) != nullptr, "", "no CUDA kernel can be compiled here; stored and exported ones run"};
-  finding.detail = finding.found ? fmt::format("{} in {}", location.version, location.path) : nvrtc_advice();
+  Finding finding{"nvrtc", open_nvrtc_compiler(&location) != nullptr, "",
+                  "no CUDA kernel can be compiled here; stored and exported ones run"};
+  finding.detail =
+      finding.found ? fmt::format("{} in {}", location.version, location.path) : nvrtc_advice();
   return finding;
 }
 
@@ -56,8 +60,10 @@ Finding cpu_finding() {
   std::string why;
   const CpuToolchain* toolchain = open_cpu_toolchain(&why);
   finding.found = toolchain != nullptr;
-  finding.detail = finding.found ? fmt::format("{}, vectors of {} bytes", toolchain->host_arch().name(), toolchain->host_arch().vector_bytes)
-                                 : why;
+  finding.detail = finding.found
+                       ? fmt::format("{}, vectors of {} bytes", toolchain->host_arch().name(),
+                                     toolchain->host_arch().vector_bytes)
+                       : why;
   return finding;
 }
 
@@ -70,14 +76,17 @@ bool can_write_into(const std::filesystem::path& folder) {
 
 // The store is not created by asking for it: a missing one is fine when its folder can be made.
 Finding store_finding(const std::filesystem::path& path) {
-  Finding finding{"store", false, "", "nothing is remembered: every process compiles anew, and tuning is lost"};
+  Finding finding{"store", false, "",
+                  "nothing is remembered: every process compiles anew, and tuning is lost"};
   try {
     if (const auto store = Store::open_existing(path)) {
       const StoreStats stats = store->stats();
-      const bool writable = ::access(path.c_str(), W_OK) == 0 && can_write_into(std::filesystem::absolute(path).parent_path());
+      const bool writable = ::access(path.c_str(), W_OK) == 0 &&
+                            can_write_into(std::filesystem::absolute(path).parent_path());
       finding.found = writable;
-      finding.detail = fmt::format("{}: {} winners, {} trials, {} images, {}{}", path.string(), stats.winners, stats.trials,
-                                   stats.images, format_bytes(static_cast<double>(stats.file_bytes)),
+      finding.detail = fmt::format("{}: {} winners, {} trials, {} images, {}{}", path.string(),
+                                   stats.winners, stats.trials, stats.images,
+                                   format_bytes(static_cast<double>(stats.file_bytes)),
                                    writable ? "" : "; it or its folder cannot be written");
       return finding;
     }
@@ -87,11 +96,14 @@ Finding store_finding(const std::filesystem::path& path) {
   }
   std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   std::error_code error;
-  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  while (!std::filesystem::exists(folder, error) && folder.has_relative_path())
+    folder = folder.parent_path();
   finding.found = can_write_into(folder);
-  finding.detail = finding.found ? fmt::format("{}: will be made by the first tune", path.string())
-                                 : fmt::format("{} cannot be made: {} cannot be written; set ATTUNE_STORE to another file",
-                                               path.string(), folder.string());
+  finding.detail =
+      finding.found
+          ? fmt::format("{}: will be made by the first tune", path.string())
+          : fmt::format("{} cannot be made: {} cannot be written; set ATTUNE_STORE to another file",
+                        path.string(), folder.string());
   return finding;
 }
 
@@ -108,7 +120,8 @@ int exit_code_for(const std::vector<Finding>& findings) {
 int doctor(bool as_json, const std::string& store) {
   MachineOptions machine;
   machine.store = store;
-  const std::vector<Finding> findings{driver_finding(), nvrtc_finding(), cpu_finding(), store_finding(machine.store_path())};
+  const std::vector<Finding> findings{driver_finding(), nvrtc_finding(), cpu_finding(),
+                                      store_finding(machine.store_path())};
   const int code = exit_code_for(findings);
   if (as_json) {
     Json body;
@@ -123,7 +136,8 @@ int doctor(bool as_json, const std::string& store) {
   }
   std::string text;
   for (const Finding& finding : findings) {
-    text += fmt::format("{:8} {:11} {}\n", finding.found ? "found" : "missing", finding.name, finding.detail);
+    text += fmt::format("{:8} {:11} {}\n", finding.found ? "found" : "missing", finding.name,
+                        finding.detail);
     if (!finding.found) text += fmt::format("{:20} without it: {}\n", "", finding.cost);
   }
   text += code == kOk ? "Ready: attune tune examples/models/Llama-3.1-8B/config.json\n"
@@ -140,9 +154,11 @@ void add_doctor(CLI::App& program, int* exit_code) {
     std::string store;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(program, "doctor", "Say what is here, what is missing, what that costs and how to get it",
-                                  "attune doctor", &options->json);
-  command->add_option("--store", options->store, "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  CLI::App* command = add_command(
+      program, "doctor", "Say what is here, what is missing, what that costs and how to get it",
+      "attune doctor", &options->json);
+  command->add_option("--store", options->store,
+                      "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command->callback([options, exit_code] { *exit_code = doctor(options->json, options->store); });
 }
 

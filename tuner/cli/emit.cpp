@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune emit`: prints the rendered source, the PTX, the compiled image or the resources of one kernel, for any arch; needs
-// no GPU. The source needs no compiler either.
+// `attune emit`: prints the rendered source, the PTX, the compiled image or the resources of one
+// kernel, for any arch; needs no GPU. The source needs no compiler either.
 #include <fmt/format.h>
 
 #include <memory>
@@ -33,7 +33,8 @@ Json facts(const KernelChoice& choice) {
 }
 
 Json resources_json(const KernelChoice& choice, const KernelImage& image) {
-  const Resources expected = choice.kernel_template->resources(choice.spec, choice.arch, choice.config);
+  const Resources expected =
+      choice.kernel_template->resources(choice.spec, choice.arch, choice.config);
   Json body = facts(choice);
   body["compiler_log"] = image.log;
   body["compile_time_s"] = image.compile_ms * 1e-3;
@@ -54,7 +55,8 @@ std::string resources_text(const Json& body) {
   std::string text;
   const auto value_text = [](const Json& value) {
     if (value.is_string()) return value.get<std::string>();
-    return value.is_null() || (value.is_number_integer() && value < 0) ? std::string("-") : value.dump();
+    return value.is_null() || (value.is_number_integer() && value < 0) ? std::string("-")
+                                                                       : value.dump();
   };
   for (const auto& [name, value] : body.items())
     if (name != "compiler_log") text += fmt::format("{:20} {}\n", name, value_text(value));
@@ -66,19 +68,23 @@ std::string artefact(const Options& options, const KernelChoice& choice, const S
   if (options.what == "source") return source.text;
   if (options.what == "ptx") {
     if (choice.arch.target != Target::kCuda)
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("--what is \"ptx\", but the arch is {}; PTX exists for CUDA archs only", choice.arch.name()));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("--what is \"ptx\", but the arch is {}; PTX exists for CUDA archs only",
+                      choice.arch.name()));
     return nvrtc_ptx(source, choice.arch);
   }
   return compiler_for(choice.arch).compile(source, choice.arch).bytes;
 }
 
 int emit(const Options& options) {
-  const KernelChoice choice = choose_kernel(parse_problem(options.problem), arch_by_name(options.arch),
-                                            options.template_name, options.config);
+  const KernelChoice choice =
+      choose_kernel(parse_problem(options.problem), arch_by_name(options.arch),
+                    options.template_name, options.config);
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
   if (options.what == "resources") {
-    const Json body = resources_json(choice, compiler_for(choice.arch).compile(source, choice.arch));
+    const Json body =
+        resources_json(choice, compiler_for(choice.arch).compile(source, choice.arch));
     options.json ? print_json("emit", body) : print(resources_text(body));
     return kOk;
   }
@@ -102,13 +108,18 @@ int emit(const Options& options) {
 void add_emit(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
-      program, "emit", "Print the source, PTX, image or resources of one kernel, for any arch, without a GPU",
-      "attune emit --problem dtype=bf16,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right --arch sm_80",
+      program, "emit",
+      "Print the source, PTX, image or resources of one kernel, for any arch, without a GPU",
+      "attune emit --problem "
+      "dtype=bf16,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right --arch sm_80",
       &options->json);
   command->add_option("--problem", options->problem, "The problem, key=value,...")->required();
-  command->add_option("--arch", options->arch, "sm_75 ... sm_121, cpu, or auto: this machine's")->capture_default_str();
-  command->add_option("--template", options->template_name, "Template (default: the best that serves)");
-  command->add_option("--config", options->config, "Knobs that differ from the default, knob=value,...");
+  command->add_option("--arch", options->arch, "sm_75 ... sm_121, cpu, or auto: this machine's")
+      ->capture_default_str();
+  command->add_option("--template", options->template_name,
+                      "Template (default: the best that serves)");
+  command->add_option("--config", options->config,
+                      "Knobs that differ from the default, knob=value,...");
   command->add_option("--what", options->what, "What to print")
       ->check(CLI::IsMember({"source", "ptx", "image", "resources"}))
       ->capture_default_str();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune explain`: which kernel would run for a problem here, on which rung of the ladder, and why not another. Compiles and
-// launches nothing.
+// `attune explain`: which kernel would run for a problem here, on which rung of the ladder, and why
+// not another. Compiles and launches nothing.
 #include <fmt/format.h>
 
 #include <memory>
@@ -29,13 +29,15 @@ int explain(const Options& options) {
 
   if (!options.json) {
     std::string text = plan.explain() + "\nTemplates:\n";
-    for (const auto& [name, reason] : checks) text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
+    for (const auto& [name, reason] : checks)
+      text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
     print(text);
     return kOk;
   }
   Json templates = Json::array();
   for (const auto& [name, reason] : checks)
-    templates.push_back({{"name", name}, {"serves", !reason}, {"reason", reason ? Json(*reason) : Json(nullptr)}});
+    templates.push_back(
+        {{"name", name}, {"serves", !reason}, {"reason", reason ? Json(*reason) : Json(nullptr)}});
   print_json("explain", {{"problem", to_text(problem)},
                          {"device", engine.device().identity().name},
                          {"rung", rung_name(plan.rung)},
@@ -45,7 +47,8 @@ int explain(const Options& options) {
                          {"arch", plan.arch.name()},
                          {"config", plan.config.to_text()},
                          {"distance_octaves", plan.distance},
-                         {"expected_time_s", plan.expected_us > 0 ? Json(plan.expected_us * 1e-6) : Json(nullptr)},
+                         {"expected_time_s",
+                          plan.expected_us > 0 ? Json(plan.expected_us * 1e-6) : Json(nullptr)},
                          {"workspace_bytes", plan.workspace_bytes()},
                          {"winner", plan.winner ? winner_json(*plan.winner) : Json(nullptr)},
                          {"templates", templates}});
@@ -58,7 +61,9 @@ void add_explain(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       program, "explain", "Say which kernel would run for a problem here, and why not another",
-      "attune explain --problem dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right", &options->json);
+      "attune explain --problem "
+      "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
+      &options->json);
   command->add_option("--problem", options->problem, "The problem, key=value,...")->required();
   command->add_option("--policy", options->policy, "Lowest rung to accept")
       ->check(CLI::IsMember({"default", "nearest", "strict"}))

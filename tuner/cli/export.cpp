@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune export`: the tuned kernels of a store as a folder of cubins (or host objects) with manifest.json, which the runtime
-// loads without compiler and store (runtime/bundle.hpp). An image the store lacks is compiled, if a compiler is here.
+// `attune export`: the tuned kernels of a store as a folder of cubins (or host objects) with
+// manifest.json, which the runtime loads without compiler and store (runtime/bundle.hpp). An image
+// the store lacks is compiled, if a compiler is here.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,30 +31,41 @@ struct Kernel {
 };
 
 std::vector<Kernel> kernels_of(const Store& store, const Options& options) {
-  const std::vector<std::string> archs = options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
+  const std::vector<std::string> archs =
+      options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
   std::vector<Kernel> kernels;
   std::map<std::string, size_t> seen;
   for (const WinnerRecord& winner : store.all_winners()) {
     if (winner.device.digest().rfind(options.device, 0) != 0) continue;
-    if (!options.template_name.empty() && options.template_name != winner.toolchain.template_name) continue;
-    if (!archs.empty() && std::find(archs.begin(), archs.end(), winner.arch) == archs.end()) continue;
-    const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch, winner.toolchain.digest(), winner.config.to_text());
+    if (!options.template_name.empty() && options.template_name != winner.toolchain.template_name)
+      continue;
+    if (!archs.empty() && std::find(archs.begin(), archs.end(), winner.arch) == archs.end())
+      continue;
+    const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
+                                         winner.toolchain.digest(), winner.config.to_text());
     const auto [at, is_new] = seen.emplace(text, kernels.size());
-    if (is_new) kernels.push_back({{winner.spec, winner.arch, winner.toolchain, winner.config}, {}});
+    if (is_new)
+      kernels.push_back({{winner.spec, winner.arch, winner.toolchain, winner.config}, {}});
     kernels[at->second].winners.push_back(winner);
   }
   return kernels;
 }
 
-// Throws when the template's text has changed since the winner was measured: its kernel cannot be made any more.
+// Throws when the template's text has changed since the winner was measured: its kernel cannot be
+// made any more.
 KernelImage make_image(const ImageKey& key) {
   const KernelTemplate& one = template_by_name(key.toolchain.template_name);
   if (template_digest(one) != key.toolchain.template_digest)
-    throw Error(ErrorCode::kNotTuned, fmt::format("{} has changed since {} was tuned, and the store has no image of it; tune again",
-                                                  one.name(), to_text(key.spec)));
+    throw Error(
+        ErrorCode::kNotTuned,
+        fmt::format(
+            "{} has changed since {} was tuned, and the store has no image of it; tune again",
+            one.name(), to_text(key.spec)));
   const Arch arch = key.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(key.arch);
   if (arch.name() != key.arch)
-    throw Error(ErrorCode::kCompile, fmt::format("the store has no image for {}, and this machine ({}) cannot make one", key.arch, arch.name()));
+    throw Error(ErrorCode::kCompile,
+                fmt::format("the store has no image for {}, and this machine ({}) cannot make one",
+                            key.arch, arch.name()));
   return compiler_for(arch).compile(render(one, key.spec, arch, key.config), arch);
 }
 
@@ -70,7 +82,8 @@ int export_kernels(const Options& options) {
     bundled.push_back({std::move(kernel.key), std::move(*image), std::move(kernel.winners)});
   }
   if (bundled.empty())
-    throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run `attune tune` first, or see `attune db ls`",
+    throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run "
+                                                  "`attune tune` first, or see `attune db ls`",
                                                   options.path().string()));
   write_bundle(options.folder, bundled);
   size_t bytes = 0;
@@ -80,7 +93,11 @@ int export_kernels(const Options& options) {
     shapes += kernel.winners.size();
   }
   if (options.json)
-    print_json("export", {{"folder", options.folder}, {"kernels", bundled.size()}, {"tuned_shapes", shapes}, {"image_bytes", bytes}, {"compiled", compiled}});
+    print_json("export", {{"folder", options.folder},
+                          {"kernels", bundled.size()},
+                          {"tuned_shapes", shapes},
+                          {"image_bytes", bytes},
+                          {"compiled", compiled}});
   else
     print(fmt::format("wrote {} kernels for {} tuned shapes ({}) to {}\n", bundled.size(), shapes,
                       format_bytes(static_cast<double>(bytes)), options.folder));
@@ -91,12 +108,17 @@ int export_kernels(const Options& options) {
 
 void add_export(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      add_command(program, "export", "Write tuned kernels as a folder that runs without compiler and store",
-                  "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/", &options->json);
-  command->add_option("FOLDER", options->folder, "Folder to write: images with manifest.json")->required();
-  command->add_option("--arch", options->archs, "Only these archs, a list (default: all in the store)");
-  command->add_option("--store", options->store, "Store to export from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  CLI::App* command = add_command(
+      program, "export", "Write tuned kernels as a folder that runs without compiler and store",
+      "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
+      &options->json);
+  command->add_option("FOLDER", options->folder, "Folder to write: images with manifest.json")
+      ->required();
+  command->add_option("--arch", options->archs,
+                      "Only these archs, a list (default: all in the store)");
+  command->add_option(
+      "--store", options->store,
+      "Store to export from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   add_db_filter(command, options.get());
   command->callback([options, exit_code] { *exit_code = export_kernels(*options); });
 }

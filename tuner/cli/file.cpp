@@ -23,7 +23,8 @@ std::string read_file(const std::filesystem::path& path) {
   std::stringstream text;
   if (in) text << in.rdbuf();
   if (!in || in.bad())
-    throw Error(ErrorCode::kIo, fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+    throw Error(ErrorCode::kIo,
+                fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
   return text.str();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files in and out. Nothing is ever half written: a file appears under its name when it is complete.
+// Whole files in and out. Nothing is ever half written: a file appears under its name when it is
+// complete.
 #pragma once
 
 #include <filesystem>

@@ -12,10 +12,12 @@
 namespace attune::cli {
 namespace {
 
-std::string refusal_text(const KernelSpec& spec, const Arch& arch, const std::vector<Refusal>& refusals) {
+std::string refusal_text(const KernelSpec& spec, const Arch& arch,
+                         const std::vector<Refusal>& refusals) {
   std::string reasons;
   for (const Refusal& refusal : refusals)
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.kernel_template->name(), refusal.reason);
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.kernel_template->name(),
+                           refusal.reason);
   return fmt::format("no template serves {} on {} ({})", to_text(spec), arch.name(), reasons);
 }
 
@@ -29,25 +31,27 @@ Arch arch_by_name(const std::string& name) {
   std::string why;
   const CpuToolchain* toolchain = open_cpu_toolchain(&why);
   if (toolchain == nullptr)
-    throw Error(ErrorCode::kCompile,
-                fmt::format("arch is \"{}\", but this machine has neither a GPU driver nor the CPU target ({}); name an "
-                            "arch such as sm_90a",
-                            name, why));
+    throw Error(ErrorCode::kCompile, fmt::format("arch is \"{}\", but this machine has neither a "
+                                                 "GPU driver nor the CPU target ({}); name an "
+                                                 "arch such as sm_90a",
+                                                 name, why));
   return toolchain->host_arch();
 }
 
-KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const std::string& template_name,
-                           const std::string& config_text) {
+KernelChoice choose_kernel(const Problem& problem, const Arch& arch,
+                           const std::string& template_name, const std::string& config_text) {
   KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, {}};
   if (template_name.empty()) {
     std::vector<Refusal> refusals;
     const auto serving = templates_for(choice.spec, arch, &refusals);
-    if (serving.empty()) throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, refusals));
+    if (serving.empty())
+      throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, refusals));
     choice.kernel_template = serving.front();
   } else {
     choice.kernel_template = &template_by_name(template_name);
     if (const auto reason = choice.kernel_template->refuses(choice.spec, arch))
-      throw Error(ErrorCode::kUnsupported, fmt::format("template {} does not serve this: {}", template_name, *reason));
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("template {} does not serve this: {}", template_name, *reason));
   }
   const Config base = choice.kernel_template->default_config(choice.spec, arch, choice.shape);
   choice.config = config_over(base, config_text, choice.kernel_template->space(choice.spec, arch));
@@ -61,14 +65,17 @@ Config config_over(const Config& base, const std::string& text, const SearchSpac
   for (const auto& [knob, value] : given.knobs()) {
     if (!base.has(knob)) {
       std::string known;
-      for (const Knob& one : space.knobs()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("config names the knob \"{}\"; this template's knobs are {}", knob, known));
+      for (const Knob& one : space.knobs())
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("config names the knob \"{}\"; this template's knobs are {}", knob, known));
     }
     config.set(knob, value);
   }
   if (const auto broken = space.broken(config))
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("config {}: {}", config.to_text(), *broken));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("config {}: {}", config.to_text(), *broken));
   return config;
 }
 
@@ -93,7 +100,8 @@ std::vector<std::string> split_list(const std::string& text, const std::string& 
     part.erase(part.find_last_not_of(' ') + 1);
     if (part.empty())
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\"; accepted is a list such as a,b without empty parts", option, text));
+                  fmt::format("{} is \"{}\"; accepted is a list such as a,b without empty parts",
+                              option, text));
     parts.push_back(std::move(part));
     start = end + 1;
   }

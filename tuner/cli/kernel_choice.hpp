@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel as named on the command line: problem, arch, template and config, checked before any work. Used by the commands
-// that render or compile without measuring (`emit`, `compile`) and by `check` and `bench` for --config.
+// One kernel as named on the command line: problem, arch, template and config, checked before any
+// work. Used by the commands that render or compile without measuring (`emit`, `compile`) and by
+// `check` and `bench` for --config.
 #pragma once
 
 #include <string>
@@ -19,15 +20,18 @@ struct KernelChoice {
   Config config;
 };
 
-// "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws kMissing-type errors otherwise.
+// "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws
+// kMissing-type errors otherwise.
 Arch arch_by_name(const std::string& name);
 
-// Empty template_name: the best one that serves; empty config_text: its default. A config names the knobs that differ from the
-// default. Throws kInvalidArgument for an unknown template, knob or value, kUnsupported with every template's reason.
-KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const std::string& template_name,
-                           const std::string& config_text);
+// Empty template_name: the best one that serves; empty config_text: its default. A config names the
+// knobs that differ from the default. Throws kInvalidArgument for an unknown template, knob or
+// value, kUnsupported with every template's reason.
+KernelChoice choose_kernel(const Problem& problem, const Arch& arch,
+                           const std::string& template_name, const std::string& config_text);
 
-// The knobs of `text` laid over `base`; unknown knobs and illegal combinations throw kInvalidArgument.
+// The knobs of `text` laid over `base`; unknown knobs and illegal combinations throw
+// kInvalidArgument.
 Config config_over(const Config& base, const std::string& text, const SearchSpace& space);
 
 // Throws kCompile, saying how to get one, when this machine has no compiler for the arch.

@@ -13,12 +13,17 @@ std::filesystem::path MachineOptions::store_path() const {
 }
 
 void add_machine_options(CLI::App* command, MachineOptions* options) {
-  command->add_option("--target", options->target, "auto (a GPU if there is one, else the CPU), cuda, cuda:N or cpu")
+  command
+      ->add_option("--target", options->target,
+                   "auto (a GPU if there is one, else the CPU), cuda, cuda:N or cpu")
       ->capture_default_str();
-  command->add_option("--store", options->store, "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  command->add_option("--store", options->store,
+                      "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
 }
 
-std::shared_ptr<const Device> open_machine(const std::string& target) { return open_device(target); }
+std::shared_ptr<const Device> open_machine(const std::string& target) {
+  return open_device(target);
+}
 
 Target target_of(const std::string& target) {
   if (target == "auto") return cuda_device_count() > 0 ? Target::kCuda : Target::kCpu;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine a command works on: --target and --store, opened. Used by every command that runs or looks up kernels.
+// The machine a command works on: --target and --store, opened. Used by every command that runs or
+// looks up kernels.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +22,8 @@ struct MachineOptions {
 // --target and --store.
 void add_machine_options(CLI::App* command, MachineOptions* options);
 
-// "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile saying what is missing.
+// "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile
+// saying what is missing.
 std::shared_ptr<const Device> open_machine(const std::string& target);
 // The kind that open_machine would open, without opening it.
 Target target_of(const std::string& target);

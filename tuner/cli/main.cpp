@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `attune`: parses the command line, runs one command, turns errors into one sentence and an exit code.
-// The commands stand beside this file, one each; what they share is in command.hpp.
+// The program `attune`: parses the command line, runs one command, turns errors into one sentence
+// and an exit code. The commands stand beside this file, one each; what they share is in
+// command.hpp.
 #include <cstdio>
 #include <exception>
 #include <string_view>
@@ -15,7 +16,8 @@ using namespace attune;
 using namespace attune::cli;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics, 4 device, driver or compiler missing,\n"
+    "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics, 4 device, driver "
+    "or compiler missing,\n"
     "            5 store or file, 6 budget ended with a partial result, 7 slower than allowed.\n"
     "Start with:  attune doctor\n"
     "             attune tune examples/models/Llama-3.1-8B/config.json";

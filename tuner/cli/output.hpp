@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands print: aligned tables for people, one JSON object for programs. Used by every command.
+// What commands print: aligned tables for people, one JSON object for programs. Used by every
+// command.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-void print(std::string_view text);        // to stdout
+void print(std::string_view text);         // to stdout
 void print_notice(std::string_view text);  // to stderr, with a line end
 // Writes {"schema": "attune.<name>/1", ...body} to stdout.
 void print_json(std::string_view name, const Json& body);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on stderr that is written over as work goes on; silent when stderr is not a terminal. Used by tune and compile.
+// One line on stderr that is written over as work goes on; silent when stderr is not a terminal.
+// Used by tune and compile.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON forms of store records for the program's output. The store's own forms are in cache/record_json.
+// JSON forms of store records for the program's output. The store's own forms are in
+// cache/record_json.
 #include "tuner/cli/record_output.hpp"
 
 #include <fmt/format.h>
@@ -7,8 +8,9 @@
 namespace attune::cli {
 
 Json timing_json(const Timing& timing) {
-  return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6}, {"hi_s", timing.hi_us * 1e-6},
-          {"min_s", timing.min_us * 1e-6},     {"samples", timing.samples},   {"sm_clock_hz", timing.sm_clock_mhz * 1e6}};
+  return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6},
+          {"hi_s", timing.hi_us * 1e-6},       {"min_s", timing.min_us * 1e-6},
+          {"samples", timing.samples},         {"sm_clock_hz", timing.sm_clock_mhz * 1e6}};
 }
 
 Json winner_json(const WinnerRecord& winner) {
@@ -32,7 +34,10 @@ Json winner_json(const WinnerRecord& winner) {
 }
 
 Json device_json(const DeviceIdentity& device) {
-  return {{"name", device.name}, {"arch", device.arch}, {"driver", device.driver}, {"identity", device.digest()}};
+  return {{"name", device.name},
+          {"arch", device.arch},
+          {"driver", device.driver},
+          {"identity", device.digest()}};
 }
 
 std::string gain_text(const Timing& timing, const Timing& other) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store records as the program prints them: JSON in SI units, and the small texts of tables. Used by tune, bench, explain, db.
+// Store records as the program prints them: JSON in SI units, and the small texts of tables. Used
+// by tune, bench, explain, db.
 #pragma once
 
 #include <string>

@@ -25,7 +25,8 @@ std::string repeats_text(const std::vector<WinnerCheck>& checks) {
   Table table({"problem", "repeats", "flips", "mean regret", "largest regret", "note"});
   for (const WinnerCheck& check : checks)
     table.add({short_text(check.problem), std::to_string(check.runs), std::to_string(check.flips),
-               fmt::format("{:.1f} %", 100 * check.mean_regret), fmt::format("{:.1f} %", 100 * check.worst_regret), check.note});
+               fmt::format("{:.1f} %", 100 * check.mean_regret),
+               fmt::format("{:.1f} %", 100 * check.worst_regret), check.note});
   return "finals repeated in fresh processes\n" + table.text();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `attune tune --verify N` says: finals repeated in fresh processes (verify_winners of tune_loop.hpp), as JSON and text.
+// What `attune tune --verify N` says: finals repeated in fresh processes (verify_winners of
+// tune_loop.hpp), as JSON and text.
 #pragma once
 
 #include <string>

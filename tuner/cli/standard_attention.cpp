@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unfused attention for comparison: three passes over one head's score matrix, heads shared out among threads.
+// Unfused attention for comparison: three passes over one head's score matrix, heads shared out
+// among threads.
 #include "tuner/cli/standard_attention.hpp"
 
 #include <algorithm>
@@ -15,21 +16,24 @@ namespace attune::cli {
 namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ATTUNE_FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define ATTUNE_FOR_EACH_CPU \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define ATTUNE_FOR_EACH_CPU
 #endif
 
 constexpr int kRows = 6;      // of the register tile
 constexpr int kColumns = 32;  // of the register tile: two vectors of 16, or four of 8
-constexpr int64_t kDepth = 256;  // of the inner dimension per pass, so that a panel of B stays in the L2 cache
+constexpr int64_t kDepth =
+    256;  // of the inner dimension per pass, so that a panel of B stays in the L2 cache
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  if (magnitude >= 0x7c00u)
+    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   // Scaling by 2^112 moves the exponent's bias and renormalises subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
@@ -39,7 +43,8 @@ uint16_t float_to_half(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const float magnitude = std::fabs(value);
-  if (!(magnitude < 65520.0f)) return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00u : 0x7c00u));
+  if (!(magnitude < 65520.0f))
+    return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00u : 0x7c00u));
   // Adding a number whose last place is half's last place lets the FPU round to nearest even.
   int exponent = 0;
   std::frexp(magnitude, &exponent);
@@ -51,12 +56,14 @@ uint16_t float_to_half(float value) {
 
 void load_row(Dtype dtype, const void* data, int64_t offset, int count, float* to) {
   if (dtype == Dtype::kFp32) {
-    std::memcpy(to, static_cast<const float*>(data) + offset, static_cast<size_t>(count) * sizeof(float));
+    std::memcpy(to, static_cast<const float*>(data) + offset,
+                static_cast<size_t>(count) * sizeof(float));
     return;
   }
   const uint16_t* from = static_cast<const uint16_t*>(data) + offset;
   if (dtype == Dtype::kBf16) {
-    for (int i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);
+    for (int i = 0; i < count; ++i)
+      to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);
   } else {
     for (int i = 0; i < count; ++i) to[i] = half_to_float(from[i]);
   }
@@ -64,7 +71,8 @@ void load_row(Dtype dtype, const void* data, int64_t offset, int count, float* t
 
 void store_row(Dtype dtype, const float* from, int count, void* data, int64_t offset) {
   if (dtype == Dtype::kFp32) {
-    std::memcpy(static_cast<float*>(data) + offset, from, static_cast<size_t>(count) * sizeof(float));
+    std::memcpy(static_cast<float*>(data) + offset, from,
+                static_cast<size_t>(count) * sizeof(float));
     return;
   }
   uint16_t* to = static_cast<uint16_t*>(data) + offset;
@@ -78,9 +86,11 @@ void store_row(Dtype dtype, const float* from, int count, void* data, int64_t of
   }
 }
 
-// c[rows][columns] (+)= a[rows][depth] * b[depth][columns]; columns and both strides are multiples of kColumns.
-ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c,
-                                  int64_t c_stride, int64_t rows, int64_t columns, int64_t depth) {
+// c[rows][columns] (+)= a[rows][depth] * b[depth][columns]; columns and both strides are multiples
+// of kColumns.
+ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float* b,
+                                  int64_t b_stride, float* c, int64_t c_stride, int64_t rows,
+                                  int64_t columns, int64_t depth) {
   for (int64_t d0 = 0; d0 < depth; d0 += kDepth) {
     const int64_t d1 = std::min(depth, d0 + kDepth);
     for (int64_t j = 0; j < columns; j += kColumns) {
@@ -88,7 +98,8 @@ ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float*
         float sum[kRows][kColumns] = {};
         for (int64_t d = d0; d < d1; ++d)
           for (int r = 0; r < kRows; ++r)
-            for (int x = 0; x < kColumns; ++x) sum[r][x] += a[(i + r) * a_stride + d] * b[d * b_stride + j + x];
+            for (int x = 0; x < kColumns; ++x)
+              sum[r][x] += a[(i + r) * a_stride + d] * b[d * b_stride + j + x];
         for (int r = 0; r < kRows; ++r)
           for (int x = 0; x < kColumns; ++x) {
             float* at = &c[(i + r) * c_stride + j + x];
@@ -99,20 +110,24 @@ ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float*
   }
 }
 
-// exp(x) for x <= 0 by 2^n times a polynomial; relative error below 2e-7. Written so that the loop around it vectorises.
+// exp(x) for x <= 0 by 2^n times a polynomial; relative error below 2e-7. Written so that the loop
+// around it vectorises.
 inline float exp_of(float x) {
   const float t = std::max(x * 1.44269504f, -126.0f);
   const float n = std::floor(t + 0.5f);
   const float f = t - n;
   const float p =
-      1.0f + f * (0.693147182f + f * (0.240226462f + f * (0.0555032887f + f * (0.00961808f + f * (0.00133989f + f * 0.000154f)))));
+      1.0f + f * (0.693147182f +
+                  f * (0.240226462f + f * (0.0555032887f +
+                                           f * (0.00961808f + f * (0.00133989f + f * 0.000154f)))));
   const float power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
   return x < -87.0f ? 0.0f : p * power;
 }
 
-// Scales and exponentiates row[first, last), zeroes the rest of `width`; returns the sum and the largest scaled score.
-ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t width, float scale, float* sum,
-                                float* largest) {
+// Scales and exponentiates row[first, last), zeroes the rest of `width`; returns the sum and the
+// largest scaled score.
+ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t width, float scale,
+                                float* sum, float* largest) {
   float top = -std::numeric_limits<float>::infinity();
   for (int64_t j = first; j < last; ++j) top = std::max(top, row[j] * scale);
   float total = 0;
@@ -128,7 +143,8 @@ ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t
 
 // Keys [first, last) that query row i sees (enums: attention_enums.h).
 void visible_keys(const Problem& problem, int64_t i, int64_t* first, int64_t* last) {
-  const int64_t diagonal = i + (problem.mask == Mask::kCausalTopLeft ? 0 : problem.seqlen_kv - problem.seqlen_q);
+  const int64_t diagonal =
+      i + (problem.mask == Mask::kCausalTopLeft ? 0 : problem.seqlen_kv - problem.seqlen_q);
   int64_t from = 0;
   int64_t to = problem.seqlen_kv;
   if (problem.mask != Mask::kNone) to = std::min(to, diagonal + 1);
@@ -147,7 +163,8 @@ int64_t StandardAttention::scratch_floats() const {
   const int64_t rows = round_up(problem_.seqlen_q, kRows);
   const int64_t keys = round_up(problem_.seqlen_kv, kColumns);
   const int64_t dv = round_up(problem_.head_dim_v, kColumns);
-  return round_up(rows * problem_.head_dim_qk, 16) + problem_.head_dim_qk * keys + keys * dv + rows * keys + rows * dv;
+  return round_up(rows * problem_.head_dim_qk, 16) + problem_.head_dim_qk * keys + keys * dv +
+         rows * keys + rows * dv;
 }
 
 int64_t StandardAttention::scratch_bytes() const {
@@ -167,7 +184,8 @@ void StandardAttention::run(const AttentionArgs& args, void* scratch) const {
   work(0);
 }
 
-void StandardAttention::run_head(const AttentionArgs& args, int64_t batch, int64_t head, float* scratch) const {
+void StandardAttention::run_head(const AttentionArgs& args, int64_t batch, int64_t head,
+                                 float* scratch) const {
   const Problem& p = problem_;
   const int64_t rows = round_up(p.seqlen_q, kRows);
   const int64_t keys = round_up(p.seqlen_kv, kColumns);

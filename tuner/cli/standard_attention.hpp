@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V, with the whole score matrix of a head
-// in memory, as frameworks without a fused kernel compute it. `attune bench` shows it beside the tuned kernel; nothing
-// else uses it. Matrix products are blocked and vectorised by the compiler for the CPU it runs on.
+// Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V, with the whole
+// score matrix of a head in memory, as frameworks without a fused kernel compute it. `attune bench`
+// shows it beside the tuned kernel; nothing else uses it. Matrix products are blocked and
+// vectorised by the compiler for the CPU it runs on.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ class StandardAttention {
 
   // Scratch of all threads: K transposed, V, one head's scores and output, all fp32.
   int64_t scratch_bytes() const;
-  // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and joined inside.
+  // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and
+  // joined inside.
   void run(const AttentionArgs& args, void* scratch) const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune tune`: makes and measures kernels for the problems of a model or a list and stores every trial. Measuring happens in
-// a child process (tuner/isolated_backend.hpp). Ctrl-C, or the end of the budget, keeps what was measured.
+// `attune tune`: makes and measures kernels for the problems of a model or a list and stores every
+// trial. Measuring happens in a child process (tuner/isolated_backend.hpp). Ctrl-C, or the end of
+// the budget, keeps what was measured.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -43,7 +44,9 @@ void on_interrupt(int) {
 }
 
 Effort effort_of(const std::string& name) {
-  return name == "quick" ? Effort::kQuick : name == "normal" ? Effort::kNormal : Effort::kExhaustive;
+  return name == "quick"    ? Effort::kQuick
+         : name == "normal" ? Effort::kNormal
+                            : Effort::kExhaustive;
 }
 
 // "90", "90s", "10m", "1h"; empty is 0: what the effort allows.
@@ -51,7 +54,8 @@ double seconds_of(const std::string& text) {
   if (text.empty()) return 0;
   const char unit = text.back();
   const double factor = unit == 'm' ? 60 : unit == 'h' ? 3600 : 1;
-  const std::string digits = unit == 'm' || unit == 'h' || unit == 's' ? text.substr(0, text.size() - 1) : text;
+  const std::string digits =
+      unit == 'm' || unit == 'h' || unit == 's' ? text.substr(0, text.size() - 1) : text;
   size_t used = 0;
   double value = 0;
   try {
@@ -60,24 +64,31 @@ double seconds_of(const std::string& text) {
     used = 0;
   }
   if (used == 0 || used != digits.size() || !(value > 0) || value > 1e7)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--budget is \"{}\"; accepted are seconds above 0, as in 90, 90s, 10m or 1h", text));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--budget is \"{}\"; accepted are seconds above 0, as in 90, 90s, 10m or 1h",
+                    text));
   return value * factor;
 }
 
 void show(ProgressLine* line, const Progress& now) {
   const double left_s = now.budget_s - now.elapsed_s;
-  std::string text = fmt::format("{}/{} {}: {}, {} tried", now.shape + 1, now.num_shapes, short_text(now.problem), now.phase, now.tried);
+  std::string text = fmt::format("{}/{} {}: {}, {} tried", now.shape + 1, now.num_shapes,
+                                 short_text(now.problem), now.phase, now.tried);
   if (now.best_us > 0) text += fmt::format(", best {}", format_time(now.best_us));
-  if (now.best_us > 0 && now.default_us > 0) text += fmt::format(" (default {})", format_time(now.default_us));
+  if (now.best_us > 0 && now.default_us > 0)
+    text += fmt::format(" (default {})", format_time(now.default_us));
   if (now.budget_s > 0) text += fmt::format(", at most {:.0f} s left", std::max(0.0, left_s));
   line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, text);
 }
 
-Json report_json(const TuneReport& report, const Device& device, const std::filesystem::path& store) {
+Json report_json(const TuneReport& report, const Device& device,
+                 const std::filesystem::path& store) {
   Json shapes = Json::array();
   for (const ShapeReport& shape : report.shapes) {
     size_t failed = 0;
-    for (const TrialRecord& trial : shape.trials) failed += trial.status == TrialStatus::kOk ? 0 : 1;
+    for (const TrialRecord& trial : shape.trials)
+      failed += trial.status == TrialStatus::kOk ? 0 : 1;
     shapes.push_back({{"problem", to_text(shape.problem)},
                       {"winner", shape.winner ? winner_json(*shape.winner) : Json(nullptr)},
                       {"trials", shape.trials.size()},
@@ -89,12 +100,18 @@ Json report_json(const TuneReport& report, const Device& device, const std::file
                       {"note", shape.note},
                       {"time_s", shape.seconds}});
   }
-  return {{"device", device_json(device.identity())}, {"store", store.string()},          {"stored", report.stored},
-          {"interrupted", report.interrupted},        {"compiled", report.compiled},      {"time_s", report.seconds},
-          {"budget_s", report.budget_s},              {"shapes", shapes}};
+  return {{"device", device_json(device.identity())},
+          {"store", store.string()},
+          {"stored", report.stored},
+          {"interrupted", report.interrupted},
+          {"compiled", report.compiled},
+          {"time_s", report.seconds},
+          {"budget_s", report.budget_s},
+          {"shapes", shapes}};
 }
 
-std::string report_text(const TuneReport& report, const Device& device, const std::filesystem::path& store) {
+std::string report_text(const TuneReport& report, const Device& device,
+                        const std::filesystem::path& store) {
   Table table({"problem", "template", "config", "tuned", "default", "gain", "tried", "note"});
   for (const ShapeReport& shape : report.shapes) {
     const std::string tried = std::to_string(shape.measured + shape.reused);
@@ -105,12 +122,15 @@ std::string report_text(const TuneReport& report, const Device& device, const st
     const WinnerRecord& winner = *shape.winner;
     std::string note = shape.already_tuned ? "tuned before" : winner.why;
     if (!shape.note.empty()) note += "; " + shape.note;
-    table.add({short_text(shape.problem), winner.toolchain.template_name, winner.config.to_text(), format_time(winner.timing.median_us),
-               format_time(winner.default_timing.median_us), gain_text(winner.timing, winner.default_timing), tried, note});
+    table.add({short_text(shape.problem), winner.toolchain.template_name, winner.config.to_text(),
+               format_time(winner.timing.median_us), format_time(winner.default_timing.median_us),
+               gain_text(winner.timing, winner.default_timing), tried, note});
   }
   std::string text = fmt::format("{}\n{}", device.identity().name, table.text());
-  text += fmt::format("{} shapes, {} kernels compiled, {:.1f} s; {}\n", report.shapes.size(), report.compiled, report.seconds,
-                      report.stored ? "stored in " + store.string() : "not stored: the store cannot be written");
+  text += fmt::format(
+      "{} shapes, {} kernels compiled, {:.1f} s; {}\n", report.shapes.size(), report.compiled,
+      report.seconds,
+      report.stored ? "stored in " + store.string() : "not stored: the store cannot be written");
   if (report.interrupted) text += "interrupted: the same command goes on from here\n";
   return text;
 }
@@ -138,7 +158,8 @@ TuneOptions settings_of(const Options& options) {
   return settings;
 }
 
-TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems, const TuneTarget& target, MeasureBackend& backend, Store* store) {
+TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems,
+                    const TuneTarget& target, MeasureBackend& backend, Store* store) {
   ProgressLine line;
   if (line.active()) settings.progress = [&](const Progress& now) { show(&line, now); };
   return tune(target, backend, store, problems, settings);
@@ -147,9 +168,12 @@ TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems, 
 int tune_command(const Options& options) {
   seconds_of(options.budget);
   if (options.verify < 0)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
   if (options.jobs < 0)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
   const auto problems = problems_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   const std::filesystem::path path = options.machine.store_path();
@@ -159,14 +183,17 @@ int tune_command(const Options& options) {
   std::signal(SIGINT, on_interrupt);
   const TuneReport report = run_tune(settings_of(options), problems, target, backend, &store);
   std::vector<WinnerCheck> repeats;
-  if (options.verify > 0) repeats = verify_winners(target, backend, &store, problems, settings_of(options), options.verify);
+  if (options.verify > 0)
+    repeats =
+        verify_winners(target, backend, &store, problems, settings_of(options), options.verify);
   std::signal(SIGINT, SIG_DFL);
   if (options.json) {
     Json body = report_json(report, *device, path);
     if (options.verify > 0) body["verify"] = repeats_json(repeats);
     print_json("tune", body);
   } else {
-    print(report_text(report, *device, path) + (options.verify > 0 ? repeats_text(repeats) : std::string()));
+    print(report_text(report, *device, path) +
+          (options.verify > 0 ? repeats_text(repeats) : std::string()));
   }
   return exit_code_for(report);
 }
@@ -175,20 +202,33 @@ int tune_command(const Options& options) {
 
 void add_tune(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(program, "tune", "Make and measure kernels here; store every trial and the winners",
-                                  "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick", &options->json);
+  CLI::App* command = add_command(
+      program, "tune", "Make and measure kernels here; store every trial and the winners",
+      "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick",
+      &options->json);
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
-  command->add_option("--effort", options->effort, "quick, normal or exhaustive; a higher effort replaces a lower one")
+  command
+      ->add_option("--effort", options->effort,
+                   "quick, normal or exhaustive; a higher effort replaces a lower one")
       ->check(CLI::IsMember({"quick", "normal", "exhaustive"}))
       ->capture_default_str();
-  command->add_option("--budget", options->budget, "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
-  command->add_option("--seed", options->seed, "Of inputs, candidates and order")->capture_default_str();
-  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")->capture_default_str();
-  command->add_option("--verify", options->verify, "Afterwards repeat each final this many times in fresh processes; report flips and regret")
+  command->add_option(
+      "--budget", options->budget,
+      "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
+  command->add_option("--seed", options->seed, "Of inputs, candidates and order")
       ->capture_default_str();
-  command->add_flag("--refresh", options->refresh, "Time the best of what is tuned already again (after a driver update, say)");
-  command->add_flag("--retry-failed", options->retry_failed, "Try candidates again that failed before");
+  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")
+      ->capture_default_str();
+  command
+      ->add_option("--verify", options->verify,
+                   "Afterwards repeat each final this many times in fresh processes; report flips "
+                   "and regret")
+      ->capture_default_str();
+  command->add_flag("--refresh", options->refresh,
+                    "Time the best of what is tuned already again (after a driver update, say)");
+  command->add_flag("--retry-failed", options->retry_failed,
+                    "Try candidates again that failed before");
   command->callback([options, exit_code] { *exit_code = tune_command(*options); });
 }
 

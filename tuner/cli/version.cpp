@@ -16,10 +16,12 @@ int version(bool json) {
   Json templates = Json::array();
   std::string text = fmt::format("attune {}\n", ATTUNE_VERSION);
   for (const KernelTemplate* one : all_templates()) {
-    templates.push_back({{"name", one->name()}, {"digest", template_digest(*one)}, {"source", one->source_path()}});
+    templates.push_back(
+        {{"name", one->name()}, {"digest", template_digest(*one)}, {"source", one->source_path()}});
     text += fmt::format("  {:16} {}\n", one->name(), template_digest(*one));
   }
-  json ? print_json("version", {{"version", ATTUNE_VERSION}, {"templates", templates}}) : print(text);
+  json ? print_json("version", {{"version", ATTUNE_VERSION}, {"templates", templates}})
+       : print(text);
   return kOk;
 }
 
@@ -28,7 +30,8 @@ int version(bool json) {
 void add_version(CLI::App& program, int* exit_code) {
   const auto json = std::make_shared<bool>(false);
   CLI::App* command =
-      add_command(program, "version", "Print the version and the digests of the templates", "attune version --json", json.get());
+      add_command(program, "version", "Print the version and the digests of the templates",
+                  "attune version --json", json.get());
   command->callback([json, exit_code] { *exit_code = version(*json); });
 }
 

@@ -12,37 +12,51 @@ namespace attune::cli {
 
 void add_workload_options(CLI::App* command, WorkloadOptions* options) {
   command->add_option("MODEL", options->model, "A Hugging Face config.json, or its folder");
-  command->add_option("--problem", options->problems, "A problem, key=value,...; may be given several times")->take_all()->expected(1);
-  command->add_option("--captured", options->captured, "Problems written by a program run with ATTUNE_CAPTURE=FILE");
+  command
+      ->add_option("--problem", options->problems,
+                   "A problem, key=value,...; may be given several times")
+      ->take_all()
+      ->expected(1);
+  command->add_option("--captured", options->captured,
+                      "Problems written by a program run with ATTUNE_CAPTURE=FILE");
   command->add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
   command->add_option("--batch", options->batches, "Batch sizes, a list");
   command->add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32");
 }
 
 std::vector<Problem> problems_of(const WorkloadOptions& options, Target target) {
-  const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens), parse_length_list("--batch", options.batches),
+  const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens),
+                           parse_length_list("--batch", options.batches),
                            parse_dtype_list(options.dtypes)};
   std::vector<Workload> parts;
   if (!options.model.empty()) parts.push_back(workload_from_model(options.model, choice, target));
   if (!options.problems.empty()) parts.push_back(workload_from_problems(options.problems, choice));
   if (!options.captured.empty()) parts.push_back(workload_from_capture(options.captured));
   if (parts.empty())
-    throw Error(ErrorCode::kInvalidArgument, "no problem was given; accepted are a model's config.json, --problem and --captured");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "no problem was given; accepted are a model's config.json, --problem and --captured");
   Workload workload = join(std::move(parts));
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
-  if (workload.problems.empty()) throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
+  if (workload.problems.empty())
+    throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
   return std::move(workload.problems);
 }
 
 std::string short_text(const Problem& problem) {
-  const auto same_or_both = [](int64_t a, int64_t b) { return a == b ? std::to_string(a) : fmt::format("{}x{}", a, b); };
+  const auto same_or_both = [](int64_t a, int64_t b) {
+    return a == b ? std::to_string(a) : fmt::format("{}x{}", a, b);
+  };
   std::string text = fmt::format("{} d{} {}/{} heads, {} x {}", dtype_name(problem.dtype_q),
-                                 same_or_both(problem.head_dim_qk, problem.head_dim_v), problem.num_heads_q, problem.num_heads_kv,
-                                 problem.batch, same_or_both(problem.seqlen_q, problem.seqlen_kv));
+                                 same_or_both(problem.head_dim_qk, problem.head_dim_v),
+                                 problem.num_heads_q, problem.num_heads_kv, problem.batch,
+                                 same_or_both(problem.seqlen_q, problem.seqlen_kv));
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";
   if (problem.window_left >= 0 || problem.window_right >= 0) {
-    const auto side = [](int64_t value) { return value < 0 ? std::string("-") : std::to_string(value); };
+    const auto side = [](int64_t value) {
+      return value < 0 ? std::string("-") : std::to_string(value);
+    };
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
   return text;
