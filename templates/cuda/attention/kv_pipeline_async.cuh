@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads Q once, then K and V block after block, from the last visible block down, through a ring in
 // shared memory filled by cp.async. Interface of every KvPipeline: load_q, start, then for each
-// block in turn acquire_k, acquire_v.
-//   share_kv = 0, stages >= 2: K and V of a block arrive together; one barrier a block, stages - 1
-//   blocks in flight. otherwise: K and V arrive one by one; one barrier each, all slots but one in
-//   flight (a single slot: none).
+// block in turn acquire_k, prefetch, acquire_v.
+//   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, one barrier a block,
+//     stages - 1 blocks in flight.
+//   Else: K and V arrive one by one, one barrier each, all slots but one in flight (of one: none).
 #pragma once
 
 #include "cuda/attention/tile_copy.cuh"
