@@ -75,11 +75,11 @@ double habits(const KernelSpec& spec, const Config& c, const Tile& t) {
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : 1.01;
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   const bool sums = c.at("row_max") == 1;
-  const bool sums_win = narrow ? t.warpgroups != 3 || !masked : wide || t.warpgroups == 3;
+  const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3);
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
   if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1) factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
-  const bool turns_win = t.warpgroups >= 3;
+  const bool turns_win = t.warpgroups == 3 && !(narrow && masked);
   if (t.warpgroups > 1 && t.overlap && t.ping_pong != turns_win) factor *= 1.02;
   return factor;
 }
