@@ -30,6 +30,14 @@ constexpr DefaultTile kDefaultTiles[] = {
     {256, 64, 32, 4, 1, 1},
 };
 
+// Three blocks of 128x64 leave no register to spare at head dim 64: with limits on both sides,
+// ptxas 13.0 spills on sm_80 to sm_86 unless offsets are made anew, and on sm_90 if they are.
+bool makes_offsets_anew(const KernelSpec& spec, const Arch& arch, const DefaultTile& tile) {
+  const bool limited_right = spec.mask != Mask::kNone || spec.window_right >= 0;
+  return tile.hold_offsets == 0 || (tile.widest_head_dim == 64 && arch.compute_capability < 89 &&
+                                    spec.window_left >= 0 && limited_right);
+}
+
 class PrefillSm80 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm80"; }
@@ -68,7 +76,7 @@ class PrefillSm80 final : public KernelTemplate {
       if (widest > tile.widest_head_dim ||
           (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128))
         continue;
-      const auto config = with_most_blocks(legal, spec, tile);
+      const auto config = with_most_blocks(legal, spec, arch, tile);
       if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps) return *config;
       if (config && !small) small = config;
     }
@@ -93,7 +101,7 @@ class PrefillSm80 final : public KernelTemplate {
  private:
   // min_blocks follows from the tile: the one value that the space accepts.
   static std::optional<Config> with_most_blocks(const SearchSpace& legal, const KernelSpec& spec,
-                                                const DefaultTile& t) {
+                                                const Arch& arch, const DefaultTile& t) {
     for (int min_blocks = 1; min_blocks <= 4; ++min_blocks) {
       Config config({{"block_m", t.block_m},
                      {"block_n", t.block_n},
@@ -104,7 +112,7 @@ class PrefillSm80 final : public KernelTemplate {
                      {"min_blocks", min_blocks},
                      {"persistent", 0},
                      {"tile_order", tiles_differ_in_length(spec) ? 1 : 0},
-                     {"hold_offsets", t.hold_offsets},
+                     {"hold_offsets", makes_offsets_anew(spec, arch, t) ? 0 : 1},
                      {"load_hint", 128}});
       if (!legal.broken(config)) return config;
     }
