@@ -83,6 +83,8 @@ void ShapeTuner::record_timing(int id, const Timing& timing) {
 
 int ShapeTuner::race(const std::vector<int>& ids, int rounds) {
   progress("timing");
+  if (context_.target.kind() == Target::kCpu)
+    context_.pool.cancel_pending();  // compiling would disturb the timing
   const int done = race_->run(ids, rounds);
   for (const auto& [id, fault] : race_->faults())
     if (entries_.at(id).record.status == TrialStatus::kOk) fail(id, fault);
