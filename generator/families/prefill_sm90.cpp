@@ -183,13 +183,15 @@ class PrefillSm90 final : public KernelTemplate {
   Config default_config(const KernelSpec& spec, const Arch& arch,
                         const Shape& shape) const override;
 
-  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override {
     const PrefillSm90Config c = layout_config(spec, config);
     const PrefillSm90Layout layout = prefill_sm90_layout(c);
     Resources r;
     r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
     r.shared_bytes = layout.bytes;
-    r.max_registers = prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm).launch;
+    const PrefillSm90Registers registers = prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm);
+    r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
     r.min_blocks_per_sm = c.ctas_per_sm;
     return r;
   }

@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention forward for sm_90a: O = softmax(scale Q K^T + mask) V and LSE, for Q, K, V in bf16 or fp16 with fp32 accumulation.
-// One producer warp feeds 1 to 4 consumer warpgroups of 64 query rows each: TMA into swizzled shared memory, wgmma, softmax in
-// registers. Layout of shared memory and registers: shared/prefill_sm90_layout.h. Roles: attention/tma_producer.cuh,
-// attention/wgmma_consumer.cuh. Knobs, rooflines, barrier protocol and measurements: prefill_sm90.md.
+// Attention forward for sm_90a: O = softmax(scale Q K^T + mask) V and LSE, for Q, K, V in bf16 or
+// fp16 with fp32 accumulation. One producer warp feeds 1 to 4 consumer warpgroups of 64 query rows
+// each: TMA into swizzled shared memory, wgmma, softmax in registers. Layout of shared memory and
+// registers: shared/prefill_sm90_layout.h. Roles: attention/tma_producer.cuh,
+// attention/wgmma_consumer.cuh. Knobs, rooflines, barrier protocol and measurements:
+// prefill_sm90.md.
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
+
 #include "cuda/prefill_sm90_knobs.cuh"
+
 #include "cuda/attention/sm90_layout.cuh"
-#include "cuda/attention/tma_producer.cuh"
-#include "cuda/attention/wgmma_consumer.cuh"
+
 #include "cuda/attention/epilogue_tma.cuh"
 #include "cuda/attention/kv_split.cuh"
+#include "cuda/attention/tma_producer.cuh"
+#include "cuda/attention/wgmma_consumer.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
 
-__device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared, const TensorMap& q, const TensorMap& k, const TensorMap& v) {
+__device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared,
+                                        const TensorMap& q, const TensorMap& k,
+                                        const TensorMap& v) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   if (threadIdx.x == 0) TmaProducer(shared, q, k, v).run(args);
 }
 
-__device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o, unsigned shared, int warpgroup, const PrefillTile& tile,
+__device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
+                                           unsigned shared, int warpgroup, const PrefillTile& tile,
                                            int row, Output& o, const RowEnds& ends) {
   normalise(o, ends);
   if constexpr (kOStaging) {
@@ -31,7 +39,8 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
   store_lse(args, tile, row, ends);
 }
 
-__device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shared, int warpgroup, const TensorMap& map_o) {
+__device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shared, int warpgroup,
+                                        const TensorMap& map_o) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   WgmmaConsumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
@@ -61,8 +70,10 @@ __device__ __forceinline__ void consume(const AttentionArgs& args, unsigned shar
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                  const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                  const __grid_constant__ TensorMap map_v,
+                  const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   if (threadIdx.x == 0) {
@@ -73,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     prefetch_tensor_map(map_v);
   }
   __syncthreads();
-  const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0);  // the same in all lanes, so kept in a uniform register
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
+                                    0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0) {
     produce(args, shared, map_q, map_k, map_v);
   } else {

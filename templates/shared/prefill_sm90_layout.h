@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory and registers of the prefill_sm90 kernel as functions of its config. The kernel, the search space and the
-// launch read this one text, so they cannot disagree. Sizes in bytes, registers per thread.
+// Shared memory and registers of the prefill_sm90 kernel as functions of its config. The kernel,
+// the search space and the launch read this one text, so they cannot disagree. Sizes in bytes,
+// registers per thread.
 //
-// | region   | bytes                                   | written by         | read by                    |
-// |----------|-----------------------------------------|--------------------|----------------------------|
-// | q        | warpgroups * 64 rows * panels_qk * 128  | TMA                | wgmma, its own warpgroup   |
-// | k slots  | stages * block_n * panels_qk * 128      | TMA                | wgmma, all warpgroups      |
-// | v slots  | stages * block_n * panels_v * 128       | TMA                | wgmma, all warpgroups      |
-// | o        | warpgroups * 64 rows * panels_v * 128   | stmatrix           | TMA store                  |
-// | barriers | 8 each, in the order of the fields below| mbarrier           |                            |
-// | tiles    | 2 * 4: tile numbers handed to consumers | producer           | consumers                  |
+// | region   | bytes                                    | written by | read by            |
+// |----------|------------------------------------------|------------|--------------------|
+// | q        | warpgroups * 64 rows * panels_qk * 128   | TMA        | wgmma, its own     |
+// | k slots  | stages * block_n * panels_qk * 128       | TMA        | wgmma, warpgroups  |
+// | v slots  | stages * block_n * panels_v * 128        | TMA        | wgmma, warpgroups  |
+// | o        | warpgroups * 64 rows * panels_v * 128    | stmatrix   | TMA store          |
+// | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
+// | tiles    | 2 * 4: tile numbers for the consumers    | producer   | consumers          |
+//
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
-// A panel is 64 head-dim columns (128 bytes) of all rows of a tile, 128-byte swizzled: the 16-byte chunk c of row r stands at
-// chunk c ^ (r % 8). Panels follow each other; the last one is zero-filled by TMA where head_dim is not a multiple of 64.
+// A panel is 64 head-dim columns (128 bytes) of all rows of a tile, 128-byte swizzled: the 16-byte
+// chunk c of row r stands at chunk c ^ (r % 8). Panels follow each other; the last one is
+// zero-filled by TMA where head_dim is not a multiple of 64.
 #pragma once
 
 namespace attune {
@@ -23,7 +26,7 @@ struct PrefillSm90Config {
   int ctas_per_sm;
   int stages;
   int kv_ring;
-  int o_staging;  // 1: O goes through its own shared memory and a TMA store; 0: 16-byte stores from registers
+  int o_staging;  // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
 };
@@ -93,8 +96,9 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   return l;
 }
 
-// Registers: the launch takes `launch` for every thread, then setmaxnreg moves them from the producer to the consumers. The
-// pool is what the launch took: warpgroups * consumer + producer <= (warpgroups + 1) * launch.
+// Registers: the launch takes `launch` for every thread, then setmaxnreg moves them from the
+// producer to the consumers. The pool is what the launch took: warpgroups * consumer + producer <=
+// (warpgroups + 1) * launch.
 struct PrefillSm90Registers {
   int launch;
   int consumer;
@@ -117,7 +121,8 @@ constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_p
   return r;
 }
 
-// Registers that the accumulators of one consumer thread hold: S and O in fp32, and P in 16 bits while the next S is computed.
+// Registers that the accumulators of one consumer thread hold: S and O in fp32, and P in 16 bits
+// while the next S is computed.
 constexpr int prefill_sm90_accumulators(int block_n, int head_dim_v, bool overlap) {
   return block_n / 2 + (overlap ? block_n / 4 : 0) + head_dim_v / 2;
 }

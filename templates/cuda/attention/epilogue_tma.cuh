@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile: O divided by its row sums, rounded to 16 bits and stored, and LSE. O goes through swizzled shared memory
-// and one TMA store per panel (clipped at the ends of rows and head_dim), or, where shared memory is full, through a
-// transpose within quads into 16-byte stores.
+// The end of a tile: O divided by its row sums, rounded to 16 bits and stored, and LSE. O goes
+// through swizzled shared memory and one TMA store per panel (clipped at the ends of rows and
+// head_dim), or, where shared memory is full, through a transpose within quads into 16-byte stores.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_stream.cuh"
-#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/tma.cuh"
 
@@ -22,14 +22,16 @@ struct RowEnds {
   float lse[2];      // natural log
 };
 
-__device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row, const RowStats& rows) {
+__device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
+                                            const RowStats& rows) {
   RowEnds ends;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const VisibleColumns columns = visible_columns(args, row + 8 * half);
     const bool empty = columns.last < columns.first;
     ends.inverse[half] = empty ? 0.f : 1.f / rows.sum[half];
-    ends.lse[half] = empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
+    ends.lse[half] =
+        empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
   }
   return ends;
 }
@@ -45,32 +47,37 @@ __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& end
   }
 }
 
-__device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile, int row, const RowEnds& ends) {
+__device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
+                                          int row, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
   float* out = args.lse + tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride;
   if (row < args.seqlen_q) out[row] = ends.lse[0];
   if (row + 8 < args.seqlen_q) out[row + 8] = ends.lse[1];
 }
 
-// Shared memory -> global by TMA. The warpgroup's own 64 rows; `thread` counts within the warpgroup.
+// Shared memory -> global by TMA. The warpgroup's own 64 rows; `thread` counts within the
+// warpgroup.
 template <int kCount>
-__device__ __forceinline__ void store_output_tma(const TensorMap& map, const PrefillTile& tile, unsigned shared, int warpgroup, int thread,
+__device__ __forceinline__ void store_output_tma(const TensorMap& map, const PrefillTile& tile,
+                                                 unsigned shared, int warpgroup, int thread,
                                                  const float (&o)[kCount]) {
   const unsigned staging = shared + kLayout.o + warpgroup * kLayout.o_bytes;
   if (thread == 0) tma_store_wait_read();  // of the former tile
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
-  const int row = thread / 32 * 16 + thread % 16;  // stmatrix: lanes 0-15 address rows, lanes 16-31 the next 8 columns
+  const int row = thread / 32 * 16 +
+                  thread % 16;  // stmatrix: lanes 0-15 address rows, lanes 16-31 the next 8 columns
   const int chunk = thread % 32 / 16;
   const unsigned row_address = staging + row * kPanelRowBytes;
 #pragma unroll
   for (int i = 0; i < kCount; i += 8) {  // 16 columns
     const int first_chunk = i / 4 % 8;   // of 8 columns, within the panel
-    const unsigned address =
-        row_address + i / 32 * kWarpgroupRows * kPanelRowBytes + (((first_chunk + chunk) ^ (row % 8)) << 4);
+    const unsigned address = row_address + i / 32 * kWarpgroupRows * kPanelRowBytes +
+                             (((first_chunk + chunk) ^ (row % 8)) << 4);
     const unsigned low = pack<kDtypeO>(o[i], o[i + 1]);
     const unsigned high = pack<kDtypeO>(o[i + 2], o[i + 3]);
     if constexpr (kCount % 8 == 0) {
-      stmatrix_x4(address, {low, high, pack<kDtypeO>(o[i + 4], o[i + 5]), pack<kDtypeO>(o[i + 6], o[i + 7])});
+      stmatrix_x4(address, {low, high, pack<kDtypeO>(o[i + 4], o[i + 5]),
+                            pack<kDtypeO>(o[i + 6], o[i + 7])});
     } else if (i + 8 <= kCount) {
       stmatrix_x4(address, {low, high, pack<kDtypeO>(o[(i + 4) % kCount], o[(i + 5) % kCount]),
                             pack<kDtypeO>(o[(i + 6) % kCount], o[(i + 7) % kCount])});
@@ -84,7 +91,8 @@ __device__ __forceinline__ void store_output_tma(const TensorMap& map, const Pre
 #pragma unroll
     for (int panel = 0; panel < kLayout.panels_v; ++panel)
       tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
-                {panel * kPanelColumns, tile.first_row + warpgroup * kWarpgroupRows, tile.head, tile.batch});
+                {panel * kPanelColumns, tile.first_row + warpgroup * kWarpgroupRows, tile.head,
+                 tile.batch});
     tma_store_commit();
   }
 }
@@ -93,7 +101,8 @@ struct alignas(16) FourWords {
   unsigned word[4];
 };
 
-// Lane q of a quad holds words q, 4 + q, 8 + q, 12 + q of 16; afterwards it holds words 4 q .. 4 q + 3.
+// Lane q of a quad holds words q, 4 + q, 8 + q, 12 + q of 16; afterwards it holds words 4 q .. 4 q
+// + 3.
 __device__ __forceinline__ void quad_transpose(FourWords* x) {
   unsigned(&w)[4] = x->word;
   const bool odd = threadIdx.x & 1;
@@ -118,21 +127,27 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
   }
 }
 
-// Registers -> global: 32 columns at a time by 16-byte stores, what is left of head_dim by 4-byte stores.
+// Registers -> global: 32 columns at a time by 16-byte stores, what is left of head_dim by 4-byte
+// stores.
 template <int kCount>
-__device__ __forceinline__ void store_output_words(const AttentionArgs& args, const PrefillTile& tile, int row, const float (&o)[kCount]) {
+__device__ __forceinline__ void store_output_words(const AttentionArgs& args,
+                                                   const PrefillTile& tile, int row,
+                                                   const float (&o)[kCount]) {
   constexpr int kGroups = kCount / 16;
   const int quad_lane = threadIdx.x % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const long long at = tile.batch * args.o.batch_stride + (row + 8 * half) * args.o.row_stride + tile.head * args.o.head_stride;
+    const long long at = tile.batch * args.o.batch_stride + (row + 8 * half) * args.o.row_stride +
+                         tile.head * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
     const bool inside = row + 8 * half < args.seqlen_q;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       FourWords words;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) words.word[j] = pack<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
+      for (int j = 0; j < 4; ++j)
+        words.word[j] =
+            pack<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
       quad_transpose(&words);
       if (inside) reinterpret_cast<FourWords*>(out)[4 * group + quad_lane] = words;
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots through which K and V tiles go from the producer to the consumers, and the mbarriers that guard them.
+// The slots through which K and V tiles go from the producer to the consumers, and the mbarriers
+// that guard them.
 //
-//   producer:  wait empty[slot] -> announce bytes on full[slot] -> TMA ...           (one thread)
-//   consumer:  wait full[slot]  -> wgmma reads the slot -> wgmma_wait -> arrive on empty[slot]   (one lane of every warp)
+//   producer, one thread:      wait empty[slot], announce bytes on full[slot], TMA
+//   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
 //
-// Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The producer waits for the
-// opposite parity, so its first round passes. K and V have barriers of their own, so K is given back right after Q K.
+// Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The
+// producer waits for the opposite parity, so its first round passes. K and V have barriers of their
+// own, so K is given back right after Q K.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"

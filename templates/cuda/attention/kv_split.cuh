@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Split of the keys of one tile over kKvSplits blocks, joined by whichever block comes last. Used when there are fewer tiles of
-// queries than multiprocessors.
+// Split of the keys of one tile over kKvSplits blocks, joined by whichever block comes last. Used
+// when there are fewer tiles of queries than multiprocessors.
 //
-// Each warpgroup leaves its O, row maxima and row sums in the workspace in the order of its registers, so that every access is
-// coalesced, then takes a ticket. The last one adds all parts in the order of the splits, which makes the result independent
-// of who came last, and sets the ticket back to zero.
+// Each warpgroup leaves its O, row maxima and row sums in the workspace in the order of its
+// registers, so that every access is coalesced, then takes a ticket. The last one adds all parts in
+// the order of the splits, which makes the result independent of who came last, and sets the ticket
+// back to zero.
 //
-// | workspace                                                   | bytes                                                 |
-// |-------------------------------------------------------------|-------------------------------------------------------|
-// | tickets [tile][warpgroup] int, zero between launches        | tiles * warpgroups * 4, rounded up to 256             |
-// | parts [tile][split][warpgroup][head_dim_v / 2 + 4][128] fp32 | tiles * splits * warpgroups * (head_dim_v / 2 + 4) * 512 |
+// | workspace                                | bytes                              |
+// |------------------------------------------|------------------------------------|
+// | tickets [tile][warpgroup] int            | tiles * warpgroups * 4, up to the  |
+// | zero between launches                    | next multiple of 256               |
+// | parts [tile][split][warpgroup]           | tiles * splits * warpgroups *      |
+// |       [head_dim_v / 2 + 4][128] fp32     | (head_dim_v / 2 + 4) * 512         |
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
@@ -22,16 +25,20 @@ constexpr int kPartRegisters = kHeadDimV / 2 + 4;
 
 class SplitWorkspace {
  public:
-  __device__ __forceinline__ SplitWorkspace(const AttentionArgs& args, const PrefillTile& tile, int warpgroup, int thread)
+  __device__ __forceinline__ SplitWorkspace(const AttentionArgs& args, const PrefillTile& tile,
+                                            int warpgroup, int thread)
       : ticket_(static_cast<int*>(args.workspace) + tile.number * kWarpgroups + warpgroup) {
     const int tiles = args.num_tiles / kKvSplits;
     const long long ticket_bytes = (tiles * kWarpgroups * 4ll + 255) / 256 * 256;
     parts_ = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + ticket_bytes) +
-             (static_cast<long long>(tile.number) * kKvSplits * kWarpgroups + warpgroup) * kPartRegisters * kWarpgroupThreads + thread;
+             (static_cast<long long>(tile.number) * kKvSplits * kWarpgroups + warpgroup) *
+                 kPartRegisters * kWarpgroupThreads +
+             thread;
   }
 
   __device__ __forceinline__ float* part(int split) const {
-    return parts_ + static_cast<long long>(split) * kWarpgroups * kPartRegisters * kWarpgroupThreads;
+    return parts_ +
+           static_cast<long long>(split) * kWarpgroups * kPartRegisters * kWarpgroupThreads;
   }
   __device__ __forceinline__ int* ticket() const { return ticket_; }
 
@@ -41,7 +48,8 @@ class SplitWorkspace {
 };
 
 template <int kCount>
-__device__ __forceinline__ void store_part(float* part, const float (&o)[kCount], const RowStats& rows, float scale_log2, bool no_keys) {
+__device__ __forceinline__ void store_part(float* part, const float (&o)[kCount],
+                                           const RowStats& rows, float scale_log2, bool no_keys) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     part[half * kWarpgroupThreads] = no_keys ? kMaskedScore * scale_log2 : rows.max[half];
@@ -53,13 +61,15 @@ __device__ __forceinline__ void store_part(float* part, const float (&o)[kCount]
 
 // The sum of all parts, each weighted by the distance of its maximum from the common one.
 template <int kCount>
-__device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount], RowStats* rows) {
+__device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount],
+                                          RowStats* rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     rows->max[half] = __ldcg(workspace.part(0) + half * kWarpgroupThreads);
     rows->sum[half] = 0.f;
     for (int split = 1; split < kKvSplits; ++split)
-      rows->max[half] = fmaxf(rows->max[half], __ldcg(workspace.part(split) + half * kWarpgroupThreads));
+      rows->max[half] =
+          fmaxf(rows->max[half], __ldcg(workspace.part(split) + half * kWarpgroupThreads));
   }
 #pragma unroll
   for (int i = 0; i < kCount; ++i) o[i] = 0.f;
@@ -73,13 +83,15 @@ __device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float
       rows->sum[half] += weight[half] * __ldcg(part + (2 + half) * kWarpgroupThreads);
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) o[i] += weight[i / 2 % 2] * __ldcg(part + (4 + i) * kWarpgroupThreads);
+    for (int i = 0; i < kCount; ++i)
+      o[i] += weight[i / 2 % 2] * __ldcg(part + (4 + i) * kWarpgroupThreads);
   }
 }
 
 // Returns whether this warpgroup came last; then `o` and `rows` hold the whole tile's.
 template <int kCount>
-__device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const PrefillTile& tile, int warpgroup, int thread, float (&o)[kCount],
+__device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const PrefillTile& tile,
+                                               int warpgroup, int thread, float (&o)[kCount],
                                                RowStats* rows) {
   const SplitWorkspace workspace(args, tile, warpgroup, thread);
   store_part(workspace.part(tile.split), o, *rows, args.softmax_scale_log2, tile.no_keys);

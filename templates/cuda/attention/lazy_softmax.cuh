@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Online softmax over the accumulators of a warpgroup, with a running row maximum that may lag behind the true one. Used by
-// prefill_sm90. Any maximum gives the right quotient O / sum; it only has to keep exp2 from overflowing. Exact in both forms:
+// Online softmax over the accumulators of a warpgroup, with a running row maximum that may lag
+// behind the true one. Used by prefill_sm90. Any maximum gives the right quotient O / sum; it only
+// has to keep exp2 from overflowing. Exact in both forms:
 //
-// row_max 0, by test: before exponentiating, an integer maximum of the raw score bits (half an instruction per element: for
-//   floats >= 0 integer and float order agree, negative floats are negative integers, and the seed +0 hides them) tells whether
-//   a row has grown by more than kRescaleThreshold in log2; only then the true maximum is taken and O rescaled. If the lagging
-//   maximum plus headroom is below zero the test always passes: very negative rows are exact too.
-// row_max 1, by sums: nothing is tested before; the sums of a step tell afterwards whether a probability came near overflow. Then
-//   the step is redone from the scores, recomputed, under their true maximum. Steps with a mask take the true maximum always.
+// row_max 0, by test: before exponentiating, an integer maximum of the raw score bits tells whether
+// a row has grown by more than kRescaleThreshold in log2; only then the true maximum is taken and O
+// rescaled. It costs half an instruction per element: for floats >= 0 integer and float order
+// agree, negative floats are negative integers, and the seed +0 hides them. If the lagging maximum
+// plus the threshold is below zero the test always passes: very negative rows are exact too.
 //
-// A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half (i / 2) % 2, and the four
-// lanes of a quad share the rows.
+// row_max 1, by sums: nothing is tested before; the sums of a step tell afterwards whether a
+// probability came near overflow. Then the step is redone from its scores, recomputed, under their
+// true maximum. Steps with a mask take the true maximum always.
 //
-// Masked scores are -2^100, a finite power of two: a row that is fully masked in its first step gets exp2(0) = 1 there, and
-// the first visible score wipes that out with a factor exp2(-huge) = 0. With a power of two both s * c and m * c are exact,
-// so their difference is exactly 0; -1e30 would leave a rounding error of 1e22 in the exponent.
+// A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half
+// (i / 2) % 2, and the four lanes of a quad share the rows.
+//
+// Masked scores are -2^100, a finite power of two: a row that is fully masked in its first step
+// gets exp2(0) = 1 there, and the first visible score wipes that out with a factor exp2(-huge) = 0.
+// With a power of two both s * c and m * c are exact, so their difference is exactly 0; -1e30 would
+// leave a rounding error of 1e22 in the exponent.
 #pragma once
 
 #include "cuda/ptx/exp2.cuh"
@@ -40,7 +45,8 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // True maximum of score * c over both rows of the quad.
 template <int kCount>
-__device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2, float (&max)[2]) {
+__device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2,
+                                             float (&max)[2]) {
   max[0] = s[0];
   max[1] = s[2];
 #pragma unroll
@@ -54,7 +60,8 @@ __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float sca
 
 // Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.
 template <int kCount>
-__device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows, float scale_log2) {
+__device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
+                                             float scale_log2) {
   int top0 = 0;
   int top1 = 0;
 #pragma unroll
@@ -69,7 +76,8 @@ __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const Row
 
 // s = exp2(s * c - max), and the sums grow by it.
 template <int kCount>
-__device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2], float scale_log2, float (&sum)[2]) {
+__device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2],
+                                             float scale_log2, float (&sum)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
     s[i] = exp2_approx(fmaf(s[i], scale_log2, -max[0]));
@@ -83,16 +91,19 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
 
 // First step of a tile: scores to probabilities under their exact maximum.
 template <int kCount>
-__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows, float scale_log2) {
+__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
+                                              float scale_log2) {
   true_row_max(s, scale_log2, rows->max);
   rows->sum[0] = 0.f;
   rows->sum[1] = 0.f;
   exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 
-// Raises the maxima to the true ones; `factor` is what sums and O under the old ones must be multiplied by.
+// Raises the maxima to the true ones; `factor` is what sums and O under the old ones must be
+// multiplied by.
 template <int kCount>
-__device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats* rows, float scale_log2, float (&factor)[2]) {
+__device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats* rows,
+                                              float scale_log2, float (&factor)[2]) {
   float max[2];
   true_row_max(s, scale_log2, max);
 #pragma unroll
@@ -104,10 +115,14 @@ __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats
   }
 }
 
-// The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from where a probability overflows.
-constexpr float kLargestSum = kDtypeQ == Dtype::kFp16 ? 32768.f : 1.8446744073709552e19f;  // 2^15, 2^64
+// The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from
+// where a probability overflows.
+constexpr float kLargestSum =
+    kDtypeQ == Dtype::kFp16 ? 32768.f : 1.8446744073709552e19f;  // 2^15, 2^64
 
 // Whether any row of the warp came near overflow; true for NaN.
-__device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) { return __any_sync(~0u, !(sum[0] + sum[1] < kLargestSum)); }
+__device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) {
+  return __any_sync(~0u, !(sum[0] + sum[1] < kLargestSum));
+}
 
 }  // namespace attune

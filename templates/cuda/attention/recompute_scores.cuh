@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// S = Q K^T of one warp's 16 rows once more, by mma.sync from global memory: the rare way back when scores were exponentiated
-// under a maximum that is too far behind (lazy_softmax.cuh). A warp does it alone; the shared-memory slots of Q and K may have
-// been given back. The result has the layout of a wgmma accumulator.
+// S = Q K^T of one warp's 16 rows once more, by mma.sync from global memory: the rare way back when
+// scores were exponentiated under a maximum that is too far behind (lazy_softmax.cuh). A warp does
+// it alone; the shared-memory slots of Q and K may have been given back. The result has the layout
+// of a wgmma accumulator.
 #pragma once
 
 #include "cuda/attention/tile_stream.cuh"
@@ -11,29 +12,38 @@
 namespace attune {
 
 // Address of the 32-bit word (two elements) at `column` of a row of one head.
-__device__ __forceinline__ const unsigned* word_address(const OperandView& view, int batch, int head, int row, int column) {
-  const long long at = batch * view.batch_stride + row * view.row_stride + head * view.head_stride + column;
+__device__ __forceinline__ const unsigned* word_address(const OperandView& view, int batch,
+                                                        int head, int row, int column) {
+  const long long at =
+      batch * view.batch_stride + row * view.row_stride + head * view.head_stride + column;
   return reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(view.data) + at);
 }
 
-// `first_row` is the warpgroup's. All keys of the block must exist; rows past seqlen_q repeat the last one. Addresses are
-// advanced one load at a time (anew): a branch that is hardly taken must not hold registers of the loop around it.
+// `first_row` is the warpgroup's. All keys of the block must exist; rows past seqlen_q repeat the
+// last one. Addresses are advanced one load at a time (anew): a branch that is hardly taken must
+// not hold registers of the loop around it.
 template <int kCount>
-__device__ __forceinline__ void recompute_scores(const AttentionArgs& args, const PrefillTile& tile, int first_row, int block, float (&s)[kCount]) {
+__device__ __forceinline__ void recompute_scores(const AttentionArgs& args, const PrefillTile& tile,
+                                                 int first_row, int block, float (&s)[kCount]) {
   constexpr int kSteps = (kHeadDimQk + 15) / 16;
   const int thread = thread_index_anew() % kWarpgroupThreads;
   const int quad_row = thread % 32 / 4;
   const int column = thread % 4 * 2;
   const int row = first_row + thread / 32 * 16 + quad_row;
-  const unsigned* q = word_address(args.q, tile.batch, tile.head, min(row, args.seqlen_q - 1), column);
-  const unsigned* q_below = word_address(args.q, tile.batch, tile.head, min(row + 8, args.seqlen_q - 1), column);
+  const unsigned* q =
+      word_address(args.q, tile.batch, tile.head, min(row, args.seqlen_q - 1), column);
+  const unsigned* q_below =
+      word_address(args.q, tile.batch, tile.head, min(row + 8, args.seqlen_q - 1), column);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = 0.f;
 #pragma unroll 1
   for (int step = 0; step < kSteps; ++step) {
-    const bool upper = kHeadDimQk % 16 == 0 || step + 1 < kSteps;  // columns 8 to 15 of the step exist
-    const unsigned a[4] = {q[8 * step], q_below[8 * step], upper ? q[8 * step + 4] : 0u, upper ? q_below[8 * step + 4] : 0u};
-    const unsigned* k = word_address(args.k, tile.batch, tile.head / kGqaRatio, block * kBlockN + quad_row, column + 16 * step);
+    const bool upper =
+        kHeadDimQk % 16 == 0 || step + 1 < kSteps;  // columns 8 to 15 of the step exist
+    const unsigned a[4] = {q[8 * step], q_below[8 * step], upper ? q[8 * step + 4] : 0u,
+                           upper ? q_below[8 * step + 4] : 0u};
+    const unsigned* k = word_address(args.k, tile.batch, tile.head / kGqaRatio,
+                                     block * kBlockN + quad_row, column + 16 * step);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {  // 8 keys
       k = anew(k);

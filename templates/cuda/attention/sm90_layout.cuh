@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled-in config of a warp-specialised sm_90 kernel as constants: roles, shared-memory layout, registers.
+// The compiled-in config of a warp-specialised sm_90 kernel as constants: roles, shared-memory
+// layout, registers.
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"
 
 namespace attune {
 
-constexpr PrefillSm90Config kSm90Config = {kBlockM, kBlockN, kCtasPerSm, kStages, kKvRing, kOStaging, kHeadDimQk, kHeadDimV};
+constexpr PrefillSm90Config kSm90Config = {kBlockM, kBlockN,   kCtasPerSm, kStages,
+                                           kKvRing, kOStaging, kHeadDimQk, kHeadDimV};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kWarpgroups, kCtasPerSm);
 
-static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4, "block_m is 64 rows for each of 1 to 4 warpgroups");
-static_assert(kBlockN % 16 == 0 && kBlockN >= 16 && kBlockN <= 256, "block_n is a multiple of 16 up to 256");
+static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
+              "block_m is 64 rows for each of 1 to 4 warpgroups");
+static_assert(kBlockN % 16 == 0 && kBlockN >= 16 && kBlockN <= 256,
+              "block_n is a multiple of 16 up to 256");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "head_dim_qk is a multiple of 8 up to 256");
 static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "head_dim_v is a multiple of 8 up to 256");
 static_assert(kLayout.bytes <= 232448, "shared memory of one block exceeds 227 KB");
@@ -21,7 +25,7 @@ static_assert(kKvRing == 0 || kKvRing >= 3, "one ring for K and V needs 3 slots"
 static_assert(kKvSplits == 1 || kScheduler == 0, "splits of the keys take one tile per block");
 
 // Named barriers of the consumers; 0 is __syncthreads.
-constexpr int kBarrierTurn = 1;        // + warpgroup: its turn to issue wgmma
-constexpr int kBarrierWarpgroup = 5;   // + warpgroup: its 128 threads meet
+constexpr int kBarrierTurn = 1;       // + warpgroup: its turn to issue wgmma
+constexpr int kBarrierWarpgroup = 5;  // + warpgroup: its 128 threads meet
 
 }  // namespace attune

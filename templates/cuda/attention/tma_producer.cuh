@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer role: one thread that keeps Q and the K and V slots filled through TMA. Its order of K and V is the order in
-// which consumers take them (wgmma_consumer.cuh), which one ring for both depends on.
+// The producer role: one thread that keeps Q and the K and V slots filled through TMA. Its order of
+// K and V is the order in which consumers take them (wgmma_consumer.cuh), which one ring for both
+// depends on.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
@@ -11,16 +12,19 @@ namespace attune {
 
 // Rows x 64-column panels of one operand into consecutive panels of shared memory.
 template <int kPanels, int kRows>
-__device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map, unsigned full, int row, int head, int batch) {
+__device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
+                                            unsigned full, int row, int head, int batch) {
   mbarrier_arrive_expect_tx(full, kPanels * kRows * kPanelRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel)
-    tma_load(shared_address + panel * kRows * kPanelRowBytes, map, full, {panel * kPanelColumns, row, head, batch});
+    tma_load(shared_address + panel * kRows * kPanelRowBytes, map, full,
+             {panel * kPanelColumns, row, head, batch});
 }
 
 class TmaProducer {
  public:
-  __device__ __forceinline__ TmaProducer(unsigned shared, const TensorMap& q, const TensorMap& k, const TensorMap& v)
+  __device__ __forceinline__ TmaProducer(unsigned shared, const TensorMap& q, const TensorMap& k,
+                                         const TensorMap& v)
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
@@ -35,7 +39,8 @@ class TmaProducer {
         load_v(block + 1, kv_head, tile.batch);
         if constexpr (!kOverlap) load_k(block, kv_head, tile.batch);
       }
-      const int next = tiles.draw();  // late, so that whoever is done first takes the next tile; its latency hides behind V
+      // Late, so that whoever is done first takes the next tile; the latency hides behind V.
+      const int next = tiles.draw();
       load_v(tile.first_block, kv_head, tile.batch);
       tiles.publish(next);
       tiles.move_to(next);
@@ -47,24 +52,27 @@ class TmaProducer {
 #pragma unroll
     for (int i = 0; i < kWarpgroups; ++i) {
       mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, parity ^ 1, "q_empty");
-      load_panels<kLayout.panels_qk, kWarpgroupRows>(shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i,
-                                                     tile.first_row + i * kWarpgroupRows, tile.head, tile.batch);
+      load_panels<kLayout.panels_qk, kWarpgroupRows>(
+          shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i,
+          tile.first_row + i * kWarpgroupRows, tile.head, tile.batch);
     }
   }
 
   __device__ __forceinline__ void load_k(int block, int head, int batch) {
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
-    load_panels<kLayout.panels_qk, kBlockN>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
-                                            block * kBlockN, head, batch);
+    load_panels<kLayout.panels_qk, kBlockN>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_,
+                                            shared_ + kLayout.k_full + 8 * slot, block * kBlockN,
+                                            head, batch);
     cursors_.k.advance();
   }
 
   __device__ __forceinline__ void load_v(int block, int head, int batch) {
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
-    load_panels<kLayout.panels_v, kBlockN>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
-                                           block * kBlockN, head, batch);
+    load_panels<kLayout.panels_v, kBlockN>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_,
+                                           shared_ + kLayout.v_full + 8 * slot, block * kBlockN,
+                                           head, batch);
     cursors_.v().advance();
   }
 

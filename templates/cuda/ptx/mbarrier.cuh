@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX ISA 9.7.13.15, sm_90).
-// Barriers are named by their shared-memory address. Every wait is bounded: a protocol error traps instead of hanging the
-// device; the bound measured as free. With ATTUNE_BOUNDED_WAITS=1 the failing wait also prints the barrier's name as a device
-// assertion. That is a function call, for which ptxas serialises wgmma (C7510): a form for finding errors, not for timing.
+// mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX
+// ISA 9.7.13.15, sm_90). Barriers are named by their shared-memory address. Every wait is bounded:
+// a protocol error traps instead of hanging the device; the bound measured as free. With
+// ATTUNE_BOUNDED_WAITS=1 the failing wait also prints the barrier's name as a device assertion.
+// That is a function call, for which ptxas serialises wgmma (C7510): a form for finding errors, not
+// for timing.
 #pragma once
 
 #ifndef ATTUNE_BOUNDED_WAITS
@@ -10,12 +12,14 @@
 #endif
 
 #if ATTUNE_BOUNDED_WAITS
-extern "C" __device__ void __assertfail(const char* message, const char* file, unsigned line, const char* function, decltype(sizeof(0)) char_bytes);
+extern "C" __device__ void __assertfail(const char* message, const char* file, unsigned line,
+                                        const char* function, decltype(sizeof(0)) char_bytes);
 #endif
 
 namespace attune {
 
-// Tries before a wait counts as hung. One try suspends for up to about a microsecond, so this is seconds.
+// Tries before a wait counts as hung. One try suspends for up to about a microsecond, so this is
+// seconds.
 constexpr unsigned kMaxBarrierTries = 4000000;
 
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals) {
@@ -33,10 +37,12 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
 
 // Arrives once and announces `bytes` that TMA will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, unsigned bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
-// Waits for the phase of the given parity to complete. A fresh barrier is in phase 0: waiting for parity 1 passes at once.
+// Waits for the phase of the given parity to complete. A fresh barrier is in phase 0: waiting for
+// parity 1 passes at once.
 __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity, const char* name) {
 #if ATTUNE_BOUNDED_WAITS
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named barriers: `bar.sync` waits for `threads` arrivals on one of 16 hardware barriers, `bar.arrive` counts without
-// waiting (PTX ISA 9.7.13.1). Barrier 0 is __syncthreads.
+// Named barriers: `bar.sync` waits for `threads` arrivals on one of 16 hardware barriers,
+// `bar.arrive` counts without waiting (PTX ISA 9.7.13.1). Barrier 0 is __syncthreads.
 #pragma once
 
 namespace attune {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ld.shared / st.shared of one 32-bit word by shared-memory address (PTX ISA 9.7.9.8), never cached in a register.
+// ld.shared / st.shared of one 32-bit word by shared-memory address (PTX ISA 9.7.9.8), never cached
+// in a register.
 #pragma once
 
 namespace attune {

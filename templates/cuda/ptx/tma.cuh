@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// TMA: the bulk tensor copies between global and shared memory (PTX ISA 9.7.9.27, sm_90). Maps are 4-D, coordinates
-// {head_dim, row, head, batch}; elements outside the tensor read as zero and are not written.
+// TMA: the bulk tensor copies between global and shared memory (PTX ISA 9.7.9.27, sm_90). Maps are
+// 4-D, coordinates {head_dim, row, head, batch}; elements outside the tensor read as zero and are
+// not written.
 #pragma once
 
 namespace attune {
 
-// The 128-byte descriptor that the host encodes (cuTensorMapEncodeTiled); a __grid_constant__ kernel parameter.
+// The 128-byte descriptor that the host encodes (cuTensorMapEncodeTiled); a __grid_constant__
+// kernel parameter.
 struct alignas(64) TensorMap {
   unsigned char opaque[128];
 };
@@ -22,30 +24,43 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
 }
 
 // Global -> shared; the bytes of the whole box are counted on `barrier`. One thread issues.
-__device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMap& map, unsigned barrier, TensorCoord at) {
+__device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMap& map,
+                                         unsigned barrier, TensorCoord at) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-          shared_address),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2];" ::"r"(shared_address),
       "l"(&map), "r"(barrier), "r"(at.head_dim), "r"(at.row), "r"(at.head), "r"(at.batch)
       : "memory");
 }
 
 // Shared -> global, as part of the issuing thread's open bulk group.
-__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared_address, TensorCoord at) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
-               "r"(shared_address), "r"(at.head_dim), "r"(at.row), "r"(at.head), "r"(at.batch)
-               : "memory");
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared_address,
+                                          TensorCoord at) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          &map),
+      "r"(shared_address), "r"(at.head_dim), "r"(at.row), "r"(at.head), "r"(at.batch)
+      : "memory");
 }
 
-__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 
 // Until the thread's stores have read their shared memory (it may be overwritten).
-__device__ __forceinline__ void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
 
 // Until the thread's stores are complete (shared memory may go away).
-__device__ __forceinline__ void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 
-// Orders this thread's ordinary shared-memory writes before later TMA and wgmma reads of them; a barrier comes after it.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders this thread's ordinary shared-memory writes before later TMA and wgmma reads of them; a
+// barrier comes after it.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 }  // namespace attune

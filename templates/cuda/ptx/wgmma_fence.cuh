@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordering of wgmma, the asynchronous matrix product of a warpgroup (PTX ISA 9.7.15.7, sm_90a), and its shared-memory
-// descriptors. The products themselves are generated (generator/wgmma_emitter.hpp, "generated/wgmma.cuh").
+// Ordering of wgmma, the asynchronous matrix product of a warpgroup (PTX ISA 9.7.15.7, sm_90a), and
+// its shared-memory descriptors. The products themselves are generated
+// (generator/wgmma_emitter.hpp, "generated/wgmma.cuh").
 #pragma once
 
 namespace attune {
 
-// Orders earlier register writes before the wgmma that follow; needed whenever accumulators or A registers were written.
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Orders earlier register writes before the wgmma that follow; needed whenever accumulators or A
+// registers were written.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 // Waits until at most kPending committed groups are in flight.
 template <int kPending>
@@ -23,11 +29,12 @@ __device__ __forceinline__ void wgmma_pin(float (&accumulator)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulator[i])::"memory");
 }
 
-// Matrix descriptor of a tile in 128-byte-swizzled panels (see shared/prefill_sm90_layout.h): bits 0-13 address / 16,
-// 16-29 leading offset / 16, 32-45 stride offset / 16, 62-63 swizzle code (1 = 128 bytes).
-//   K-major (Q, K):   stride offset 1024 = 8 rows; the leading offset is not used.
-//   MN-major (V):     stride offset 1024 = 8 kv rows; leading offset = bytes of one panel of 64 columns.
-__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared_address, unsigned leading_bytes) {
+// Matrix descriptor of a tile in 128-byte-swizzled panels (shared/prefill_sm90_layout.h).
+// Bits 0-13 address / 16, 16-29 leading offset / 16, 32-45 stride offset / 16, 62-63 swizzle.
+//   K-major (Q, K): stride offset 1024 = 8 rows; the leading offset is not used.
+//   MN-major (V):   stride offset 1024 = 8 keys; leading offset = bytes of one panel.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared_address,
+                                                               unsigned leading_bytes) {
   constexpr unsigned long long kSwizzle128 = 1ull << 62;
   constexpr unsigned long long kStride = (1024ull >> 4) << 32;
   const unsigned low = ((shared_address & 0x3FFFFu) >> 4) | ((leading_bytes >> 4) << 16);
