@@ -18,6 +18,8 @@ class KvPipeline {
   static constexpr bool kPairs = kShareKv == 0 && kStages >= 2;
   static constexpr int kSlots = kShareKv ? kStages : 2 * kStages;
   static constexpr int kAhead = kPairs ? kStages - 1 : kSlots - 1;  // groups of copies in flight
+  static constexpr int kKBytes = prefill_sm80_k_bytes(kLayout);
+  static constexpr int kVBytes = prefill_sm80_v_bytes(kLayout);
   static constexpr int kOperandK = 0;
   static constexpr int kOperandV = 1;
 
@@ -117,8 +119,6 @@ class KvPipeline {
   // Pairs are numbered by pair, everything else by slot.
   template <int kOperand>
   __device__ __forceinline__ unsigned slot_address(int slot) const {
-    constexpr int kKBytes = prefill_sm80_k_bytes(kLayout);
-    constexpr int kVBytes = prefill_sm80_v_bytes(kLayout);
     if constexpr (kShareKv) return ring_ + slot * (kKBytes > kVBytes ? kKBytes : kVBytes);
     const int pair = kPairs ? slot : slot / 2;
     return ring_ + pair * (kKBytes + kVBytes) + (kOperand == kOperandV ? kKBytes : 0);

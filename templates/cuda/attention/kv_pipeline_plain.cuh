@@ -16,6 +16,7 @@ namespace attune {
 class KvPipeline {
   using KCopy = TileCopy<kHeadDimQk, kBlockN, kThreads>;
   using VCopy = TileCopy<kHeadDimV, kBlockN, kThreads>;
+  static constexpr int kVOffset = kShareKv ? 0 : prefill_sm80_k_bytes(kLayout);
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
  public:
@@ -56,7 +57,7 @@ class KvPipeline {
 
   // Shared address of the V tile of `block`; valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
-    const unsigned slot = ring_ + (kShareKv ? 0 : prefill_sm80_k_bytes(kLayout));
+    const unsigned slot = ring_ + kVOffset;
     put(v_, slot);
     fetch(k_, state_.tile(), block - 1);
     return slot;

@@ -16,6 +16,8 @@
 namespace attune {
 
 constexpr int kWarpRows = 16 * kRowTiles;
+constexpr int kRingOffset = prefill_sm80_ring_offset(kLayout);
+constexpr int kStateOffset = prefill_sm80_state_offset(kLayout);
 static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1,
               "block_m is a multiple of 16 rows for each warp");
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
@@ -85,10 +87,10 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
   const int first_row = tile.row_block * kBlockM;
   const BlockRange all =
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
-  const TileState state(shared + prefill_sm80_state_offset(kLayout));
+  const TileState state(shared + kStateOffset);
   state.park(tile, blocks_of_warp(args, tile, all));
 
-  Pipeline pipeline(args, state, shared + prefill_sm80_ring_offset(kLayout), all.begin);
+  Pipeline pipeline(args, state, shared + kRingOffset, all.begin);
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
