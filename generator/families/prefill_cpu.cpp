@@ -171,8 +171,8 @@ class PrefillCpu final : public KernelTemplate {
                         (spec.mask != Mask::kNone ? vectors * lanes / spec.gqa_ratio / 2 : 0);
 
     // Multiply-adds a key and column, and the loads (rows + vectors of them a tile step) in part.
-    const double step = (vectors + 0.13 * (1 + vectors / rows)) *
-                        (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
+    const double step =
+        (vectors + 0.13 * (1 + vectors / rows)) * (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
     const double per_key =
         head_dims * step + 12 * vectors +
         3 * spec.head_dim_v * vectors / static_cast<double>(config.at("block_n"));
