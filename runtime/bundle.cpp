@@ -44,13 +44,14 @@ void write_file(const fs::path& path, const std::string& bytes) {
 }
 
 std::string identity_text(const ImageKey& key) {
-  return fmt::format("{}|{}|{}|{}|{}", key.toolchain.template_name, key.toolchain.template_digest, key.arch, to_text(key.spec),
-                     key.config.to_text());
+  return fmt::format("{}|{}|{}|{}|{}", key.toolchain.template_name, key.toolchain.template_digest,
+                     key.arch, to_text(key.spec), key.config.to_text());
 }
 
 std::string file_name(const BundledKernel& kernel) {
   const char* ending = kernel.image.format == ImageFormat::kCubin ? "cubin" : "o";
-  return fmt::format("{}-{}.{}", kernel.key.toolchain.template_name, xxh3_128_hex(identity_text(kernel.key)).substr(0, 16), ending);
+  return fmt::format("{}-{}.{}", kernel.key.toolchain.template_name,
+                     xxh3_128_hex(identity_text(kernel.key)).substr(0, 16), ending);
 }
 
 void check_folder(const fs::path& folder) {
@@ -59,9 +60,11 @@ void check_folder(const fs::path& folder) {
   if (failed) io_error(folder, ("cannot be created: " + failed.message()).c_str());
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
     const std::string ending = entry.path().extension();
-    if (entry.path().filename() != kManifest && ending != ".cubin" && ending != ".o" && ending != ".part")
+    if (entry.path().filename() != kManifest && ending != ".cubin" && ending != ".o" &&
+        ending != ".part")
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds {}; accepted is an empty folder or a former bundle", folder.string(), entry.path().filename().string()));
+                  fmt::format("{} holds {}; accepted is an empty folder or a former bundle",
+                              folder.string(), entry.path().filename().string()));
   }
 }
 
@@ -71,7 +74,8 @@ void write_bundle(const fs::path& folder, const std::vector<BundledKernel>& kern
   check_folder(folder);
   std::vector<ManifestEntry> entries;
   for (const BundledKernel& kernel : kernels) {
-    ManifestEntry entry{kernel.key, file_name(kernel), sha256_hex(kernel.image.bytes), kernel.image, kernel.winners};
+    ManifestEntry entry{kernel.key, file_name(kernel), sha256_hex(kernel.image.bytes), kernel.image,
+                        kernel.winners};
     write_file(folder / entry.file, kernel.image.bytes);
     entries.push_back(std::move(entry));
   }
@@ -80,12 +84,14 @@ void write_bundle(const fs::path& folder, const std::vector<BundledKernel>& kern
 
 Bundle Bundle::open(const fs::path& folder) {
   const std::optional<std::string> text = read_file(folder / kManifest);
-  if (!text) io_error(folder / kManifest, "cannot be read; a bundle is a folder written by `attune export`");
+  if (!text)
+    io_error(folder / kManifest, "cannot be read; a bundle is a folder written by `attune export`");
   Bundle bundle;
   bundle.folder_ = folder;
   for (ManifestEntry& entry : parse_manifest(*text, (folder / kManifest).string())) {
     bundle.winners_.insert(bundle.winners_.end(), entry.winners.begin(), entry.winners.end());
-    bundle.entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256), std::move(entry.image)});
+    bundle.entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256),
+                               std::move(entry.image)});
   }
   return bundle;
 }
@@ -93,15 +99,17 @@ Bundle Bundle::open(const fs::path& folder) {
 std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
   for (const Entry& entry : entries_) {
     if (identity_text(entry.key) != identity_text(key)) continue;
-    if (!key.toolchain.compiler.empty() && key.toolchain.compiler != entry.key.toolchain.compiler) continue;
+    if (!key.toolchain.compiler.empty() && key.toolchain.compiler != entry.key.toolchain.compiler)
+      continue;
     std::optional<std::string> bytes = read_file(folder_ / entry.file);
     if (bytes && sha256_hex(*bytes) == entry.sha256) {
       KernelImage image = entry.image;
       image.bytes = std::move(*bytes);
       return image;
     }
-    log(LogLevel::kWarning, fmt::format("{} is {}; it is not used", (folder_ / entry.file).string(),
-                                        bytes ? "not what its manifest says (SHA-256 differs)" : "missing"));
+    log(LogLevel::kWarning,
+        fmt::format("{} is {}; it is not used", (folder_ / entry.file).string(),
+                    bytes ? "not what its manifest says (SHA-256 differs)" : "missing"));
   }
   return std::nullopt;
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundle: a folder of kernel images with a manifest, written by `attune export`, that an engine runs from without a compiler
-// and without a store. One file per image; manifest.json says what each is and which shapes it was tuned for:
+// Bundle: a folder of kernel images with a manifest, written by `attune export`, that an engine
+// runs from without a compiler and without a store. One file per image; manifest.json says what
+// each is and which shapes it was tuned for:
 //
 //   {"attune_bundle": 1, "created": "...", "kernels": [
-//     {"file": "prefill_sm90-5f3a….cubin", "sha256": "…", "format": "cubin", "entry": "attune_kernel", "arch": "sm_90a",
-//      "template": "prefill_sm90", "template_digest": "…", "compiler": "nvrtc 13.0", "options": "…",
-//      "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168, "static_shared_bytes": 0, "stack_bytes": 0,
-//      "winners": [{"problem": "dtype=bf16,…", "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}]}
+//     {"file": "prefill_sm90-5f3a….cubin", "sha256": "…", "format": "cubin", "entry":
+//     "attune_kernel", "arch": "sm_90a",
+//      "template": "prefill_sm90", "template_digest": "…", "compiler": "nvrtc 13.0", "options":
+//      "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
+//      "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem": "dtype=bf16,…",
+//      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}]}
 #pragma once
 
 #include <filesystem>
@@ -21,25 +24,29 @@ namespace attune {
 inline constexpr int kBundleVersion = 1;
 
 struct BundledKernel {
-  ImageKey key;                        // with compiler and options, as compiled
+  ImageKey key;  // with compiler and options, as compiled
   KernelImage image;
-  std::vector<WinnerRecord> winners;   // of this very (template, arch, config); empty for a default config
+  std::vector<WinnerRecord>
+      winners;  // of this very (template, arch, config); empty for a default config
 };
 
-// Writes the images, then the manifest under its final name last: a reader sees a whole bundle or none. Creates `folder`.
-// Throws kIo with the path; kInvalidArgument when `folder` holds other files.
+// Writes the images, then the manifest under its final name last: a reader sees a whole bundle or
+// none. Creates `folder`. Throws kIo with the path; kInvalidArgument when `folder` holds other
+// files.
 void write_bundle(const std::filesystem::path& folder, const std::vector<BundledKernel>& kernels);
 
-// An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable, thread-safe.
+// An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable,
+// thread-safe.
 class Bundle {
  public:
-  // Throws kIo when the manifest cannot be read, kInvalidArgument when it is malformed or of a newer version.
+  // Throws kIo when the manifest cannot be read, kInvalidArgument when it is malformed or of a
+  // newer version.
   static Bundle open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
-  // An image of that spec, arch, template text and config; `compiler` in the key may be empty. A missing or altered file is
-  // a miss, and logged.
+  // An image of that spec, arch, template text and config; `compiler` in the key may be empty. A
+  // missing or altered file is a miss, and logged.
   std::optional<KernelImage> image(const ImageKey& key) const;
 
  private:

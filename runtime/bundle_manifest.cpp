@@ -12,7 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* format_name(ImageFormat format) { return format == ImageFormat::kCubin ? "cubin" : "host_object"; }
+const char* format_name(ImageFormat format) {
+  return format == ImageFormat::kCubin ? "cubin" : "host_object";
+}
 
 Json winner_json(const WinnerRecord& winner) {
   return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
@@ -58,39 +60,45 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
 Json entry_json(const ManifestEntry& entry) {
   Json winners = Json::array();
   for (const WinnerRecord& winner : entry.winners) winners.push_back(winner_json(winner));
-  return {{"file", entry.file},
-          {"sha256", entry.sha256},
-          {"format", format_name(entry.image.format)},
-          {"entry", entry.image.entry},
-          {"arch", entry.key.arch},
-          {"template", entry.key.toolchain.template_name},
-          {"template_digest", entry.key.toolchain.template_digest},
-          {"compiler", entry.key.toolchain.compiler},
-          {"options", entry.key.toolchain.options},
-          {"problem", to_text(problem_of(entry.key.spec, Shape{1, 1, 1, entry.key.spec.gqa_ratio, 1}))},
-          {"config", entry.key.config.to_text()},
-          {"registers", entry.image.info.registers},
-          {"static_shared_bytes", entry.image.info.static_shared_bytes},
-          {"stack_bytes", entry.image.info.stack_bytes},
-          {"winners", std::move(winners)}};
+  return {
+      {"file", entry.file},
+      {"sha256", entry.sha256},
+      {"format", format_name(entry.image.format)},
+      {"entry", entry.image.entry},
+      {"arch", entry.key.arch},
+      {"template", entry.key.toolchain.template_name},
+      {"template_digest", entry.key.toolchain.template_digest},
+      {"compiler", entry.key.toolchain.compiler},
+      {"options", entry.key.toolchain.options},
+      {"problem", to_text(problem_of(entry.key.spec, Shape{1, 1, 1, entry.key.spec.gqa_ratio, 1}))},
+      {"config", entry.key.config.to_text()},
+      {"registers", entry.image.info.registers},
+      {"static_shared_bytes", entry.image.info.static_shared_bytes},
+      {"stack_bytes", entry.image.info.stack_bytes},
+      {"winners", std::move(winners)}};
 }
 
 ManifestEntry parse_entry(const Json& json) {
   ManifestEntry entry;
   entry.file = json.at("file");
   if (entry.file.empty() || entry.file.front() == '.' || entry.file.find('/') != std::string::npos)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("file is \"{}\"; accepted are plain names inside the bundle", entry.file));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("file is \"{}\"; accepted are plain names inside the bundle", entry.file));
   entry.sha256 = json.at("sha256");
-  entry.image.format = json.at("format") == "cubin" ? ImageFormat::kCubin : ImageFormat::kHostObject;
+  entry.image.format =
+      json.at("format") == "cubin" ? ImageFormat::kCubin : ImageFormat::kHostObject;
   entry.image.entry = json.at("entry");
   entry.image.info.registers = json.at("registers");
   entry.image.info.static_shared_bytes = json.at("static_shared_bytes");
   entry.image.info.stack_bytes = json.at("stack_bytes");
   entry.key.arch = json.at("arch");
-  entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"), json.at("options")};
+  entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"),
+                         json.at("options")};
   entry.key.spec = spec_of(parse_problem(json.at("problem").get<std::string>()));
   entry.key.config = parse_config(json.at("config").get<std::string>());
-  for (const Json& winner : json.at("winners")) entry.winners.push_back(parse_winner(winner, entry));
+  for (const Json& winner : json.at("winners"))
+    entry.winners.push_back(parse_winner(winner, entry));
   return entry;
 }
 
@@ -99,7 +107,8 @@ ManifestEntry parse_entry(const Json& json) {
 std::string manifest_text(const std::vector<ManifestEntry>& entries) {
   Json kernels = Json::array();
   for (const ManifestEntry& entry : entries) kernels.push_back(entry_json(entry));
-  const Json manifest = {{"attune_bundle", kBundleVersion}, {"created", utc_now()}, {"kernels", std::move(kernels)}};
+  const Json manifest = {
+      {"attune_bundle", kBundleVersion}, {"created", utc_now()}, {"kernels", std::move(kernels)}};
   return manifest.dump(1) + "\n";
 }
 
@@ -108,12 +117,15 @@ std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::st
     const Json manifest = Json::parse(text);
     const int version = manifest.at("attune_bundle");
     if (version != kBundleVersion)
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("attune_bundle is {}; this library reads version {}", version, kBundleVersion));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("attune_bundle is {}; this library reads version {}", version,
+                              kBundleVersion));
     std::vector<ManifestEntry> entries;
     for (const Json& kernel : manifest.at("kernels")) entries.push_back(parse_entry(kernel));
     return entries;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not a bundle manifest: {}", path, error.what()));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is not a bundle manifest: {}", path, error.what()));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
   }

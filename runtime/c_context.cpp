@@ -12,10 +12,12 @@
 namespace attune::c_api {
 namespace {
 
-constexpr attune_context_options kDefaultOptions{sizeof(attune_context_options),    nullptr, nullptr, nullptr, 0, nullptr, 0,
-                                                 ATTUNE_POLICY_FROM_ENVIRONMENT, 0,       nullptr, nullptr, nullptr};
+constexpr attune_context_options kDefaultOptions{
+    sizeof(attune_context_options), nullptr, nullptr, nullptr, 0,      nullptr, 0,
+    ATTUNE_POLICY_FROM_ENVIRONMENT, 0,       nullptr, nullptr, nullptr};
 
-std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count, const char* argument) {
+std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
+                                            const char* argument) {
   if (count > 0 && !paths) refuse_null(argument);
   std::vector<std::filesystem::path> all;
   for (size_t i = 0; i < count; ++i) all.emplace_back(&not_null(paths[i], argument));
@@ -24,8 +26,11 @@ std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t cou
 
 Policy policy_of(int32_t policy) {
   if (policy < ATTUNE_POLICY_DEFAULT || policy > ATTUNE_POLICY_STRICT)
-    refuse(fmt::format("options->policy is {}; accepted are ATTUNE_POLICY_FROM_ENVIRONMENT, ATTUNE_POLICY_DEFAULT, "
-                       "ATTUNE_POLICY_NEAREST and ATTUNE_POLICY_STRICT", policy));
+    refuse(
+        fmt::format("options->policy is {}; accepted are ATTUNE_POLICY_FROM_ENVIRONMENT, "
+                    "ATTUNE_POLICY_DEFAULT, "
+                    "ATTUNE_POLICY_NEAREST and ATTUNE_POLICY_STRICT",
+                    policy));
   return static_cast<Policy>(policy);
 }
 
@@ -40,26 +45,34 @@ EngineOptions engine_options(const attune_context_options& c, EngineOptions engi
   if (c.no_jit) engine.may_compile = false;
   if (c.capture_file) engine.capture_file = c.capture_file;
   if (engine.policy == Policy::kTuneOnMiss)
-    throw Error(ErrorCode::kUnsupported, "policy tune_on_miss needs the tuner, which this library does not hold; use `attune tune`");
+    throw Error(
+        ErrorCode::kUnsupported,
+        "policy tune_on_miss needs the tuner, which this library does not hold; use `attune tune`");
   return engine;
 }
 
 void write_to_stderr(LogLevel lowest, LogLevel level, std::string_view message) {
-  if (level >= lowest) std::fprintf(stderr, "attune: %.*s\n", static_cast<int>(message.size()), message.data());
+  if (level >= lowest)
+    std::fprintf(stderr, "attune: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 
-// The caller's function, or standard error when the environment asks for it. True when a sink was set.
+// The caller's function, or standard error when the environment asks for it. True when a sink was
+// set.
 bool set_log(const attune_context_options& c, std::optional<LogLevel> from_environment) {
   if (c.log)
     set_log_sink([log = c.log, user = c.log_user](LogLevel level, std::string_view message) {
       log(user, static_cast<int>(level), std::string(message).c_str());
     });
   else if (from_environment)
-    set_log_sink([lowest = *from_environment](LogLevel level, std::string_view message) { write_to_stderr(lowest, level, message); });
+    set_log_sink([lowest = *from_environment](LogLevel level, std::string_view message) {
+      write_to_stderr(lowest, level, message);
+    });
   return c.log || from_environment;
 }
 
-std::string device_text(const DeviceIdentity& identity) { return identity.arch + " " + identity.name; }
+std::string device_text(const DeviceIdentity& identity) {
+  return identity.arch + " " + identity.name;
+}
 
 }  // namespace
 }  // namespace attune::c_api
@@ -73,11 +86,13 @@ void attune_context_options_init(attune_context_options* options) {
   if (options) *options = kDefaultOptions;
 }
 
-attune_status attune_context_create(const attune_context_options* options, attune_context** context) {
+attune_status attune_context_create(const attune_context_options* options,
+                                    attune_context** context) {
   return guarded([&] {
     not_null(context, "context") = nullptr;
-    const attune_context_options c = read_struct(options ? options : &kDefaultOptions, "options", kDefaultOptions,
-                                                 sizeof(attune_context_options), "attune_context_options_init");
+    const attune_context_options c =
+        read_struct(options ? options : &kDefaultOptions, "options", kDefaultOptions,
+                    sizeof(attune_context_options), "attune_context_options_init");
     const Options environment = options_from_environment();
     auto made = std::make_unique<attune_context>();
     const EngineOptions engine = engine_options(c, environment.engine);
@@ -91,9 +106,12 @@ attune_status attune_context_create(const attune_context_options* options, attun
 
 void attune_context_destroy(attune_context* context) { delete context; }
 
-const char* attune_context_device(const attune_context* context) { return context ? context->device.c_str() : ""; }
+const char* attune_context_device(const attune_context* context) {
+  return context ? context->device.c_str() : "";
+}
 
-attune_status attune_problem_check(attune_context* context, const attune_problem* problem, char* reasons, size_t capacity) {
+attune_status attune_problem_check(attune_context* context, const attune_problem* problem,
+                                   char* reasons, size_t capacity) {
   return guarded([&] {
     if (reasons && capacity > 0) *reasons = '\0';
     const Problem p = problem_of(problem);
@@ -106,12 +124,14 @@ attune_status attune_problem_check(attune_context* context, const attune_problem
       served = served || !reason;
     }
     if (reasons && capacity > 0) std::snprintf(reasons, capacity, "%s", text.c_str());
-    if (!served) throw Error(ErrorCode::kUnsupported, "no template serves this problem on this device:\n" + text);
+    if (!served)
+      throw Error(ErrorCode::kUnsupported,
+                  "no template serves this problem on this device:\n" + text);
   });
 }
 
-attune_status attune_plan_get(attune_context* context, const attune_problem* problem, const attune_operands* layout,
-                              attune_plan** plan) {
+attune_status attune_plan_get(attune_context* context, const attune_problem* problem,
+                              const attune_operands* layout, attune_plan** plan) {
   return guarded([&] {
     not_null(plan, "plan") = nullptr;
     Engine& engine = *not_null(context, "context").engine;
@@ -125,13 +145,15 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
   });
 }
 
-attune_status attune_prewarm(attune_context* context, const attune_problem* problems, size_t num_problems) {
+attune_status attune_prewarm(attune_context* context, const attune_problem* problems,
+                             size_t num_problems) {
   return guarded([&] {
     Engine& engine = *not_null(context, "context").engine;
     if (num_problems > 0) not_null(problems, "problems");
     // An array: the elements' size is the stride, also for an older header.
     const char* at = reinterpret_cast<const char*>(problems);
-    for (size_t i = 0; i < num_problems; ++i, at += problems->size) engine.plan(problem_of(reinterpret_cast<const attune_problem*>(at)));
+    for (size_t i = 0; i < num_problems; ++i, at += problems->size)
+      engine.plan(problem_of(reinterpret_cast<const attune_problem*>(at)));
   });
 }
 

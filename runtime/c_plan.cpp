@@ -21,7 +21,8 @@ attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* in
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     const size_t size = not_null(info, "info").size;
-    if (size < sizeof(attune_plan_info)) refuse_size("info", size, sizeof(attune_plan_info), "the caller");
+    if (size < sizeof(attune_plan_info))
+      refuse_size("info", size, sizeof(attune_plan_info), "the caller");
     const attune_plan::Texts& texts = plan->texts();
     *info = {size,
              static_cast<int32_t>(known.rung),
@@ -41,13 +42,19 @@ const char* attune_plan_explain(const attune_plan* plan) {
   return text;
 }
 
-attune_status attune_workspace_init(const attune_plan* plan, void* workspace, size_t workspace_bytes, void* stream) {
-  return guarded([&] { init_workspace(*not_null(plan, "plan").plan, workspace, bytes_of(workspace_bytes), stream); });
+attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
+                                    size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    init_workspace(*not_null(plan, "plan").plan, workspace, bytes_of(workspace_bytes), stream);
+  });
 }
 
-attune_status attune_run(const attune_plan* plan, const attune_operands* operands, void* workspace, size_t workspace_bytes,
-                         void* stream) {
-  return guarded([&] { run(*not_null(plan, "plan").plan, operands_of(operands), workspace, bytes_of(workspace_bytes), stream); });
+attune_status attune_run(const attune_plan* plan, const attune_operands* operands, void* workspace,
+                         size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    run(*not_null(plan, "plan").plan, operands_of(operands), workspace, bytes_of(workspace_bytes),
+        stream);
+  });
 }
 
 }  // extern "C"

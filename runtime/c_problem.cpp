@@ -16,7 +16,8 @@ static_assert(ATTUNE_INTERNAL_ERROR == static_cast<int>(ErrorCode::kInternal));
 static_assert(ATTUNE_WOULD_COMPILE == static_cast<int>(ErrorCode::kWouldCompile));
 static_assert(ATTUNE_POLICY_STRICT == static_cast<int>(Policy::kStrict));
 static_assert(ATTUNE_RUNG_REFERENCE == static_cast<int>(Rung::kReference));
-static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) && ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
+static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
+              ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
 static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottomRight));
 
 namespace c_api {
@@ -26,24 +27,45 @@ namespace {
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = sizeof(attune_operands);
 
-constexpr attune_problem kDefaultProblem{sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0};
+constexpr attune_problem kDefaultProblem{
+    sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0};
 
-OperandView view_of(const attune_tensor& tensor) { return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride}; }
-attune_tensor tensor_of(const OperandView& view) { return {view.data, view.batch_stride, view.row_stride, view.head_stride}; }
+OperandView view_of(const attune_tensor& tensor) {
+  return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
+}
+attune_tensor tensor_of(const OperandView& view) {
+  return {view.data, view.batch_stride, view.row_stride, view.head_stride};
+}
 
 attune_problem c_problem(const Problem& p) {
-  return {sizeof(attune_problem), static_cast<int32_t>(p.dtype_q), static_cast<int32_t>(p.mask), p.head_dim_qk, p.head_dim_v,
-          p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.window_left, p.window_right, p.softmax_scale.value_or(0)};
+  return {sizeof(attune_problem),
+          static_cast<int32_t>(p.dtype_q),
+          static_cast<int32_t>(p.mask),
+          p.head_dim_qk,
+          p.head_dim_v,
+          p.num_heads_q,
+          p.num_heads_kv,
+          p.batch,
+          p.seqlen_q,
+          p.seqlen_kv,
+          p.window_left,
+          p.window_right,
+          p.softmax_scale.value_or(0)};
 }
 
 }  // namespace
 
 Problem problem_of(const attune_problem* given) {
-  const attune_problem c = read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
+  const attune_problem c =
+      read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
   if (c.dtype < ATTUNE_FP32 || c.dtype > ATTUNE_FP16)
-    refuse(fmt::format("problem->dtype is {}; accepted are ATTUNE_FP32, ATTUNE_BF16 and ATTUNE_FP16", c.dtype));
+    refuse(fmt::format(
+        "problem->dtype is {}; accepted are ATTUNE_FP32, ATTUNE_BF16 and ATTUNE_FP16", c.dtype));
   if (c.mask < ATTUNE_MASK_NONE || c.mask > ATTUNE_CAUSAL_BOTTOM_RIGHT)
-    refuse(fmt::format("problem->mask is {}; accepted are ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT and ATTUNE_CAUSAL_BOTTOM_RIGHT", c.mask));
+    refuse(
+        fmt::format("problem->mask is {}; accepted are ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT "
+                    "and ATTUNE_CAUSAL_BOTTOM_RIGHT",
+                    c.mask));
   Problem p;
   p.dtype_q = p.dtype_kv = p.dtype_o = static_cast<Dtype>(c.dtype);
   p.mask = static_cast<Mask>(c.mask);
@@ -61,8 +83,10 @@ Problem problem_of(const attune_problem* given) {
 }
 
 Operands operands_of(const attune_operands* given) {
-  const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize, "attune_operands_contiguous");
-  return {view_of(c.q), view_of(c.k), view_of(c.v), view_of(c.o), c.lse, c.lse_batch_stride, c.lse_head_stride};
+  const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize,
+                                        "attune_operands_contiguous");
+  return {view_of(c.q), view_of(c.k),       view_of(c.v),     view_of(c.o),
+          c.lse,        c.lse_batch_stride, c.lse_head_stride};
 }
 
 }  // namespace c_api
@@ -93,14 +117,21 @@ attune_status attune_problem_parse(const char* text, attune_problem* problem) {
   });
 }
 
-void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v, void* o, float* lse,
-                                attune_operands* operands) {
+void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v, void* o,
+                                float* lse, attune_operands* operands) {
   if (!operands) return;
   *operands = {};
   operands->size = sizeof *operands;
   guarded([&] {
     const Operands made = contiguous_operands(problem_of(problem), q, k, v, o, lse);
-    *operands = {sizeof *operands, tensor_of(made.q), tensor_of(made.k), tensor_of(made.v), tensor_of(made.o), lse, 0, 0};
+    *operands = {sizeof *operands,
+                 tensor_of(made.q),
+                 tensor_of(made.k),
+                 tensor_of(made.v),
+                 tensor_of(made.o),
+                 lse,
+                 0,
+                 0};
   });
 }
 

@@ -22,7 +22,8 @@ attune_context::~attune_context() {
 
 const attune_plan::Texts& attune_plan::texts() const {
   std::call_once(once_, [this] {
-    texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(), plan->explain()};
+    texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
+              plan->explain()};
   });
   return texts_;
 }
@@ -59,8 +60,8 @@ void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgume
 void refuse_null(const char* argument) { refuse(std::string(argument) + " is a null pointer"); }
 
 void refuse_size(const char* argument, size_t size, size_t smallest, const char* init) {
-  refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " + std::to_string(smallest) +
-         " and more, as " + init + " sets it");
+  refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " +
+         std::to_string(smallest) + " and more, as " + init + " sets it");
 }
 
 bool all_zero(const void* bytes, size_t count) {

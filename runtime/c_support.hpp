@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C functions share: the handles, exceptions to statuses, structs of older and newer headers. Used by c_*.cpp only.
+// What the C functions share: the handles, exceptions to statuses, structs of older and newer
+// headers. Used by c_*.cpp only.
 #pragma once
 
 #include <cstring>
@@ -62,16 +63,20 @@ T& not_null(T* pointer, const char* argument) {
 
 bool all_zero(const void* bytes, size_t count);
 
-// A caller's struct as this library knows it: fields that an older header lacks come from `defaults`; fields of a newer header
-// must be zero. `smallest`: size of the first version of the struct.
+// A caller's struct as this library knows it: fields that an older header lacks come from
+// `defaults`; fields of a newer header must be zero. `smallest`: size of the first version of the
+// struct.
 template <class T>
-T read_struct(const T* given, const char* argument, const T& defaults, size_t smallest, const char* init) {
+T read_struct(const T* given, const char* argument, const T& defaults, size_t smallest,
+              const char* init) {
   const size_t size = not_null(given, argument).size;
   if (size == sizeof(T)) [[likely]]
     return *given;
   if (size < smallest) refuse_size(argument, size, smallest, init);
-  if (size > sizeof(T) && !all_zero(reinterpret_cast<const char*>(given) + sizeof(T), size - sizeof(T)))
-    refuse(std::string(argument) + " sets fields that this version of attune (" + attune_version() + ") does not know");
+  if (size > sizeof(T) &&
+      !all_zero(reinterpret_cast<const char*>(given) + sizeof(T), size - sizeof(T)))
+    refuse(std::string(argument) + " sets fields that this version of attune (" + attune_version() +
+           ") does not know");
   T known = defaults;
   std::memcpy(&known, given, size < sizeof(T) ? size : sizeof(T));
   return known;

@@ -17,10 +17,13 @@ void Capture::note(const Problem& problem) {
   const std::string text = to_text(problem);
   const std::lock_guard lock(mutex_);
   if (failed_ || !seen_.insert(text).second) return;
-  const std::string line = fmt::format("{{\"problem\": \"{}\"}}\n", text);  // the text form has no quotes or backslashes
+  const std::string line =
+      fmt::format("{{\"problem\": \"{}\"}}\n", text);  // the text form has no quotes or backslashes
   const int file = open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   failed_ = file < 0 || write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size());
-  if (failed_) log(LogLevel::kWarning, fmt::format("capture file {} cannot be written: {}", file_.string(), std::strerror(errno)));
+  if (failed_)
+    log(LogLevel::kWarning,
+        fmt::format("capture file {} cannot be written: {}", file_.string(), std::strerror(errno)));
   if (file >= 0) close(file);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the problems a program asks plans for, so that `attune tune --captured FILE` can tune exactly those. One JSON line per
-// unique problem and process: {"problem": "dtype=bf16,head_dim=128,…"}. Called when plans are made, never inside run.
+// Writes the problems a program asks plans for, so that `attune tune --captured FILE` can tune
+// exactly those. One JSON line per unique problem and process: {"problem":
+// "dtype=bf16,head_dim=128,…"}. Called when plans are made, never inside run.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +16,8 @@ namespace attune {
 class Capture {
  public:
   explicit Capture(std::filesystem::path file) : file_(std::move(file)) {}
-  // Does nothing when the file is empty; logs once when it cannot be written. Thread-safe, whole lines also across processes.
+  // Does nothing when the file is empty; logs once when it cannot be written. Thread-safe, whole
+  // lines also across processes.
   void note(const Problem& problem);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: where kernels run, as the engine and the tuner see it. cuda/ implements it over the dlopen'd driver, cpu/ over the
-// thread pool and the CPU plugin; tests implement a fake. A Device is used by any number of threads.
+// Device: where kernels run, as the engine and the tuner see it. cuda/ implements it over the
+// dlopen'd driver, cpu/ over the thread pool and the CPU plugin; tests implement a fake. A Device
+// is used by any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@
 
 namespace attune {
 
-// A stream of the device: CUstream on CUDA; ignored on the CPU, where run returns when the work is done.
+// A stream of the device: CUstream on CUDA; ignored on the CPU, where run returns when the work is
+// done.
 using StreamHandle = void*;
 
 // An image loaded once into a device. Immutable, thread-safe, unloads on destruction.
@@ -24,8 +26,10 @@ class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
   virtual const ImageInfo& info() const = 0;  // CUDA: as the driver reports it
-  // Enqueues one launch. Never allocates, compiles, locks or synchronises; safe in CUDA-graph capture.
-  virtual void launch(const LaunchPlan& plan, const AttentionArgs& args, StreamHandle stream) const = 0;
+  // Enqueues one launch. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
+  // capture.
+  virtual void launch(const LaunchPlan& plan, const AttentionArgs& args,
+                      StreamHandle stream) const = 0;
 };
 
 class Device {
@@ -34,16 +38,21 @@ class Device {
   virtual Target target() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Archs that images may be made for here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89", "sm_86", "sm_80"} on an L4
-  // (machine code runs on later minor versions of the same major one only).
+  // Archs that images may be made for here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
+  // "sm_86", "sm_80"} on an L4 (machine code runs on later minor versions of the same major one
+  // only).
   virtual std::vector<Arch> archs() const = 0;
-  // Throws kCompile when there is no compiler (its message says how to get one). Opens it on first use.
+  // Throws kCompile when there is no compiler (its message says how to get one). Opens it on first
+  // use.
   virtual const Compiler& compiler() const = 0;
-  // `plan` says how much shared memory to allow and which tensor maps to encode, `spec` the element types in them.
-  // Throws kDriver or kInvalidArgument when the image is not for this device. The kernel keeps what it needs of the device alive.
-  virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec, const LaunchPlan& plan) const = 0;
+  // `plan` says how much shared memory to allow and which tensor maps to encode, `spec` the element
+  // types in them. Throws kDriver or kInvalidArgument when the image is not for this device. The
+  // kernel keeps what it needs of the device alive.
+  virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
+                                             const LaunchPlan& plan) const = 0;
 
-  // Plain memory and time, for the tuner, bench and check; the runtime's own calls use the caller's memory.
+  // Plain memory and time, for the tuner, bench and check; the runtime's own calls use the caller's
+  // memory.
   virtual void* allocate(int64_t bytes) const = 0;  // throws kOutOfMemory
   virtual void release(void* memory) const noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, int64_t bytes) const = 0;
@@ -51,7 +60,8 @@ class Device {
   virtual void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const = 0;
   virtual void synchronize() const = 0;  // throws kDriver when a launch has failed
   virtual int sm_clock_mhz() const = 0;  // 0 = cannot be read
-  // Elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a monotonic clock (CPU).
+  // Elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a monotonic clock
+  // (CPU).
   virtual double time_us(int launches, const std::function<void(int)>& fn) const = 0;
 };
 

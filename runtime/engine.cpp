@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the parts together: candidates for this device, the ladder over the winners, images from image_source, plans kept.
-// plan.cpp has what happens to a Plan afterwards (run, explain).
+// Puts the parts together: candidates for this device, the ladder over the winners, images from
+// image_source, plans kept. plan.cpp has what happens to a Plan afterwards (run, explain).
 #include "runtime/engine.hpp"
 
 #include <fmt/format.h>
@@ -23,28 +23,34 @@ namespace {
 
 using WinnersBySpec = std::unordered_map<std::string, std::vector<WinnerRecord>>;
 
-// Nothing but what the ladder may use, so that plan() never asks a database: bundles first, then the user's store, then others.
+// Nothing but what the ladder may use, so that plan() never asks a database: bundles first, then
+// the user's store, then others.
 WinnersBySpec read_winners(const ImageSource& images, const DeviceIdentity& device) {
   WinnersBySpec winners;
   for (const Bundle& bundle : images.bundles())
-    for (const WinnerRecord& winner : bundle.winners()) winners[to_text(winner.spec)].push_back(winner);
-  for (WinnerRecord& winner : images.stores().load_winners(device)) winners[to_text(winner.spec)].push_back(std::move(winner));
+    for (const WinnerRecord& winner : bundle.winners())
+      winners[to_text(winner.spec)].push_back(winner);
+  for (WinnerRecord& winner : images.stores().load_winners(device))
+    winners[to_text(winner.spec)].push_back(std::move(winner));
   return winners;
 }
 
-Plan plan_of(const Problem& problem, const Choice& choice, const std::shared_ptr<const Device>& device) {
+Plan plan_of(const Problem& problem, const Choice& choice,
+             const std::shared_ptr<const Device>& device) {
   Plan plan;
   plan.problem = problem;
   plan.kernel_template = choice.candidate.kernel_template;
   plan.arch = choice.candidate.arch;
   plan.config = choice.config;
-  plan.launch = plan.kernel_template->launch(spec_of(problem), choice.config, shape_of(problem), device->facts());
+  plan.launch = plan.kernel_template->launch(spec_of(problem), choice.config, shape_of(problem),
+                                             device->facts());
   plan.device = device;
   plan.rung = choice.rung;
   plan.why = choice.why;
   plan.winner = choice.winner;
   plan.distance = choice.distance;
-  if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact) && measured_on(*choice.winner, device->identity()))
+  if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact) &&
+      measured_on(*choice.winner, device->identity()))
     plan.expected_us = choice.winner->timing.median_us;
   return plan;
 }
@@ -54,7 +60,8 @@ using Reasons = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 std::string unsupported_text(const Reasons& reasons) {
   std::string text = "no template serves this problem on this device";
-  for (const auto& [name, reason] : reasons) text += fmt::format("; {}: {}", name, reason.value_or("serves it"));
+  for (const auto& [name, reason] : reasons)
+    text += fmt::format("; {}: {}", name, reason.value_or("serves it"));
   return text;
 }
 
@@ -62,15 +69,20 @@ std::string unsupported_text(const Reasons& reasons) {
 
 struct Engine::Impl {
   Impl(std::shared_ptr<const Device> the_device, EngineOptions the_options)
-      : device(std::move(the_device)), options(std::move(the_options)), images(device, options), capture(options.capture_file) {}
+      : device(std::move(the_device)),
+        options(std::move(the_options)),
+        images(device, options),
+        capture(options.capture_file) {}
 
   std::vector<Candidate> candidates(const KernelSpec& spec);
   const std::string& digest_of(const KernelTemplate& kernel_template);
   std::vector<WinnerRecord> winners_of(const KernelSpec& spec);
   Ladder ladder(const Problem& problem);
   void tune(const Problem& problem);
-  Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load);
-  std::optional<std::string> refusal(const KernelTemplate& kernel_template, const KernelSpec& spec) const;
+  Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps,
+                  bool load);
+  std::optional<std::string> refusal(const KernelTemplate& kernel_template,
+                                     const KernelSpec& spec) const;
   void note_refusals(const KernelSpec& spec, Plan* plan) const;
 
   const std::shared_ptr<const Device> device;
@@ -95,13 +107,16 @@ std::vector<Candidate> Engine::Impl::candidates(const KernelSpec& spec) {
   std::vector<Candidate> found;
   const std::vector<Arch> archs = device->archs();
   for (const KernelTemplate* kernel_template : all_templates()) {
-    const auto arch = std::find_if(archs.begin(), archs.end(), [&](const Arch& a) { return !kernel_template->refuses(spec, a); });
+    const auto arch = std::find_if(archs.begin(), archs.end(), [&](const Arch& a) {
+      return !kernel_template->refuses(spec, a);
+    });
     if (arch != archs.end()) found.push_back({kernel_template, *arch, digest_of(*kernel_template)});
   }
   return found;
 }
 
-std::optional<std::string> Engine::Impl::refusal(const KernelTemplate& kernel_template, const KernelSpec& spec) const {
+std::optional<std::string> Engine::Impl::refusal(const KernelTemplate& kernel_template,
+                                                 const KernelSpec& spec) const {
   std::optional<std::string> reason = "this device runs no arch that attune compiles for";
   for (const Arch& arch : device->archs())
     if (!(reason = kernel_template.refuses(spec, arch))) break;
@@ -111,7 +126,8 @@ std::optional<std::string> Engine::Impl::refusal(const KernelTemplate& kernel_te
 // Templates made for this device (they serve a plain spec) that refuse this one.
 void Engine::Impl::note_refusals(const KernelSpec& spec, Plan* plan) const {
   for (const KernelTemplate* kernel_template : all_templates())
-    if (const auto reason = refusal(*kernel_template, spec); reason && !refusal(*kernel_template, KernelSpec{}))
+    if (const auto reason = refusal(*kernel_template, spec);
+        reason && !refusal(*kernel_template, KernelSpec{}))
       plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), *reason));
 }
 
@@ -126,7 +142,8 @@ Ladder Engine::Impl::ladder(const Problem& problem) {
   return climb(problem, candidates(spec), winners_of(spec), options.policy, options.may_compile);
 }
 
-// Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever waited looks again.
+// Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever
+// waited looks again.
 void Engine::Impl::tune(const Problem& problem) {
   const std::lock_guard one(tuning);
   const Ladder known = ladder(problem);
@@ -139,16 +156,19 @@ void Engine::Impl::tune(const Problem& problem) {
 }
 
 // The first choice that the layout suits and, if `load`, whose kernel can be had.
-Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps, bool load) {
+Plan Engine::Impl::first_plan(const Problem& problem,
+                              const std::optional<std::string>& no_tensor_maps, bool load) {
   if (options.policy == Policy::kTuneOnMiss && options.config_source && load) tune(problem);
   Ladder rungs = ladder(problem);
   std::optional<Error> failure;
   for (const Choice& choice : rungs.choices) {
-    const std::string what = fmt::format("{}: {} with {}", rung_name(choice.rung), choice.candidate.kernel_template->name(),
-                                         choice.config.to_text());
+    const std::string what =
+        fmt::format("{}: {} with {}", rung_name(choice.rung),
+                    choice.candidate.kernel_template->name(), choice.config.to_text());
     try {
       Plan plan = plan_of(problem, choice, device);
-      if (no_tensor_maps && !plan.launch.tensor_maps.empty()) throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
+      if (no_tensor_maps && !plan.launch.tensor_maps.empty())
+        throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (load) {
         CachedKernel kernel = images.kernel(choice, spec_of(problem), plan.launch);
         plan.kernel = std::move(kernel.kernel);
@@ -160,15 +180,19 @@ Plan Engine::Impl::first_plan(const Problem& problem, const std::optional<std::s
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
       if (!failure) failure = error;
-      if (error.code() == ErrorCode::kCompile || error.code() == ErrorCode::kDriver) log(LogLevel::kWarning, rungs.passed_over.back());
+      if (error.code() == ErrorCode::kCompile || error.code() == ErrorCode::kDriver)
+        log(LogLevel::kWarning, rungs.passed_over.back());
     }
   }
   if (failure) throw *failure;
   const std::string passed = fmt::format("{}", fmt::join(rungs.passed_over, "; "));
-  throw Error(ErrorCode::kNotTuned,
-              fmt::format("policy {} allows no kernel for {}: {}; tune it with `attune tune --problem {}` or use policy default",
-                          policy_name(options.policy), to_text(problem), passed.empty() ? "no shape of this spec was tuned on this device" : passed,
-                          to_text(problem)));
+  throw Error(
+      ErrorCode::kNotTuned,
+      fmt::format("policy {} allows no kernel for {}: {}; tune it with `attune tune --problem {}` "
+                  "or use policy default",
+                  policy_name(options.policy), to_text(problem),
+                  passed.empty() ? "no shape of this spec was tuned on this device" : passed,
+                  to_text(problem)));
 }
 
 Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options)
@@ -187,23 +211,32 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& problem, const Operands*
   const uint64_t generation = impl_->plans.generation();
   validate(problem);
   impl_->capture.note(problem);
-  if (impl_->candidates(spec_of(problem)).empty()) throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
-  return impl_->plans.insert(key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)), generation);
+  if (impl_->candidates(spec_of(problem)).empty())
+    throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+  return impl_->plans.insert(
+      key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)),
+      generation);
 }
 
 Plan Engine::choose(const Problem& problem, const Operands* layout) const {
   validate(problem);
-  if (impl_->candidates(spec_of(problem)).empty()) throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
-  return impl_->first_plan(problem, layout ? tensor_map_refusal(problem, *layout) : std::nullopt, false);
+  if (impl_->candidates(spec_of(problem)).empty())
+    throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+  return impl_->first_plan(problem, layout ? tensor_map_refusal(problem, *layout) : std::nullopt,
+                           false);
 }
 
-std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem, const KernelTemplate& kernel_template, const Config& config) {
+std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
+                                              const KernelTemplate& kernel_template,
+                                              const Config& config) {
   validate(problem);
   const KernelSpec spec = spec_of(problem);
   for (Candidate& candidate : impl_->candidates(spec)) {
     if (candidate.kernel_template != &kernel_template) continue;
-    if (auto broken = kernel_template.space(spec, candidate.arch).broken(config)) throw Error(ErrorCode::kInvalidArgument, *broken);
-    const Choice choice{std::move(candidate), config, Rung::kPinned, "given by the caller", 0, std::nullopt};
+    if (auto broken = kernel_template.space(spec, candidate.arch).broken(config))
+      throw Error(ErrorCode::kInvalidArgument, *broken);
+    const Choice choice{std::move(candidate),  config, Rung::kPinned,
+                        "given by the caller", 0,      std::nullopt};
     Plan plan = plan_of(problem, choice, impl_->device);
     CachedKernel kernel = impl_->images.kernel(choice, spec, plan.launch);
     plan.kernel = std::move(kernel.kernel);
@@ -216,7 +249,8 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem, const Kern
 Reasons Engine::check(const Problem& problem) const {
   Reasons answers;
   for (const KernelTemplate* kernel_template : all_templates())
-    answers.emplace_back(kernel_template->name(), impl_->refusal(*kernel_template, spec_of(problem)));
+    answers.emplace_back(kernel_template->name(),
+                         impl_->refusal(*kernel_template, spec_of(problem)));
   return answers;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: Problem -> Plan. It owns the winners of this device (read once from the stores), the images loaded so far and the
-// ladder: pinned -> exact -> same bucket -> nearest tuned shape -> default config -> reference kernel.
-// attune.h is a thin skin over it; the tuner uses it to bench, check and explain.
+// Engine: Problem -> Plan. It owns the winners of this device (read once from the stores), the
+// images loaded so far and the ladder: pinned -> exact -> same bucket -> nearest tuned shape ->
+// default config -> reference kernel. attune.h is a thin skin over it; the tuner uses it to bench,
+// check and explain.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@
 namespace attune {
 
 // The lowest rung a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
-//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its bucket.
-//   kTuneOnMiss: tunes where kStrict would throw, then as kDefault.
+//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its
+//   bucket. kTuneOnMiss: tunes where kStrict would throw, then as kDefault.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
 const char* policy_name(Policy policy);
 Policy parse_policy(std::string_view text);  // default, nearest, strict, tune_on_miss
@@ -35,7 +36,8 @@ struct Operands {
   int64_t lse_head_stride = 0;
 };
 // Views with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
-Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o, float* lse);
+Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o,
+                             float* lse);
 
 // Immutable and thread-safe. What will be launched for a Problem and how it was chosen.
 struct Plan {
@@ -47,15 +49,16 @@ struct Plan {
   std::shared_ptr<const Device> device;
   std::shared_ptr<const LoadedKernel> kernel;
   Rung rung = Rung::kDefaultConfig;
-  std::string why;                         // one sentence
-  std::vector<std::string> passed_over;    // what stood above it and why it was not taken, one sentence each
-  std::optional<WinnerRecord> winner;      // the row that decided, if any
-  double distance = 0;                     // kNearest: log2 distance to the tuned shape
-  std::string image_from;                  // "store", "bundle" or "compiler nvrtc 13.0"
-  double expected_us = 0;                  // 0 = unknown
+  std::string why;  // one sentence
+  std::vector<std::string>
+      passed_over;  // what stood above it and why it was not taken, one sentence each
+  std::optional<WinnerRecord> winner;  // the row that decided, if any
+  double distance = 0;                 // kNearest: log2 distance to the tuned shape
+  std::string image_from;              // "store", "bundle" or "compiler nvrtc 13.0"
+  double expected_us = 0;              // 0 = unknown
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
-  std::string explain() const;             // several lines of text
+  std::string explain() const;  // several lines of text
 };
 
 // A low layer's view of live tuning (policy tune_on_miss); the tuner implements it.
@@ -66,14 +69,15 @@ class ConfigSource {
 };
 
 struct EngineOptions {
-  std::filesystem::path user_store;   // empty = default location (default_store_path())
+  std::filesystem::path user_store;  // empty = default location (default_store_path())
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
-  std::vector<std::filesystem::path> bundles;      // folders written by write_bundle; asked before the stores
+  std::vector<std::filesystem::path>
+      bundles;  // folders written by write_bundle; asked before the stores
   bool use_store = true;
-  bool may_compile = true;            // false = policy no_jit
-  bool keep_images = true;            // write images of plans made here into the user store
+  bool may_compile = true;  // false = policy no_jit
+  bool keep_images = true;  // write images of plans made here into the user store
   Policy policy = Policy::kDefault;
-  std::filesystem::path capture_file; // problems seen, as JSON lines; empty = off
+  std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
   ConfigSource* config_source = nullptr;  // not owned
 };
 
@@ -83,16 +87,20 @@ class Engine {
   ~Engine();
 
   const Device& device() const;
-  // Cached by problem; compiles and loads at most once per kernel, also when 16 threads ask at once.
-  // `layout`: the operands of the coming calls, when they are not contiguous; templates whose loads cannot take those strides
-  // are passed over. Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with every template's reason, ...
+  // Cached by problem; compiles and loads at most once per kernel, also when 16 threads ask at
+  // once. `layout`: the operands of the coming calls, when they are not contiguous; templates whose
+  // loads cannot take those strides are passed over. Throws kNotTuned (strict), kWouldCompile
+  // (no_jit), kUnsupported with every template's reason, ...
   std::shared_ptr<const Plan> plan(const Problem& problem, const Operands* layout = nullptr);
   // A plan for a config chosen by the caller, outside the ladder; not cached.
-  std::shared_ptr<const Plan> plan_with(const Problem& problem, const KernelTemplate& kernel_template, const Config& config);
+  std::shared_ptr<const Plan> plan_with(const Problem& problem,
+                                        const KernelTemplate& kernel_template,
+                                        const Config& config);
   // Ladder only: which config and why, compiles nothing. Plan::kernel is null.
   Plan choose(const Problem& problem, const Operands* layout = nullptr) const;
   // Per template: nullopt = serves, else the reason.
-  std::vector<std::pair<std::string, std::optional<std::string>>> check(const Problem& problem) const;
+  std::vector<std::pair<std::string, std::optional<std::string>>> check(
+      const Problem& problem) const;
   void reload();  // reads the stores again
 
  private:
@@ -100,11 +108,15 @@ class Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-// Validates operands against the plan's problem (null, alignment, strides, workspace size), then launches. No locks, no allocation.
-void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes, StreamHandle stream);
+// Validates operands against the plan's problem (null, alignment, strides, workspace size), then
+// launches. No locks, no allocation.
+void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
+         StreamHandle stream);
 
-// Zeroes the part of a workspace that kernels expect to be zero: once after it was allocated, not before every run.
-void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes, StreamHandle stream);
+// Zeroes the part of a workspace that kernels expect to be zero: once after it was allocated, not
+// before every run.
+void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
+                    StreamHandle stream);
 
 // $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db.
 std::filesystem::path default_store_path();

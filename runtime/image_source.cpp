@@ -11,18 +11,22 @@ namespace attune {
 namespace {
 
 std::string cache_key(const Choice& choice, const KernelSpec& spec) {
-  return fmt::format("{}|{}|{}|{}", choice.candidate.kernel_template->name(), choice.candidate.arch.name(), to_text(spec),
-                     choice.config.to_text());
+  return fmt::format("{}|{}|{}|{}", choice.candidate.kernel_template->name(),
+                     choice.candidate.arch.name(), to_text(spec), choice.config.to_text());
 }
 
 ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
-  return {spec, choice.candidate.arch.name(),
-          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest, "", ""}, choice.config};
+  return {spec,
+          choice.candidate.arch.name(),
+          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest,
+           "", ""},
+          choice.config};
 }
 
 std::vector<std::filesystem::path> layers_of(const EngineOptions& options) {
   if (!options.use_store) return {};
-  std::vector<std::filesystem::path> layers{options.user_store.empty() ? default_store_path() : options.user_store};
+  std::vector<std::filesystem::path> layers{options.user_store.empty() ? default_store_path()
+                                                                       : options.user_store};
   layers.insert(layers.end(), options.more_stores.begin(), options.more_stores.end());
   return layers;
 }
@@ -34,30 +38,36 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
       may_compile_(options.may_compile),
       keep_images_(options.keep_images && options.use_store),
       stores_(layers_of(options)) {
-  for (const std::filesystem::path& folder : options.bundles) bundles_.push_back(Bundle::open(folder));
+  for (const std::filesystem::path& folder : options.bundles)
+    bundles_.push_back(Bundle::open(folder));
 }
 
-CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) {
+CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec,
+                                 const LaunchPlan& launch) {
   return kernels_.get(cache_key(choice, spec), [&] { return make(choice, spec, launch); });
 }
 
-CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) const {
+CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec,
+                               const LaunchPlan& launch) const {
   const ImageKey key = image_key(choice, spec);
   if (CachedKernel found = stored(key, spec, launch); found.kernel) return found;
   if (!may_compile_)
     throw Error(ErrorCode::kWouldCompile,
-                fmt::format("no image of {} for {} with {} in any bundle or store, and compiling is not allowed (no_jit)",
+                fmt::format("no image of {} for {} with {} in any bundle or store, and compiling "
+                            "is not allowed (no_jit)",
                             key.toolchain.template_name, key.arch, key.config.to_text()));
   return compiled(choice, key, launch);
 }
 
 // An image that does not load is a miss, like a damaged one.
-CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec, const LaunchPlan& launch) const {
+CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec,
+                                 const LaunchPlan& launch) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
     if (image) try {
         return {device_->load(*image, spec, launch), from};
       } catch (const Error& error) {
-        log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}", key.toolchain.template_name, from, error.what()));
+        log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}",
+                                            key.toolchain.template_name, from, error.what()));
       }
     return {};
   };
@@ -67,7 +77,8 @@ CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec, co
   return {};
 }
 
-CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const {
+CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key,
+                                   const LaunchPlan& launch) const {
   const Compiler& compiler = device_->compiler();
   const Arch& arch = choice.candidate.arch;
   const Source source = render(*choice.candidate.kernel_template, key.spec, arch, choice.config);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the engine gets compiled kernels: bundles, then stores, then the compiler, whose output is kept in the user store.
+// Where the engine gets compiled kernels: bundles, then stores, then the compiler, whose output is
+// kept in the user store.
 #pragma once
 
 #include <memory>
@@ -18,8 +19,8 @@ class ImageSource {
  public:
   ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options);
 
-  // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not allowed, else what compiling
-  // or loading throws.
+  // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not
+  // allowed, else what compiling or loading throws.
   CachedKernel kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch);
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The user's store over the others; no layers when stores are off.

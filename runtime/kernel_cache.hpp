@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels loaded so far in this process, by identity. Any number of threads may ask for one that is not there yet: one of
-// them makes it, the others wait for that one.
+// Kernels loaded so far in this process, by identity. Any number of threads may ask for one that is
+// not there yet: one of them makes it, the others wait for that one.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ struct CachedKernel {
 
 class KernelCache {
  public:
-  // Calls make() at most once per key at a time. When it throws, all who wait get the exception and the key is free again.
+  // Calls make() at most once per key at a time. When it throws, all who wait get the exception and
+  // the key is free again.
   CachedKernel get(const std::string& key, const std::function<CachedKernel()>& make);
 
  private:

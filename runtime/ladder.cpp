@@ -28,13 +28,17 @@ struct Usable {
 class Climb {
  public:
   Climb(const Problem& problem, const std::vector<Candidate>& candidates, Ladder* ladder)
-      : spec_(spec_of(problem)), shape_(shape_of(problem)), candidates_(candidates), ladder_(ladder) {}
+      : spec_(spec_of(problem)),
+        shape_(shape_of(problem)),
+        candidates_(candidates),
+        ladder_(ladder) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners)
       if (const Candidate* candidate = candidate_of(winner))
         usable_.push_back({&winner, candidate, shape_distance(winner.shape, shape_)});
-    std::stable_sort(usable_.begin(), usable_.end(), [](const Usable& a, const Usable& b) { return a.distance < b.distance; });
+    std::stable_sort(usable_.begin(), usable_.end(),
+                     [](const Usable& a, const Usable& b) { return a.distance < b.distance; });
   }
 
   void pinned() {
@@ -43,73 +47,91 @@ class Climb {
   }
   void exact() {
     for (const Usable& row : usable_)
-      if (!row.winner->pinned && same_shape(row)) take(row, Rung::kExact, "tuned for this shape: " + row.winner->why);
+      if (!row.winner->pinned && same_shape(row))
+        take(row, Rung::kExact, "tuned for this shape: " + row.winner->why);
   }
   void same_bucket() {
     for (const Usable& row : usable_)
       if (!same_shape(row) && same_bucket(row))
-        take(row, Rung::kBucket, fmt::format("tuned for {} of the same bucket", to_text(row.winner->shape)));
+        take(row, Rung::kBucket,
+             fmt::format("tuned for {} of the same bucket", to_text(row.winner->shape)));
   }
   void nearest(double far_octaves) {
     for (const Usable& row : usable_) {
       if (same_shape(row) || same_bucket(row)) continue;
-      const std::string where = fmt::format("{} at {:.2f} octaves", to_text(row.winner->shape), row.distance);
+      const std::string where =
+          fmt::format("{} at {:.2f} octaves", to_text(row.winner->shape), row.distance);
       if (!beat_default(*row.winner))
         pass_over(fmt::format("nearest: {}: the default config was as good there", where));
       else if (row.distance > far_octaves)
-        pass_over(fmt::format("nearest: {} is farther than {:.0f}", where, far_octaves)), far_.push_back(row);
+        pass_over(fmt::format("nearest: {} is farther than {:.0f}", where, far_octaves)),
+            far_.push_back(row);
       else
-        take(row, Rung::kNearest, fmt::format("nearest tuned shape is {}; it beat the default there", where));
+        take(row, Rung::kNearest,
+             fmt::format("nearest tuned shape is {}; it beat the default there", where));
     }
   }
   void defaults() {
     for (const Candidate& candidate : candidates_)
-      if (!is_reference(*candidate.kernel_template)) take_default(candidate, Rung::kDefaultConfig, default_reason());
+      if (!is_reference(*candidate.kernel_template))
+        take_default(candidate, Rung::kDefaultConfig, default_reason());
   }
   void far() {
     for (const Usable& row : far_)
-      take(row, Rung::kNearest, fmt::format("tuned for {}, far away; taken because nothing may be compiled", to_text(row.winner->shape)));
+      take(row, Rung::kNearest,
+           fmt::format("tuned for {}, far away; taken because nothing may be compiled",
+                       to_text(row.winner->shape)));
   }
   void reference() {
     for (const Candidate& candidate : candidates_)
-      if (is_reference(*candidate.kernel_template)) take_default(candidate, Rung::kReference, "no other template serves this problem");
+      if (is_reference(*candidate.kernel_template))
+        take_default(candidate, Rung::kReference, "no other template serves this problem");
   }
 
  private:
   const Candidate* candidate_of(const WinnerRecord& winner) {
     for (const Candidate& candidate : candidates_) {
       if (candidate.kernel_template->name() != winner.toolchain.template_name) continue;
-      const std::string row = fmt::format("winner for {} ({})", to_text(winner.shape), winner.toolchain.template_name);
+      const std::string row =
+          fmt::format("winner for {} ({})", to_text(winner.shape), winner.toolchain.template_name);
       if (candidate.template_digest != winner.toolchain.template_digest)
         pass_over(row + ": the template has changed since; tune again");
       else if (candidate.arch.name() != winner.arch)
-        pass_over(fmt::format("{}: made for {}, this device takes {}", row, winner.arch, candidate.arch.name()));
-      else if (auto broken = candidate.kernel_template->space(spec_, candidate.arch).broken(winner.config))
+        pass_over(fmt::format("{}: made for {}, this device takes {}", row, winner.arch,
+                              candidate.arch.name()));
+      else if (auto broken =
+                   candidate.kernel_template->space(spec_, candidate.arch).broken(winner.config))
         pass_over(row + ": " + *broken);
       else
         return &candidate;
       return nullptr;
     }
-    pass_over(fmt::format("winner for {}: template {} does not serve this problem here", to_text(winner.shape),
-                          winner.toolchain.template_name));
+    pass_over(fmt::format("winner for {}: template {} does not serve this problem here",
+                          to_text(winner.shape), winner.toolchain.template_name));
     return nullptr;
   }
 
   bool same_shape(const Usable& row) const { return to_text(row.winner->shape) == to_text(shape_); }
-  bool same_bucket(const Usable& row) const { return bucket_of(row.winner->shape) == bucket_of(shape_); }
+  bool same_bucket(const Usable& row) const {
+    return bucket_of(row.winner->shape) == bucket_of(shape_);
+  }
   std::string default_reason() const {
-    return usable_.empty() ? "no tuned shape of this spec on this device" : "no tuned shape near enough";
+    return usable_.empty() ? "no tuned shape of this spec on this device"
+                           : "no tuned shape near enough";
   }
 
   void take(const Usable& row, Rung rung, std::string why) {
-    ladder_->choices.push_back({*row.candidate, row.winner->config, rung, std::move(why), row.distance, *row.winner});
+    ladder_->choices.push_back(
+        {*row.candidate, row.winner->config, rung, std::move(why), row.distance, *row.winner});
   }
   void take_default(const Candidate& candidate, Rung rung, std::string why) {
     try {
       Config config = candidate.kernel_template->default_config(spec_, candidate.arch, shape_);
-      ladder_->choices.push_back({candidate, std::move(config), rung, std::move(why), 0, std::nullopt});
+      ladder_->choices.push_back(
+          {candidate, std::move(config), rung, std::move(why), 0, std::nullopt});
     } catch (const Error& error) {
-      pass_over(fmt::format("{}: {}: {}", rung_name(rung), candidate.kernel_template->name(), error.what()));
+      pass_over(fmt::format("{}: {}: {}", rung_name(rung), candidate.kernel_template->name(),
+                            error.what()));
     }
   }
   void pass_over(std::string sentence) { ladder_->passed_over.push_back(std::move(sentence)); }
@@ -127,7 +149,9 @@ bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device) {
   return winner.device.name.empty() || winner.device.name == device.name;
 }
 
-bool is_reference(const KernelTemplate& kernel_template) { return kernel_template.name().starts_with("reference"); }
+bool is_reference(const KernelTemplate& kernel_template) {
+  return kernel_template.name().starts_with("reference");
+}
 
 double shape_distance(const Shape& a, const Shape& b) {
   const double rows = log2_extent(a.batch * a.num_heads_q) - log2_extent(b.batch * b.num_heads_q);
@@ -136,8 +160,8 @@ double shape_distance(const Shape& a, const Shape& b) {
   return std::sqrt(rows * rows + queries * queries + keys * keys);
 }
 
-Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates, const std::vector<WinnerRecord>& winners,
-             Policy policy, bool may_compile) {
+Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates,
+             const std::vector<WinnerRecord>& winners, Policy policy, bool may_compile) {
   Ladder ladder;
   Climb climb(problem, candidates, &ladder);
   climb.sort_winners(winners);

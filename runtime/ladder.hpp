@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ladder: which (template, config) serves a problem here, best choice first, as a pure function of the winners known.
-// The engine takes the first choice whose image it can get; Plan::explain tells the story. Tested without any device.
+// The ladder: which (template, config) serves a problem here, best choice first, as a pure function
+// of the winners known. The engine takes the first choice whose image it can get; Plan::explain
+// tells the story. Tested without any device.
 #pragma once
 
 #include <optional>
@@ -32,20 +33,24 @@ struct Ladder {
   std::vector<std::string> passed_over;  // winners that were not taken, and why
 };
 
-// How far two shapes are apart, in octaves: Euclidean over log2 of batch * num_heads_q, seqlen_q and seqlen_kv.
+// How far two shapes are apart, in octaves: Euclidean over log2 of batch * num_heads_q, seqlen_q
+// and seqlen_kv.
 double shape_distance(const Shape& a, const Shape& b);
 
-// Beyond this the default config, chosen for the shape by rule, is the better guess (policy kDefault only).
+// Beyond this the default config, chosen for the shape by rule, is the better guess (policy
+// kDefault only).
 inline constexpr double kFarOctaves = 3.0;
 
-// False for a bundle's winner that was exported from another kind of device: its times say little here.
+// False for a bundle's winner that was exported from another kind of device: its times say little
+// here.
 bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
 
 bool is_reference(const KernelTemplate& kernel_template);
 
-// `winners`: rows of this spec, most trusted layer first. `candidates`: best family first, the reference last.
-// Without a compiler, far winners stand before the reference: their images are all there is.
-Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates, const std::vector<WinnerRecord>& winners,
-             Policy policy, bool may_compile);
+// `winners`: rows of this spec, most trusted layer first. `candidates`: best family first, the
+// reference last. Without a compiler, far winners stand before the reference: their images are all
+// there is.
+Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates,
+             const std::vector<WinnerRecord>& winners, Policy policy, bool may_compile);
 
 }  // namespace attune

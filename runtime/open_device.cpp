@@ -30,7 +30,8 @@ std::optional<int> number_after(std::string_view kind, std::string_view target) 
   int number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size() || number < 0)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
   return number;
 }
 
@@ -42,13 +43,15 @@ std::shared_ptr<const Device> open_device(std::string_view target) {
   if (auto ordinal = number_after("cuda:", target)) return open_cuda(*ordinal);
   if (auto threads = number_after("cpu:", target)) return open_cpu_device(*threads);
   if (target != "auto" && !target.empty())
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
   std::string why_no_cuda;
   if (cuda::open_driver(&why_no_cuda)) return open_cuda(-1);
   try {
     return open_cpu_device();
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("no target is usable; cuda: {}; cpu: {}", why_no_cuda, error.what()));
+    throw Error(error.code(),
+                fmt::format("no target is usable; cuda: {}; cpu: {}", why_no_cuda, error.what()));
   }
 }
 

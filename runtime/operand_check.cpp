@@ -25,23 +25,31 @@ struct Stride {
 };
 
 Extents q_of(const Problem& p, const Operands& x) {
-  return {"q", x.q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk, dtype_bytes(p.dtype_q), false};
+  return {"q",  x.q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk, dtype_bytes(p.dtype_q),
+          false};
 }
 Extents k_of(const Problem& p, const Operands& x) {
-  return {"k", x.k, p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk, dtype_bytes(p.dtype_kv), false};
+  return {"k",  x.k, p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk, dtype_bytes(p.dtype_kv),
+          false};
 }
 Extents v_of(const Problem& p, const Operands& x) {
-  return {"v", x.v, p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v, dtype_bytes(p.dtype_kv), false};
+  return {"v",  x.v, p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v, dtype_bytes(p.dtype_kv),
+          false};
 }
 Extents o_of(const Problem& p, const Operands& x) {
   return {"o", x.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v, dtype_bytes(p.dtype_o), true};
 }
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorCode::kInvalidArgument, sentence);
+}
 
 [[noreturn]] void refuse_address(const char* name, const void* address, int alignment) {
-  if (!address) refuse(fmt::format("{} is a null pointer; accepted is an address aligned to {} bytes", name, alignment));
-  refuse(fmt::format("{} is at address {}; accepted are addresses aligned to {} bytes", name, address, alignment));
+  if (!address)
+    refuse(fmt::format("{} is a null pointer; accepted is an address aligned to {} bytes", name,
+                       alignment));
+  refuse(fmt::format("{} is at address {}; accepted are addresses aligned to {} bytes", name,
+                     address, alignment));
 }
 
 bool misaligned(const void* address, int alignment) {
@@ -51,24 +59,30 @@ bool misaligned(const void* address, int alignment) {
 void check_stride(const Extents& x, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
-    refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name, stride.value));
+    refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,
+                       stride.value));
   if (stride.value > INT64_MAX / 16 / stride.extent)
-    refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", x.name, stride.name, stride.value, stride.extent));
+    refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", x.name,
+                       stride.name, stride.value, stride.extent));
   if (stride.value * x.element_bytes % kOperandAlignment != 0)
-    refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name, stride.name, stride.value,
-                       kOperandAlignment / x.element_bytes, kOperandAlignment));
+    refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name,
+                       stride.name, stride.value, kOperandAlignment / x.element_bytes,
+                       kOperandAlignment));
   if (stride.value == 0 && x.written)
-    refuse(fmt::format("{}.{} is 0 for {} steps; an output cannot be written twice at one address", x.name, stride.name, stride.extent));
+    refuse(fmt::format("{}.{} is 0 for {} steps; an output cannot be written twice at one address",
+                       x.name, stride.name, stride.extent));
   if (stride.value != 0 && stride.value < x.head_dim)
-    refuse(fmt::format("{}.{} is {} elements and overlaps the head dimension; accepted are {} and more{}", x.name, stride.name,
-                       stride.value, x.head_dim, x.written ? "" : ", or 0 to repeat one"));
+    refuse(fmt::format(
+        "{}.{} is {} elements and overlaps the head dimension; accepted are {} and more{}", x.name,
+        stride.name, stride.value, x.head_dim, x.written ? "" : ", or 0 to repeat one"));
 }
 
 void order(Stride& a, Stride& b) {
   if (b.value < a.value) std::swap(a, b);
 }
 
-// Sorted by stride, each dimension must step over all that the smaller ones span. Zero strides of inputs repeat and overlap nothing.
+// Sorted by stride, each dimension must step over all that the smaller ones span. Zero strides of
+// inputs repeat and overlap nothing.
 void check_overlap(const Extents& x, Stride strides[3]) {
   order(strides[0], strides[1]), order(strides[1], strides[2]), order(strides[0], strides[1]);
   int64_t span = x.head_dim;
@@ -77,8 +91,9 @@ void check_overlap(const Extents& x, Stride strides[3]) {
     const Stride& stride = strides[i];
     if (stride.extent <= 1 || stride.value == 0) continue;
     if (stride.value < span)
-      refuse(fmt::format("{}.{} is {} elements and overlaps {}, which spans {}; accepted are {} and more", x.name, stride.name,
-                         stride.value, inner, span, span));
+      refuse(fmt::format(
+          "{}.{} is {} elements and overlaps {}, which spans {}; accepted are {} and more", x.name,
+          stride.name, stride.value, inner, span, span));
     span = stride.value * (stride.extent - 1) + span;
     inner = stride.name;
   }
@@ -97,13 +112,17 @@ void check_operand(const Extents& x) {
 
 void check_lse(const Problem& p, const Operands& x) {
   if (!x.lse) return;
-  if (reinterpret_cast<uintptr_t>(x.lse) % sizeof(float) != 0) refuse_address("lse", x.lse, sizeof(float));
+  if (reinterpret_cast<uintptr_t>(x.lse) % sizeof(float) != 0)
+    refuse_address("lse", x.lse, sizeof(float));
   if (x.lse_batch_stride == 0 && x.lse_head_stride == 0) return;  // contiguous
   Extents lse{"lse", x.q, p.batch, 1, p.num_heads_q, p.seqlen_q, sizeof(float), true};
-  Stride strides[3] = {{"head_stride", x.lse_head_stride, lse.heads}, {"batch_stride", x.lse_batch_stride, lse.batch}, {"", 0, 1}};
+  Stride strides[3] = {{"head_stride", x.lse_head_stride, lse.heads},
+                       {"batch_stride", x.lse_batch_stride, lse.batch},
+                       {"", 0, 1}};
   for (const Stride& stride : strides)
     if (stride.extent > 1 && stride.value <= 0)
-      refuse(fmt::format("lse.{} is {}; accepted are {} and more, or both strides 0 for contiguous", stride.name, stride.value, p.seqlen_q));
+      refuse(fmt::format("lse.{} is {}; accepted are {} and more, or both strides 0 for contiguous",
+                         stride.name, stride.value, p.seqlen_q));
   check_overlap(lse, strides);
 }
 
@@ -113,9 +132,11 @@ std::optional<std::string> tensor_map_refusal(const Extents& x) {
                              {"batch_stride", x.view.batch_stride, x.batch}};
   for (const Stride& stride : strides) {
     if (stride.extent <= 1) continue;
-    if (stride.value == 0) return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
+    if (stride.value == 0)
+      return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
     if (stride.value * x.element_bytes >= int64_t{1} << 40)
-      return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name, stride.value);
+      return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name,
+                         stride.value);
   }
   return std::nullopt;
 }
@@ -134,12 +155,15 @@ void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_
   const int64_t needed = plan.workspace_bytes();
   if (needed == 0) return;
   if (workspace_bytes < needed)
-    refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this plan", workspace_bytes, needed));
-  if (misaligned(workspace, kWorkspaceAlignment)) refuse_address("workspace", workspace, kWorkspaceAlignment);
+    refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this plan",
+                       workspace_bytes, needed));
+  if (misaligned(workspace, kWorkspaceAlignment))
+    refuse_address("workspace", workspace, kWorkspaceAlignment);
 }
 
 std::optional<std::string> tensor_map_refusal(const Problem& problem, const Operands& operands) {
-  for (const Extents& x : {q_of(problem, operands), k_of(problem, operands), v_of(problem, operands), o_of(problem, operands)})
+  for (const Extents& x : {q_of(problem, operands), k_of(problem, operands),
+                           v_of(problem, operands), o_of(problem, operands)})
     if (auto reason = tensor_map_refusal(x)) return reason;
   return std::nullopt;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call's pointers, strides and workspace must be. `run` checks them all, without allocating, before every launch; the
-// engine asks `tensor_map_refusal` when it chooses a template.
+// What a call's pointers, strides and workspace must be. `run` checks them all, without allocating,
+// before every launch; the engine asks `tensor_map_refusal` when it chooses a template.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,17 @@
 
 namespace attune {
 
-inline constexpr int kOperandAlignment = 16;     // bytes: addresses, and strides of dimensions longer than 1
+inline constexpr int kOperandAlignment =
+    16;  // bytes: addresses, and strides of dimensions longer than 1
 inline constexpr int kWorkspaceAlignment = 256;  // bytes
 
-// Throws kInvalidArgument with a sentence that names the argument, what was given and what is accepted.
+// Throws kInvalidArgument with a sentence that names the argument, what was given and what is
+// accepted.
 void check_operands(const Problem& problem, const Operands& operands);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
 
-// Why TMA cannot load this layout (a zero stride over more than one row, or 2^40 bytes and more), or nullopt.
+// Why TMA cannot load this layout (a zero stride over more than one row, or 2^40 bytes and more),
+// or nullopt.
 std::optional<std::string> tensor_map_refusal(const Problem& problem, const Operands& operands);
 
 }  // namespace attune

@@ -17,7 +17,9 @@ std::optional<std::string> variable(const char* name) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* accepted) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("environment variable {} is \"{}\"; accepted are {}", name, value, accepted));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("environment variable {} is \"{}\"; accepted are {}", name, value, accepted));
 }
 
 bool flag(const char* name) {
@@ -67,7 +69,8 @@ Options options_from_environment() {
 
 std::filesystem::path default_store_path() {
   if (auto text = variable("ATTUNE_STORE")) return *text;
-  if (auto text = variable("XDG_CACHE_HOME")) return std::filesystem::path(*text) / "attune" / "store.db";
+  if (auto text = variable("XDG_CACHE_HOME"))
+    return std::filesystem::path(*text) / "attune" / "store.db";
   const std::string home = variable("HOME").value_or("/tmp");
   return std::filesystem::path(home) / ".cache" / "attune" / "store.db";
 }

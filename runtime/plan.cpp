@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be done with a Plan: run it, prepare its workspace, explain it. And the words of the ladder.
+// What can be done with a Plan: run it, prepare its workspace, explain it. And the words of the
+// ladder.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -44,24 +45,31 @@ std::string age_of(const std::string& created) {
   std::tm utc{};
   if (!strptime(created.c_str(), "%Y-%m-%dT%H:%M:%S", &utc)) return "at an unknown time";
   const double days = std::difftime(std::time(nullptr), timegm(&utc)) / 86400;
-  return days < 1 ? "today" : fmt::format("{:.0f} day{} ago", std::floor(days), days < 2 ? "" : "s");
+  return days < 1 ? "today"
+                  : fmt::format("{:.0f} day{} ago", std::floor(days), days < 2 ? "" : "s");
 }
 
 std::string measured_text(const WinnerRecord& winner, const Device& device) {
-  std::string text = fmt::format("{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} candidates",
-                                 winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us, winner.default_timing.median_us,
-                                 age_of(winner.created), effort_name(winner.effort), winner.candidates);
+  std::string text = fmt::format(
+      "{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} "
+      "candidates",
+      winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
+      winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
+      winner.candidates);
   if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.name;
   if (winner.driver != device.identity().driver)
-    text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`", winner.driver, device.identity().driver);
+    text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",
+                        winner.driver, device.identity().driver);
   return text;
 }
 
 std::string resources_text(const Plan& plan) {
   const LaunchPlan& launch = plan.launch;
-  std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x, launch.grid_y, launch.grid_z);
+  std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x,
+                                 launch.grid_y, launch.grid_z);
   if (launch.cluster > 1) text += fmt::format(", cluster {}", launch.cluster);
-  if (launch.shared_bytes > 0) text += fmt::format(", {} bytes of dynamic shared memory", launch.shared_bytes);
+  if (launch.shared_bytes > 0)
+    text += fmt::format(", {} bytes of dynamic shared memory", launch.shared_bytes);
   if (!plan.kernel) return text;
   const ImageInfo& info = plan.kernel->info();
   if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);
@@ -73,31 +81,44 @@ std::string resources_text(const Plan& plan) {
 
 const char* rung_name(Rung rung) {
   switch (rung) {
-    case Rung::kPinned: return "pinned";
-    case Rung::kExact: return "exact";
-    case Rung::kBucket: return "bucket";
-    case Rung::kNearest: return "nearest";
-    case Rung::kDefaultConfig: return "default_config";
-    case Rung::kReference: return "reference";
+    case Rung::kPinned:
+      return "pinned";
+    case Rung::kExact:
+      return "exact";
+    case Rung::kBucket:
+      return "bucket";
+    case Rung::kNearest:
+      return "nearest";
+    case Rung::kDefaultConfig:
+      return "default_config";
+    case Rung::kReference:
+      return "reference";
   }
   return "unknown";
 }
 
 const char* policy_name(Policy policy) {
   switch (policy) {
-    case Policy::kDefault: return "default";
-    case Policy::kNearest: return "nearest";
-    case Policy::kStrict: return "strict";
-    case Policy::kTuneOnMiss: return "tune_on_miss";
+    case Policy::kDefault:
+      return "default";
+    case Policy::kNearest:
+      return "nearest";
+    case Policy::kStrict:
+      return "strict";
+    case Policy::kTuneOnMiss:
+      return "tune_on_miss";
   }
   return "unknown";
 }
 
 Policy parse_policy(std::string_view text) {
-  for (const Policy policy : {Policy::kDefault, Policy::kNearest, Policy::kStrict, Policy::kTuneOnMiss})
+  for (const Policy policy :
+       {Policy::kDefault, Policy::kNearest, Policy::kStrict, Policy::kTuneOnMiss})
     if (text == policy_name(policy)) return policy;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("policy is \"{}\"; accepted are default, nearest, strict and tune_on_miss", text));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("policy is \"{}\"; accepted are default, nearest, strict and tune_on_miss",
+                  text));
 }
 
 Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* o, float* lse) {
@@ -113,24 +134,29 @@ Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* 
   return operands;
 }
 
-void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes, StreamHandle stream) {
+void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
+         StreamHandle stream) {
   check_operands(plan.problem, operands);
   check_workspace(plan, workspace, workspace_bytes);
   if (nothing_to_write(plan.problem)) return;
   if (!plan.launch.tensor_maps.empty()) [[likely]]
     if (const auto reason = tensor_map_refusal(plan.problem, operands))
-      throw Error(ErrorCode::kInvalidArgument, *reason + "; make the plan with these operands as its layout");
+      throw Error(ErrorCode::kInvalidArgument,
+                  *reason + "; make the plan with these operands as its layout");
   try {
     plan.kernel->launch(plan.launch, args_of(plan, operands, workspace), stream);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{} ({} for {}, {})", error.what(), plan.kernel_template->name(), plan.arch.name(),
-                                          plan.config.to_text()));
+    throw Error(error.code(),
+                fmt::format("{} ({} for {}, {})", error.what(), plan.kernel_template->name(),
+                            plan.arch.name(), plan.config.to_text()));
   }
 }
 
-void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes, StreamHandle stream) {
+void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
+                    StreamHandle stream) {
   check_workspace(plan, workspace, workspace_bytes);
-  if (plan.launch.zeroed_bytes > 0) plan.device->fill(workspace, 0, plan.launch.zeroed_bytes, stream);
+  if (plan.launch.zeroed_bytes > 0)
+    plan.device->fill(workspace, 0, plan.launch.zeroed_bytes, stream);
 }
 
 std::string Plan::explain() const {

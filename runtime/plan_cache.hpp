@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans made so far, by problem and whether the layout suits TMA. A hit costs one shared lock and one hash look-up.
+// Plans made so far, by problem and whether the layout suits TMA. A hit costs one shared lock and
+// one hash look-up.
 #pragma once
 
 #include <memory>
@@ -16,12 +17,14 @@ struct PlanKey {
   Problem problem;
   bool tensor_maps;  // the layout suits TMA
 
-  // By field: Problem's own comparison makes texts, which a look-up on the way to a launch cannot afford.
+  // By field: Problem's own comparison makes texts, which a look-up on the way to a launch cannot
+  // afford.
   bool operator==(const PlanKey& other) const {
     const auto fields = [](const PlanKey& key) {
       const Problem& p = key.problem;
-      return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v, p.num_heads_q, p.num_heads_kv, p.batch,
-                      p.seqlen_q, p.seqlen_kv, p.mask, p.window_left, p.window_right, p.softmax_scale, key.tensor_maps);
+      return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v,
+                      p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.mask,
+                      p.window_left, p.window_right, p.softmax_scale, key.tensor_maps);
     };
     return fields(*this) == fields(other);
   }
@@ -44,7 +47,8 @@ class PlanCache {
     return generation_;
   }
   // The plan that was there first. Not kept when the cache was cleared since `generation`.
-  std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan, uint64_t generation) {
+  std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan,
+                                     uint64_t generation) {
     const std::unique_lock lock(mutex_);
     return generation == generation_ ? plans_.emplace(key, std::move(plan)).first->second : plan;
   }
@@ -63,9 +67,13 @@ class PlanCache {
 inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
   const Problem& p = key.problem;
   uint64_t h = key.tensor_maps;
-  const auto mix = [&h](uint64_t value) { h = (h ^ value) * 0x9E3779B97F4A7C15ull; h ^= h >> 32; };
-  mix(static_cast<uint64_t>(p.op) | static_cast<uint64_t>(p.dtype_q) << 8 | static_cast<uint64_t>(p.dtype_kv) << 16 |
-      static_cast<uint64_t>(p.dtype_o) << 24 | static_cast<uint64_t>(p.mask) << 32);
+  const auto mix = [&h](uint64_t value) {
+    h = (h ^ value) * 0x9E3779B97F4A7C15ull;
+    h ^= h >> 32;
+  };
+  mix(static_cast<uint64_t>(p.op) | static_cast<uint64_t>(p.dtype_q) << 8 |
+      static_cast<uint64_t>(p.dtype_kv) << 16 | static_cast<uint64_t>(p.dtype_o) << 24 |
+      static_cast<uint64_t>(p.mask) << 32);
   mix(static_cast<uint64_t>(p.head_dim_qk) << 32 | static_cast<uint32_t>(p.head_dim_v));
   mix(static_cast<uint64_t>(p.num_heads_q) << 32 | static_cast<uint32_t>(p.num_heads_kv));
   mix(static_cast<uint64_t>(p.batch));

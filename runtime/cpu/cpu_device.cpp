@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory is plain memory, a launch is a call on every thread of the pool. The stream is ignored.
+// Host memory is plain memory, a launch is a call on every thread of the pool. The stream is
+// ignored.
 #include "runtime/cpu/cpu_device.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +37,8 @@ int64_t last_level_cache_bytes() {
 std::string marketing_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.find(": ") + 2, line.size()));
   return "unknown";
 }
 
@@ -50,8 +52,8 @@ DeviceIdentity identity_of(const Arch& arch, int threads) {
   return identity;
 }
 
-// The pool of one process. A child after fork has the object but none of its threads: there the work is done by the caller alone,
-// and the pool is left as it is.
+// The pool of one process. A child after fork has the object but none of its threads: there the
+// work is done by the caller alone, and the pool is left as it is.
 struct ForkedPool {
   explicit ForkedPool(int threads) : pool(new ThreadPool(threads)), owner(getpid()) {}
   ~ForkedPool() {
@@ -71,13 +73,15 @@ struct ForkedPool {
 
 class CpuKernel final : public LoadedKernel {
  public:
-  CpuKernel(std::shared_ptr<const ForkedPool> pool, std::unique_ptr<HostKernel> code, ImageInfo info)
+  CpuKernel(std::shared_ptr<const ForkedPool> pool, std::unique_ptr<HostKernel> code,
+            ImageInfo info)
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
   void launch(const LaunchPlan&, const AttentionArgs& args, StreamHandle) const override {
     const HostKernel::Function kernel = code_->function();
-    pool_->run([kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
+    pool_->run(
+        [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
   }
 
  private:
@@ -101,21 +105,30 @@ class CpuDevice final : public Device {
   std::vector<Arch> archs() const override { return {arch_}; }
   const Compiler& compiler() const override { return toolchain_.compiler(); }
 
-  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&, const LaunchPlan&) const override {
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&,
+                                     const LaunchPlan&) const override {
     if (image.format != ImageFormat::kHostObject)
       throw Error(ErrorCode::kInvalidArgument, "the image is a cubin; the CPU loads host objects");
-    return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, image.entry), image.info);
+    return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, image.entry),
+                                       image.info);
   }
 
   void* allocate(int64_t bytes) const override {
-    const size_t rounded = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t rounded = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + kAlignment - 1) /
+                           kAlignment * kAlignment;
     void* memory = std::aligned_alloc(kAlignment, rounded);
-    if (!memory) throw Error(ErrorCode::kOutOfMemory, fmt::format("{} bytes of host memory cannot be had", bytes));
+    if (!memory)
+      throw Error(ErrorCode::kOutOfMemory,
+                  fmt::format("{} bytes of host memory cannot be had", bytes));
     return memory;
   }
   void release(void* memory) const noexcept override { std::free(memory); }
-  void copy_to_device(void* to, const void* from, int64_t bytes) const override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
-  void copy_to_host(void* to, const void* from, int64_t bytes) const override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
   void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override {
     std::memset(memory, byte, static_cast<size_t>(bytes));
   }
@@ -125,7 +138,8 @@ class CpuDevice final : public Device {
   double time_us(int launches, const std::function<void(int)>& fn) const override {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < launches; ++i) fn(i);
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+        .count();
   }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU implementation of Device: kernels come from the CPU plugin, launches run on a thread pool and return when done.
+// The CPU implementation of Device: kernels come from the CPU plugin, launches run on a thread pool
+// and return when done.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace attune {
 
-// `threads` 0 = one for each core this process may use. Throws kCompile with advice when the CPU plugin cannot be opened.
+// `threads` 0 = one for each core this process may use. Throws kCompile with advice when the CPU
+// plugin cannot be opened.
 std::shared_ptr<const Device> open_cpu_device(int threads = 0);
 
 }  // namespace attune

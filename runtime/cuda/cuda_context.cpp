@@ -10,7 +10,8 @@ namespace attune::cuda {
 std::shared_ptr<const CudaContext> CudaContext::open(const DriverTable& driver, int ordinal) {
   Context current = nullptr;
   Ordinal current_device = 0;
-  if (driver.cuCtxGetCurrent(&current) == kSuccess && current && driver.cuCtxGetDevice(&current_device) == kSuccess &&
+  if (driver.cuCtxGetCurrent(&current) == kSuccess && current &&
+      driver.cuCtxGetDevice(&current_device) == kSuccess &&
       (ordinal == -1 || ordinal == current_device))
     return std::make_shared<CudaContext>(driver, current_device, current, false);
 
@@ -18,8 +19,10 @@ std::shared_ptr<const CudaContext> CudaContext::open(const DriverTable& driver, 
   check(driver, driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
   if (ordinal == -1) ordinal = 0;
   if (ordinal < 0 || ordinal >= count)
-    throw Error(ErrorCode::kInvalidArgument, "target cuda:" + std::to_string(ordinal) + " does not exist; this machine has " +
-                                                 std::to_string(count) + " device(s), cuda:0 to cuda:" + std::to_string(count - 1));
+    throw Error(ErrorCode::kInvalidArgument,
+                "target cuda:" + std::to_string(ordinal) + " does not exist; this machine has " +
+                    std::to_string(count) +
+                    " device(s), cuda:0 to cuda:" + std::to_string(count - 1));
   Ordinal device = 0;
   check(driver, driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
   Context primary = nullptr;

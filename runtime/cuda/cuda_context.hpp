@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver context that a CudaDevice and its kernels live in, and making it current for a call. Shared by both, so that a
-// kernel may outlive the device object it was loaded by.
+// The driver context that a CudaDevice and its kernels live in, and making it current for a call.
+// Shared by both, so that a kernel may outlive the device object it was loaded by.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,9 @@ namespace attune::cuda {
 
 class CudaContext {
  public:
-  // The context that is current on the calling thread when it belongs to `ordinal` (or when `ordinal` is -1), else the primary
-  // context of `ordinal` (0 for -1): the one the CUDA runtime and PyTorch use. Throws kDriver, kInvalidArgument for a bad ordinal.
+  // The context that is current on the calling thread when it belongs to `ordinal` (or when
+  // `ordinal` is -1), else the primary context of `ordinal` (0 for -1): the one the CUDA runtime
+  // and PyTorch use. Throws kDriver, kInvalidArgument for a bad ordinal.
   static std::shared_ptr<const CudaContext> open(const DriverTable& driver, int ordinal);
   CudaContext(const DriverTable& driver, Ordinal device, Context handle, bool retained)
       : driver_(driver), device_(device), handle_(handle), retained_(retained) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts, memory and timing of one CUDA device. Every call makes the device's context current for its own length.
+// Facts, memory and timing of one CUDA device. Every call makes the device's context current for
+// its own length.
 #include "runtime/cuda/cuda_device.hpp"
 
 #include <algorithm>
@@ -14,13 +15,15 @@ namespace {
 
 int attribute(const CudaContext& context, int which) {
   int value = 0;
-  check(context.driver(), context.driver().cuDeviceGetAttribute(&value, which, context.device()), "cuDeviceGetAttribute");
+  check(context.driver(), context.driver().cuDeviceGetAttribute(&value, which, context.device()),
+        "cuDeviceGetAttribute");
   return value;
 }
 
 std::string text_of(const CudaContext& context, Result (*get)(char*, int, Ordinal)) {
   char text[256] = {};
-  check(context.driver(), get(text, sizeof text - 1, context.device()), "cuDeviceGetName or cuDeviceGetPCIBusId");
+  check(context.driver(), get(text, sizeof text - 1, context.device()),
+        "cuDeviceGetName or cuDeviceGetPCIBusId");
   return text;
 }
 
@@ -31,7 +34,8 @@ std::string slice_of(const std::string& name) {
 }
 
 DeviceIdentity identity_of(const CudaContext& context) {
-  const int capability = attribute(context, kAttrCapabilityMajor) * 10 + attribute(context, kAttrCapabilityMinor);
+  const int capability =
+      attribute(context, kAttrCapabilityMajor) * 10 + attribute(context, kAttrCapabilityMinor);
   DeviceIdentity identity;
   identity.arch = "sm_" + std::to_string(capability);
   identity.sm_count = attribute(context, kAttrMultiprocessorCount);
@@ -78,7 +82,9 @@ std::vector<Arch> runnable_archs(int compute_capability) {
     if (same_major && runs) archs.push_back(std::move(arch));
   }
   std::stable_sort(archs.begin(), archs.end(), [](const Arch& a, const Arch& b) {
-    return a.compute_capability != b.compute_capability ? a.compute_capability > b.compute_capability : a.suffix > b.suffix;
+    return a.compute_capability != b.compute_capability
+               ? a.compute_capability > b.compute_capability
+               : a.suffix > b.suffix;
   });
   return archs;
 }
@@ -86,7 +92,8 @@ std::vector<Arch> runnable_archs(int compute_capability) {
 CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {
   identity_ = identity_of(*context_);
   facts_ = {identity_.sm_count, identity_.l2_bytes};
-  archs_ = runnable_archs(attribute(*context_, kAttrCapabilityMajor) * 10 + attribute(*context_, kAttrCapabilityMinor));
+  archs_ = runnable_archs(attribute(*context_, kAttrCapabilityMajor) * 10 +
+                          attribute(*context_, kAttrCapabilityMinor));
   pci_bus_id_ = text_of(*context_, driver().cuDeviceGetPCIBusId);
 }
 
@@ -96,7 +103,8 @@ const Compiler& CudaDevice::compiler() const {
   return *nvrtc;
 }
 
-std::unique_ptr<LoadedKernel> CudaDevice::load(const KernelImage& image, const KernelSpec& spec, const LaunchPlan& plan) const {
+std::unique_ptr<LoadedKernel> CudaDevice::load(const KernelImage& image, const KernelSpec& spec,
+                                               const LaunchPlan& plan) const {
   return std::make_unique<CudaKernel>(context_, image, spec, plan);
 }
 
@@ -132,7 +140,8 @@ void CudaDevice::fill(void* memory, int byte, int64_t bytes, StreamHandle stream
   if (bytes == 0) return;
   const ContextScope scope(*context_);
   check(driver(),
-        driver().cuMemsetD8Async(address_of(memory), static_cast<unsigned char>(byte), size_of(bytes), static_cast<Stream>(stream)),
+        driver().cuMemsetD8Async(address_of(memory), static_cast<unsigned char>(byte),
+                                 size_of(bytes), static_cast<Stream>(stream)),
         "cuMemsetD8Async");
 }
 
@@ -151,7 +160,8 @@ double CudaDevice::time_us(int launches, const std::function<void(int)>& fn) con
   check(driver(), driver().cuEventRecord(end.get().event, nullptr), "cuEventRecord");
   check(driver(), driver().cuEventSynchronize(end.get().event), "cuEventSynchronize");
   float milliseconds = 0;
-  check(driver(), driver().cuEventElapsedTime(&milliseconds, start.get().event, end.get().event), "cuEventElapsedTime");
+  check(driver(), driver().cuEventElapsedTime(&milliseconds, start.get().event, end.get().event),
+        "cuEventElapsedTime");
   return static_cast<double>(milliseconds) * 1000;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA implementation of Device, over the driver table. Made by open_device (runtime/open_device.hpp).
+// The CUDA implementation of Device, over the driver table. Made by open_device
+// (runtime/open_device.hpp).
 #pragma once
 
 #include <memory>
@@ -21,7 +22,8 @@ class CudaDevice final : public Device {
   const DeviceFacts& facts() const override { return facts_; }
   std::vector<Arch> archs() const override { return archs_; }
   const Compiler& compiler() const override;
-  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec, const LaunchPlan& plan) const override;
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
+                                     const LaunchPlan& plan) const override;
 
   void* allocate(int64_t bytes) const override;
   void release(void* memory) const noexcept override;
@@ -42,7 +44,8 @@ class CudaDevice final : public Device {
   std::string pci_bus_id_;
 };
 
-// Archs whose cubins run on a device of this compute capability, best first: its own "a" form, itself, then lower minor versions.
+// Archs whose cubins run on a device of this compute capability, best first: its own "a" form,
+// itself, then lower minor versions.
 std::vector<Arch> runnable_archs(int compute_capability);
 
 }  // namespace attune::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cubin loaded into a context: module, function, shared-memory allowance, launch. Made by CudaDevice::load.
+// A cubin loaded into a context: module, function, shared-memory allowance, launch. Made by
+// CudaDevice::load.
 #pragma once
 
 #include <memory>
@@ -13,12 +14,13 @@ namespace attune::cuda {
 
 class CudaKernel final : public LoadedKernel {
  public:
-  CudaKernel(std::shared_ptr<const CudaContext> context, const KernelImage& image, const KernelSpec& spec,
-             const LaunchPlan& plan);
+  CudaKernel(std::shared_ptr<const CudaContext> context, const KernelImage& image,
+             const KernelSpec& spec, const LaunchPlan& plan);
   ~CudaKernel() override;
 
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan& plan, const AttentionArgs& args, StreamHandle stream) const override;
+  void launch(const LaunchPlan& plan, const AttentionArgs& args,
+              StreamHandle stream) const override;
 
  private:
   void load(const KernelImage& image, const LaunchPlan& plan);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens libcuda.so.1 and fills the table. A machine without a driver gets a sentence, never a failed load.
+// Opens libcuda.so.1 and fills the table. A machine without a driver gets a sentence, never a
+// failed load.
 #include "runtime/cuda/driver_table.hpp"
 
 #include <dlfcn.h>
@@ -22,7 +23,8 @@ std::string describe(const DriverTable& table, Result result) {
   const char* text = nullptr;
   if (table.cuGetErrorName) table.cuGetErrorName(result, &name);
   if (table.cuGetErrorString) table.cuGetErrorString(result, &text);
-  return std::string(name ? name : "CUDA error") + " (" + std::to_string(result) + (text ? std::string(": ") + text : "") + ")";
+  return std::string(name ? name : "CUDA error") + " (" + std::to_string(result) +
+         (text ? std::string(": ") + text : "") + ")";
 }
 
 std::string fill(DriverTable* table) {
@@ -43,12 +45,14 @@ OpenedDriver open() {
   opened.table.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!opened.table.library) {
     const char* reason = dlerror();
-    opened.why = std::string("no NVIDIA driver: libcuda.so.1 could not be opened (") + (reason ? reason : "unknown reason") +
+    opened.why = std::string("no NVIDIA driver: libcuda.so.1 could not be opened (") +
+                 (reason ? reason : "unknown reason") +
                  "); install the NVIDIA driver, or use target cpu";
     return opened;
   }
   if (const std::string missing = fill(&opened.table); !missing.empty()) {
-    opened.why = "the NVIDIA driver is too old: libcuda.so.1 lacks " + missing + "; version 525 (CUDA 12.0) or newer is needed";
+    opened.why = "the NVIDIA driver is too old: libcuda.so.1 lacks " + missing +
+                 "; version 525 (CUDA 12.0) or newer is needed";
     return opened;
   }
   const Result result = opened.table.cuInit(0);
@@ -62,7 +66,9 @@ OpenedDriver open() {
 
 }  // namespace
 
-void* DriverTable::symbol(const char* name) const { return library ? dlsym(library, name) : nullptr; }
+void* DriverTable::symbol(const char* name) const {
+  return library ? dlsym(library, name) : nullptr;
+}
 
 const DriverTable* open_driver(std::string* why) {
   // Never freed: kernels may outlive every other static object of the process.

@@ -21,8 +21,10 @@ Nvml open() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return nvml;
   nvml.init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
-  nvml.by_bus_id = reinterpret_cast<int (*)(const char*, NvmlDevice*)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
-  nvml.clock = reinterpret_cast<int (*)(NvmlDevice, int, unsigned*)>(dlsym(library, "nvmlDeviceGetClockInfo"));
+  nvml.by_bus_id = reinterpret_cast<int (*)(const char*, NvmlDevice*)>(
+      dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+  nvml.clock = reinterpret_cast<int (*)(NvmlDevice, int, unsigned*)>(
+      dlsym(library, "nvmlDeviceGetClockInfo"));
   nvml.usable = nvml.init && nvml.by_bus_id && nvml.clock && nvml.init() == 0;
   return nvml;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the current SM clock through NVML (libnvidia-ml.so.1), opened at the first reading: the tuner notes it beside timings.
+// Reads the current SM clock through NVML (libnvidia-ml.so.1), opened at the first reading: the
+// tuner notes it beside timings.
 #pragma once
 
 #include <string>

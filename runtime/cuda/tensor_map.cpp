@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding follows the driver's cuTensorMapEncodeTiled: rank 4, no interleave, out-of-bounds elements read as zero.
+// Encoding follows the driver's cuTensorMapEncodeTiled: rank 4, no interleave, out-of-bounds
+// elements read as zero.
 #include "runtime/cuda/tensor_map.hpp"
 
 namespace attune::cuda {
@@ -20,11 +21,15 @@ size_t slot_of(const TensorMapKey& key) {
 
 int map_dtype(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kFp32: return kMapFp32;
-    case Dtype::kBf16: return kMapBf16;
-    case Dtype::kFp16: return kMapFp16;
+    case Dtype::kFp32:
+      return kMapFp32;
+    case Dtype::kBf16:
+      return kMapBf16;
+    case Dtype::kFp16:
+      return kMapFp16;
     case Dtype::kE4m3:
-    case Dtype::kE5m2: return kMapUint8;
+    case Dtype::kE5m2:
+      return kMapUint8;
   }
   return kMapUint8;
 }
@@ -33,7 +38,8 @@ int map_swizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes =
 
 }  // namespace
 
-TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim, const AttentionArgs& args) {
+TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim,
+                            const AttentionArgs& args) {
   const bool query_side = plan.operand == Operand::kQ || plan.operand == Operand::kO;
   const OperandView& view = plan.operand == Operand::kQ   ? args.q
                             : plan.operand == Operand::kK ? args.k
@@ -43,7 +49,8 @@ TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim
   const int heads = query_side ? args.num_heads_q : args.num_heads_kv;
   const uint64_t element = static_cast<uint64_t>(dtype_bytes(dtype));
   const auto bytes = [&](long long stride, int extent) {
-    return extent > 1 ? static_cast<uint64_t>(stride) * element : static_cast<uint64_t>(head_dim) * element;
+    return extent > 1 ? static_cast<uint64_t>(stride) * element
+                      : static_cast<uint64_t>(head_dim) * element;
   };
   TensorMapKey key;
   // TMA takes neither a null address nor an extent of 0; a kernel without keys reads neither.
@@ -63,7 +70,8 @@ TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim
   return key;
 }
 
-// Two ways: a key stands in its slot or in the neighbour, into which a newer key of the same slot pushes it.
+// Two ways: a key stands in its slot or in the neighbour, into which a newer key of the same slot
+// pushes it.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map) {
   const size_t slot = slot_of(key);
   CachedMap &first = cached_maps[slot], &second = cached_maps[slot ^ 1];
@@ -77,8 +85,9 @@ void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, Tenso
   }
   constexpr uint32_t kElementStrides[4] = {1, 1, 1, 1};
   check(driver,
-        driver.cuTensorMapEncodeTiled(map, key.dtype, 4, const_cast<void*>(key.address), key.dims, key.strides, key.box,
-                                      kElementStrides, 0, key.swizzle, kMapPromote256, 0),
+        driver.cuTensorMapEncodeTiled(map, key.dtype, 4, const_cast<void*>(key.address), key.dims,
+                                      key.strides, key.box, kElementStrides, 0, key.swizzle,
+                                      kMapPromote256, 0),
         "cuTensorMapEncodeTiled");
   second = first;
   first = {key, *map};

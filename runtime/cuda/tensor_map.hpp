@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TMA descriptors: what one is made of, and a small per-thread cache so that a repeated launch does not encode again.
-// Used by cuda_kernel. Which strides TMA can take at all is decided when a plan is made: runtime/operand_check.hpp.
+// TMA descriptors: what one is made of, and a small per-thread cache so that a repeated launch does
+// not encode again. Used by cuda_kernel. Which strides TMA can take at all is decided when a plan
+// is made: runtime/operand_check.hpp.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +19,18 @@ struct TensorMapKey {
   uint64_t dims[4] = {};
   uint64_t strides[3] = {};  // bytes: row, head, batch
   uint32_t box[4] = {};
-  int32_t dtype = 0;         // CUtensorMapDataType
-  int32_t swizzle = 0;       // CUtensorMapSwizzle
+  int32_t dtype = 0;    // CUtensorMapDataType
+  int32_t swizzle = 0;  // CUtensorMapSwizzle
 
   bool operator==(const TensorMapKey&) const = default;
 };
 
 // Strides of dimensions of extent 1 are replaced by the operand's row, which changes no address.
-TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim, const AttentionArgs& args);
+TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim,
+                            const AttentionArgs& args);
 
-// Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an entry is never stale.
-// Throws kDriver when the driver refuses the key.
+// Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an
+// entry is never stale. Throws kDriver when the driver refuses the key.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map);
 
 }  // namespace attune::cuda

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time from an existing device context to the end of the first launch, in a fresh process, with a tuned store and no compiler.
+// Time from an existing device context to the end of the first launch, in a fresh process, with a
+// tuned store and no compiler.
 //   bench_first_launch [cuda|cpu] [problem]
-// The parent fills a store (compiling), then runs itself several times as a child that measures. Prints one JSON object; exit
-// status 1 when the limit (5 ms on CUDA, 15 ms on a CPU) is not kept or a compiler was loaded.
+// The parent fills a store (compiling), then runs itself several times as a child that measures.
+// Prints one JSON object; exit status 1 when the limit (5 ms on CUDA, 15 ms on a CPU) is not kept
+// or a compiler was loaded.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -42,14 +44,18 @@ EngineOptions options_for(const std::string& store, bool may_compile) {
   return options;
 }
 
-// Operands and workspace. On CUDA they come from a device of the runtime, so that the driver's context exists; on a CPU they are
-// plain memory, so that opening the CPU plugin counts.
+// Operands and workspace. On CUDA they come from a device of the runtime, so that the driver's
+// context exists; on a CPU they are plain memory, so that opening the CPU plugin counts.
 struct Memory {
-  Memory(const std::string& target, const Problem& p) : device(is_cpu(target) ? nullptr : open_device(target)) {
-    const int64_t q = p.batch * p.seqlen_q * p.num_heads_q * 4 * std::max(p.head_dim_qk, p.head_dim_v);
-    const int64_t kv = p.batch * p.seqlen_kv * p.num_heads_kv * 4 * std::max(p.head_dim_qk, p.head_dim_v);
+  Memory(const std::string& target, const Problem& p)
+      : device(is_cpu(target) ? nullptr : open_device(target)) {
+    const int64_t q =
+        p.batch * p.seqlen_q * p.num_heads_q * 4 * std::max(p.head_dim_qk, p.head_dim_v);
+    const int64_t kv =
+        p.batch * p.seqlen_kv * p.num_heads_kv * 4 * std::max(p.head_dim_qk, p.head_dim_v);
     const int64_t bytes = (2 * q + 2 * kv + kWorkspace + 1024) / 256 * 256;
-    base = static_cast<char*>(device ? device->allocate(bytes) : std::aligned_alloc(256, static_cast<size_t>(bytes)));
+    base = static_cast<char*>(device ? device->allocate(bytes)
+                                     : std::aligned_alloc(256, static_cast<size_t>(bytes)));
     if (device)
       device->fill(base, 0, bytes, nullptr), device->synchronize();
     else
@@ -66,7 +72,8 @@ struct Memory {
 };
 
 // Milliseconds of attune's part: device, engine, plan, workspace, launch, done.
-double first_launch_ms(const std::string& target, const Memory& memory, const std::string& store, const Problem& problem) {
+double first_launch_ms(const std::string& target, const Memory& memory, const std::string& store,
+                       const Problem& problem) {
   const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<const Device> device = open_device(target);
   Engine engine(device, options_for(store, false));
@@ -74,7 +81,8 @@ double first_launch_ms(const std::string& target, const Memory& memory, const st
   init_workspace(*plan, memory.workspace, Memory::kWorkspace, nullptr);
   run(*plan, memory.operands, memory.workspace, Memory::kWorkspace, nullptr);
   device->synchronize();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 int measure(const std::string& target, const Problem& problem, const std::string& store) {
@@ -89,40 +97,51 @@ struct Sample {
   int compiler_loaded = 0;
 };
 
-Sample run_child(const std::string& self, const std::string& target, const std::string& problem, const std::string& store) {
-  const std::string command = fmt::format("'{}' --measure {} '{}' '{}'", self, target, problem, store);
+Sample run_child(const std::string& self, const std::string& target, const std::string& problem,
+                 const std::string& store) {
+  const std::string command =
+      fmt::format("'{}' --measure {} '{}' '{}'", self, target, problem, store);
   Sample sample;
   FILE* const child = popen(command.c_str(), "r");
   const bool read = child && std::fscanf(child, "%lf %d", &sample.ms, &sample.compiler_loaded) == 2;
-  if (!child || pclose(child) != 0 || !read) throw Error(ErrorCode::kInternal, "a measuring process failed");
+  if (!child || pclose(child) != 0 || !read)
+    throw Error(ErrorCode::kInternal, "a measuring process failed");
   return sample;
 }
 
 int parent(const std::string& target, const std::string& problem) {
   const testing::TemporaryFolder folder;
   const std::string store = folder / "store.db";
-  Engine(open_device(target), options_for(store, true)).plan(parse_problem(problem));  // compiles into the store
+  Engine(open_device(target), options_for(store, true))
+      .plan(parse_problem(problem));  // compiles into the store
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) return 2;
   std::vector<Sample> samples;
   for (int i = 0; i < kProcesses; ++i) samples.push_back(run_child(self, target, problem, store));
-  std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.ms < b.ms; });
-  const bool compiler = std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.compiler_loaded != 0; });
+  std::sort(samples.begin(), samples.end(),
+            [](const Sample& a, const Sample& b) { return a.ms < b.ms; });
+  const bool compiler = std::any_of(samples.begin(), samples.end(),
+                                    [](const Sample& s) { return s.compiler_loaded != 0; });
   const double median = samples[kProcesses / 2].ms, limit = is_cpu(target) ? 15 : 5;
-  fmt::print("{{\"benchmark\": \"first_launch\", \"target\": \"{}\", \"problem\": \"{}\", \"median_ms\": {:.3f}, \"min_ms\": {:.3f}, "
-             "\"max_ms\": {:.3f}, \"limit_ms\": {}, \"compiler_loaded\": {}}}\n",
-             target, problem, median, samples.front().ms, samples.back().ms, limit, compiler);
+  fmt::print(
+      "{{\"benchmark\": \"first_launch\", \"target\": \"{}\", \"problem\": \"{}\", \"median_ms\": "
+      "{:.3f}, \"min_ms\": {:.3f}, "
+      "\"max_ms\": {:.3f}, \"limit_ms\": {}, \"compiler_loaded\": {}}}\n",
+      target, problem, median, samples.front().ms, samples.back().ms, limit, compiler);
   return median <= limit && !compiler ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc == 5 && std::strcmp(argv[1], "--measure") == 0) return measure(argv[2], parse_problem(argv[3]), argv[4]);
+  if (argc == 5 && std::strcmp(argv[1], "--measure") == 0)
+    return measure(argv[2], parse_problem(argv[3]), argv[4]);
   const std::string target = argc > 1 ? argv[1] : "cuda";
-  return parent(target, argc > 2               ? argv[2]
-                        : is_cpu(target) ? "dtype=fp32,head_dim=64,heads=8/2,seqlen=64"
-                                         : "dtype=bf16,head_dim=128,heads=32/8,seqlen=512,mask=causal_bottom_right");
+  return parent(target,
+                argc > 2 ? argv[2]
+                : is_cpu(target)
+                    ? "dtype=fp32,head_dim=64,heads=8/2,seqlen=64"
+                    : "dtype=bf16,head_dim=128,heads=32/8,seqlen=512,mask=causal_bottom_right");
 } catch (const Error& error) {
   std::fprintf(stderr, "%s%s\n", error.code() == ErrorCode::kDriver ? "SKIP: " : "", error.what());
   return error.code() == ErrorCode::kDriver ? 77 : 2;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host cost of a launch through attune above the bare driver call, and of looking up a plan. Without arguments over a stub
-// driver, whose own cost is nil; with --device on a real GPU, against the same launch repeated on the bare driver.
-// Prints one JSON object; exit status 1 when a limit is not kept (run: 1 us, 1.5 us with tensor maps; look-up: 1 us).
+// Host cost of a launch through attune above the bare driver call, and of looking up a plan.
+// Without arguments over a stub driver, whose own cost is nil; with --device on a real GPU, against
+// the same launch repeated on the bare driver. Prints one JSON object; exit status 1 when a limit
+// is not kept (run: 1 us, 1.5 us with tensor maps; look-up: 1 us).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "attune/attune.h"
 #include "runtime/c_support.hpp"
@@ -26,7 +28,9 @@ double call_ns(const std::function<void()>& call, const std::function<void()>& b
     between();
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < kCallsPerSample; ++i) call();
-    samples.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kCallsPerSample);
+    samples.push_back(
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+        kCallsPerSample);
   }
   std::nth_element(samples.begin(), samples.begin() + kSamples / 2, samples.end());
   return samples[kSamples / 2];
@@ -47,7 +51,8 @@ struct RecordedLaunch {
 RecordedLaunch recorded;
 cuda::Result (*bare_launch)(const cuda::LaunchConfig*, cuda::Function, void**, void**) = nullptr;
 
-cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function function, void** parameters, void** extra) {
+cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function function,
+                              void** parameters, void** extra) {
   if (recorded.record) {
     recorded.config = *config;
     if (config->num_attributes) recorded.attribute = config->attributes[0];
@@ -63,20 +68,30 @@ cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function f
   return bare_launch(config, function, parameters, extra);
 }
 
+void launch_bare() {
+  if (bare_launch(&recorded.config, recorded.function, recorded.parameters, nullptr) !=
+      cuda::kSuccess)
+    throw Error(ErrorCode::kDriver, "the recorded launch fails on the bare driver");
+}
+
 // A device of its own over `driver`, whose launches are recorded.
 struct Bench {
   explicit Bench(cuda::DriverTable the_driver) : driver(the_driver) {
     bare_launch = driver.cuLaunchKernelEx;
     driver.cuLaunchKernelEx = recording_launch;
-    device = std::make_shared<cuda::CudaDevice>(cuda::CudaContext::open(driver, 0));
+    const auto context = cuda::CudaContext::open(driver, 0);
+    device = std::make_shared<cuda::CudaDevice>(context);
+    current.emplace(*context);  // as in a program that launches: the bare call needs it too
   }
 
   cuda::DriverTable driver;
   std::shared_ptr<const Device> device;
+  std::optional<cuda::ContextScope> current;
 };
 
 // A plan around an image that only the stub driver accepts, with or without tensor maps.
-std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem, bool tensor_maps) {
+std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem,
+                                      bool tensor_maps) {
   Plan plan;
   plan.problem = problem;
   plan.device = bench.device;
@@ -84,7 +99,10 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
   plan.launch.threads = 384;
   plan.launch.workspace_bytes = plan.launch.zeroed_bytes = 256;
   if (tensor_maps)
-    plan.launch.tensor_maps = {{Operand::kQ, 64, 64, 128}, {Operand::kK, 64, 128, 128}, {Operand::kV, 64, 128, 128}, {Operand::kO, 64, 64, 128}};
+    plan.launch.tensor_maps = {{Operand::kQ, 64, 64, 128},
+                               {Operand::kK, 64, 128, 128},
+                               {Operand::kV, 64, 128, 128},
+                               {Operand::kO, 64, 64, 128}};
   KernelImage image;
   image.bytes = "cubin";
   plan.kernel = bench.device->load(image, spec_of(problem), plan.launch);
@@ -109,18 +127,23 @@ Cost run_cost(const std::string& name, const Bench& bench, std::shared_ptr<const
   void* const workspace = bench.device->allocate(plan->workspace_bytes() + 1);
   init_workspace(*plan, workspace, plan->workspace_bytes(), nullptr);
   attune_operands operands;
-  attune_operands_contiguous(&problem, memory, memory + bytes, memory + 2 * bytes, memory + 3 * bytes, nullptr, &operands);
+  attune_operands_contiguous(&problem, memory, memory + bytes, memory + 2 * bytes,
+                             memory + 3 * bytes, nullptr, &operands);
   recorded = {};
   recorded.num_maps = static_cast<int>(plan->launch.tensor_maps.size());
   recorded.record = true;
   const attune_plan handle(std::move(plan));
-  if (attune_run(&handle, &operands, workspace, workspace_bytes, nullptr) != ATTUNE_OK) throw Error(ErrorCode::kInternal, attune_last_error());
+  if (attune_run(&handle, &operands, workspace, workspace_bytes, nullptr) != ATTUNE_OK)
+    throw Error(ErrorCode::kInternal, attune_last_error());
   recorded.record = false;
   const auto settle = [&] { bench.device->synchronize(); };
   std::vector<double> above;
   for (int round = 0; round < 9; ++round) {
-    const double bare = call_ns([] { bare_launch(&recorded.config, recorded.function, recorded.parameters, nullptr); }, settle);
-    above.push_back(call_ns([&] { attune_run(&handle, &operands, workspace, workspace_bytes, nullptr); }, settle) - bare);
+    const double bare = call_ns([] { launch_bare(); }, settle);
+    above.push_back(
+        call_ns([&] { attune_run(&handle, &operands, workspace, workspace_bytes, nullptr); },
+                settle) -
+        bare);
   }
   std::nth_element(above.begin(), above.begin() + 4, above.end());
   bench.device->synchronize();
@@ -132,7 +155,8 @@ Cost look_up_cost(attune_context& context, const Problem& problem) {
   attune_problem parsed;
   attune_problem_parse(to_text(problem).c_str(), &parsed);
   attune_plan* plan = nullptr;
-  if (attune_plan_get(&context, &parsed, nullptr, &plan) != ATTUNE_OK) throw Error(ErrorCode::kInternal, attune_last_error());
+  if (attune_plan_get(&context, &parsed, nullptr, &plan) != ATTUNE_OK)
+    throw Error(ErrorCode::kInternal, attune_last_error());
   attune_plan_release(plan);
   const double ns = call_ns(
       [&] {
@@ -149,12 +173,15 @@ EngineOptions without_store() {
   return options;
 }
 
-// An engine whose compiler is never asked: a template's image comes from a compiler that returns no code.
+// An engine whose compiler is never asked: a template's image comes from a compiler that returns no
+// code.
 class NoCodeCompiler final : public Compiler {
  public:
   std::string version() const override { return "none"; }
   std::string options(const Arch&) const override { return ""; }
-  KernelImage compile(const Source&, const Arch&) const override { return {ImageFormat::kCubin, "cubin", kEntryName, {}, "", 0}; }
+  KernelImage compile(const Source&, const Arch&) const override {
+    return {ImageFormat::kCubin, "cubin", kEntryName, {}, "", 0};
+  }
 };
 
 class StubDevice final : public Device {
@@ -165,15 +192,26 @@ class StubDevice final : public Device {
   const DeviceFacts& facts() const override { return real_->facts(); }
   std::vector<Arch> archs() const override { return real_->archs(); }
   const Compiler& compiler() const override { return compiler_; }
-  std::unique_ptr<LoadedKernel> load(const KernelImage& i, const KernelSpec& s, const LaunchPlan& p) const override { return real_->load(i, s, p); }
+  std::unique_ptr<LoadedKernel> load(const KernelImage& i, const KernelSpec& s,
+                                     const LaunchPlan& p) const override {
+    return real_->load(i, s, p);
+  }
   void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
   void release(void* memory) const noexcept override { real_->release(memory); }
-  void copy_to_device(void* to, const void* from, int64_t bytes) const override { real_->copy_to_device(to, from, bytes); }
-  void copy_to_host(void* to, const void* from, int64_t bytes) const override { real_->copy_to_host(to, from, bytes); }
-  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override { real_->fill(memory, byte, bytes, stream); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
+    real_->copy_to_device(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
+    real_->copy_to_host(to, from, bytes);
+  }
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override {
+    real_->fill(memory, byte, bytes, stream);
+  }
   void synchronize() const override { real_->synchronize(); }
   int sm_clock_mhz() const override { return 0; }
-  double time_us(int launches, const std::function<void(int)>& fn) const override { return real_->time_us(launches, fn); }
+  double time_us(int launches, const std::function<void(int)>& fn) const override {
+    return real_->time_us(launches, fn);
+  }
 
  private:
   std::shared_ptr<const Device> real_;
@@ -183,8 +221,10 @@ class StubDevice final : public Device {
 std::vector<Cost> over_stub(const Problem& problem) {
   static Bench bench(testing::stub_driver());
   attune_context context;
-  context.engine = std::make_unique<Engine>(std::make_shared<StubDevice>(bench.device), without_store());
-  return {run_cost("run", bench, stub_plan(bench, problem, false)), run_cost("run with four tensor maps", bench, stub_plan(bench, problem, true)),
+  context.engine =
+      std::make_unique<Engine>(std::make_shared<StubDevice>(bench.device), without_store());
+  return {run_cost("run", bench, stub_plan(bench, problem, false)),
+          run_cost("run with four tensor maps", bench, stub_plan(bench, problem, true)),
           look_up_cost(context, problem)};
 }
 
@@ -198,9 +238,11 @@ std::vector<Cost> on_device(const Problem& problem) {
   std::vector<Cost> costs;
   Operands broadcast = contiguous_operands(problem, nullptr, nullptr, nullptr, nullptr, nullptr);
   broadcast.k.head_stride = 0;
-  for (const Operands* layout : {static_cast<const Operands*>(nullptr), static_cast<const Operands*>(&broadcast)}) {
+  for (const Operands* layout :
+       {static_cast<const Operands*>(nullptr), static_cast<const Operands*>(&broadcast)}) {
     const auto plan = context.engine->plan(problem, layout);
-    costs.push_back(run_cost(std::string("run ") + std::string(plan->kernel_template->name()), bench, plan));
+    costs.push_back(
+        run_cost(std::string("run ") + std::string(plan->kernel_template->name()), bench, plan));
   }
   costs.push_back(look_up_cost(context, problem));
   return costs;
@@ -210,15 +252,18 @@ std::vector<Cost> on_device(const Problem& problem) {
 
 int main(int argc, char** argv) try {
   const bool device = argc > 1 && std::strcmp(argv[1], "--device") == 0;
-  const Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=2/2,batch=1,seqlen=128,mask=causal_bottom_right");
+  const Problem problem = parse_problem(
+      "dtype=bf16,head_dim=128,heads=2/2,batch=1,seqlen=128,mask=causal_bottom_right");
   testing::stub_calls.current = testing::stub_primary();
   bool kept = true;
   std::string rows;
   for (const Cost& cost : device ? on_device(problem) : over_stub(problem)) {
-    rows += fmt::format("{}\n  {{\"what\": \"{}\", \"ns\": {:.0f}, \"limit_ns\": {:.0f}}}", rows.empty() ? "" : ",", cost.name, cost.ns, cost.limit_ns);
+    rows += fmt::format("{}\n  {{\"what\": \"{}\", \"ns\": {:.0f}, \"limit_ns\": {:.0f}}}",
+                        rows.empty() ? "" : ",", cost.name, cost.ns, cost.limit_ns);
     kept = kept && cost.ns <= cost.limit_ns;
   }
-  fmt::print("{{\"benchmark\": \"run_overhead\", \"driver\": \"{}\", \"costs\": [{}]}}\n", device ? "real" : "stub", rows);
+  fmt::print("{{\"benchmark\": \"run_overhead\", \"driver\": \"{}\", \"costs\": [{}]}}\n",
+             device ? "real" : "stub", rows);
   return kept ? 0 : 1;
 } catch (const attune::Error& error) {
   const bool no_device = error.code() == attune::ErrorCode::kDriver;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Everything a caller can get wrong through the C interface: each is refused with its status and a sentence that names the
- * argument, what was given and what is accepted, and nothing is written.
+ * Everything a caller can get wrong through the C interface: each is refused with its status and a
+ * sentence that names the argument, what was given and what is accepted, and nothing is written.
  */
 #include <math.h>
 
@@ -14,7 +14,8 @@ static void texts_are_refused(void) {
     const char* words;
   } kTable[] = {
       {"dtype=float31,head_dim=64,heads=4,seqlen=8", "float31"},
-      {"dtype=fp32,head_dim=100,heads=4,seqlen=8", "head_dim_qk is 100; accepted are multiples of 8 from 16 to 256"},
+      {"dtype=fp32,head_dim=100,heads=4,seqlen=8",
+       "head_dim_qk is 100; accepted are multiples of 8 from 16 to 256"},
       {"dtype=fp32,head_dim_qk=64,head_dim_v=264,heads=4,seqlen=8", "head_dim_v is 264"},
       {"dtype=fp32,head_dim=64,heads=6/4,seqlen=8", "num_heads_kv must divide num_heads_q"},
       {"dtype=fp32,head_dim=64,heads=0,seqlen=8", "num_heads_q is 0"},
@@ -30,18 +31,23 @@ static void texts_are_refused(void) {
   };
   attune_problem problem;
   for (size_t i = 0; i < sizeof kTable / sizeof *kTable; ++i)
-    CHECK_REFUSED(attune_problem_parse(kTable[i].text, &problem), ATTUNE_INVALID_ARGUMENT, kTable[i].words);
-  CHECK_REFUSED(attune_problem_parse(NULL, &problem), ATTUNE_INVALID_ARGUMENT, "text is a null pointer");
-  CHECK_REFUSED(attune_problem_parse(GOOD, NULL), ATTUNE_INVALID_ARGUMENT, "problem is a null pointer");
+    CHECK_REFUSED(attune_problem_parse(kTable[i].text, &problem), ATTUNE_INVALID_ARGUMENT,
+                  kTable[i].words);
+  CHECK_REFUSED(attune_problem_parse(NULL, &problem), ATTUNE_INVALID_ARGUMENT,
+                "text is a null pointer");
+  CHECK_REFUSED(attune_problem_parse(GOOD, NULL), ATTUNE_INVALID_ARGUMENT,
+                "problem is a null pointer");
 }
 
 /* One field of a good problem at a time, through every function that takes a problem. */
-static void problem_is_refused(attune_context* context, const attune_problem* problem, const char* words) {
+static void problem_is_refused(attune_context* context, const attune_problem* problem,
+                               const char* words) {
   attune_plan* plan = (attune_plan*)1;
   char reasons[256] = "old";
   CHECK_REFUSED(attune_plan_get(context, problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT, words);
   CHECK(plan == NULL);
-  CHECK_REFUSED(attune_problem_check(context, problem, reasons, sizeof reasons), ATTUNE_INVALID_ARGUMENT, words);
+  CHECK_REFUSED(attune_problem_check(context, problem, reasons, sizeof reasons),
+                ATTUNE_INVALID_ARGUMENT, words);
   CHECK(reasons[0] == '\0');
   CHECK_REFUSED(attune_prewarm(context, problem, 1), ATTUNE_INVALID_ARGUMENT, words);
 }
@@ -49,9 +55,9 @@ static void problem_is_refused(attune_context* context, const attune_problem* pr
 static void fields_are_refused(attune_context* context) {
   attune_problem good, problem;
   CHECK_OK(attune_problem_parse(GOOD, &good));
-#define WITH(field, value, words)              \
-  problem = good;                              \
-  problem.field = value;                       \
+#define WITH(field, value, words) \
+  problem = good;                 \
+  problem.field = value;          \
   problem_is_refused(context, &problem, words)
   WITH(head_dim_qk, 100, "head_dim_qk is 100; accepted are multiples of 8 from 16 to 256");
   WITH(head_dim_v, 0, "head_dim_v is 0");
@@ -81,7 +87,8 @@ static void newer_structs_are_refused_when_they_ask_for_more(attune_context* con
   CHECK_OK(attune_plan_get(context, &newer.known, NULL, &plan));
   attune_plan_release(plan);
   newer.later = 1;
-  CHECK_REFUSED(attune_plan_get(context, &newer.known, NULL, &plan), ATTUNE_INVALID_ARGUMENT, "does not know");
+  CHECK_REFUSED(attune_plan_get(context, &newer.known, NULL, &plan), ATTUNE_INVALID_ARGUMENT,
+                "does not know");
 }
 
 static void options_are_refused(void) {
@@ -91,27 +98,33 @@ static void options_are_refused(void) {
   attune_context_options_init(&options);
   options.store = "";
   options.target = "gpu7";
-  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "target is \"gpu7\"; accepted are auto, cuda");
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "target is \"gpu7\"; accepted are auto, cuda");
   CHECK(context == NULL);
   options.target = "cpu:many";
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "cpu:many");
   options.target = "cpu";
   options.policy = 9;
-  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "options->policy is 9");
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "options->policy is 9");
   options.policy = ATTUNE_POLICY_DEFAULT;
   options.bundles = nowhere;
   options.num_bundles = 1;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_IO_ERROR, "/nowhere/bundle");
   options.num_bundles = 2;
-  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "options->bundles is a null pointer");
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "options->bundles is a null pointer");
   options.num_bundles = 0;
   options.size = 3;
-  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "options->size is 3");
-  CHECK_REFUSED(attune_context_create(NULL, NULL), ATTUNE_INVALID_ARGUMENT, "context is a null pointer");
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "options->size is 3");
+  CHECK_REFUSED(attune_context_create(NULL, NULL), ATTUNE_INVALID_ARGUMENT,
+                "context is a null pointer");
 }
 
 /* `edit` has spoiled the operands: run must refuse and leave the output alone. */
-static void run_is_refused(const attune_plan* plan, const attune_operands* operands, void* workspace, size_t bytes, const char* words) {
+static void run_is_refused(const attune_plan* plan, const attune_operands* operands,
+                           void* workspace, size_t bytes, const char* words) {
   float* const watched = (float*)((uintptr_t)operands->o.data / 256 * 256);
   if (watched) watched[0] = 123.0f;
   CHECK_REFUSED(attune_run(plan, operands, workspace, bytes, NULL), ATTUNE_INVALID_ARGUMENT, words);
@@ -127,11 +140,12 @@ static void operands_are_refused(attune_context* context) {
   CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
   CHECK_OK(attune_plan_get_info(plan, &info));
   const size_t q_bytes = 2 * 16 * 4 * 64 * sizeof(float);
-  char *q = aligned(q_bytes), *k = aligned(q_bytes), *v = aligned(q_bytes), *o = aligned(q_bytes), *workspace = aligned(info.workspace_bytes);
+  char *q = aligned(q_bytes), *k = aligned(q_bytes), *v = aligned(q_bytes), *o = aligned(q_bytes),
+       *workspace = aligned(info.workspace_bytes);
   attune_operands_contiguous(&problem, q, k, v, o, NULL, &good);
-#define WITH(field, value, words)                                            \
-  bad = good;                                                                \
-  bad.field = value;                                                         \
+#define WITH(field, value, words) \
+  bad = good;                     \
+  bad.field = value;              \
   run_is_refused(plan, &bad, workspace, info.workspace_bytes, words)
   WITH(q.data, NULL, "q is a null pointer");
   WITH(k.data, k + 4, "accepted are addresses aligned to 16 bytes");
@@ -146,10 +160,13 @@ static void operands_are_refused(attune_context* context) {
     run_is_refused(plan, &good, workspace, info.workspace_bytes - 1, "workspace_bytes is");
     run_is_refused(plan, &good, NULL, info.workspace_bytes, "workspace is a null pointer");
     run_is_refused(plan, &good, workspace + 16, info.workspace_bytes, "aligned to 256 bytes");
-    CHECK_REFUSED(attune_workspace_init(plan, workspace, 1, NULL), ATTUNE_INVALID_ARGUMENT, "workspace_bytes is 1");
+    CHECK_REFUSED(attune_workspace_init(plan, workspace, 1, NULL), ATTUNE_INVALID_ARGUMENT,
+                  "workspace_bytes is 1");
   }
-  CHECK_REFUSED(attune_run(NULL, &good, NULL, 0, NULL), ATTUNE_INVALID_ARGUMENT, "plan is a null pointer");
-  CHECK_REFUSED(attune_run(plan, NULL, NULL, 0, NULL), ATTUNE_INVALID_ARGUMENT, "operands is a null pointer");
+  CHECK_REFUSED(attune_run(NULL, &good, NULL, 0, NULL), ATTUNE_INVALID_ARGUMENT,
+                "plan is a null pointer");
+  CHECK_REFUSED(attune_run(plan, NULL, NULL, 0, NULL), ATTUNE_INVALID_ARGUMENT,
+                "operands is a null pointer");
   attune_plan_release(plan);
   free(q), free(k), free(v), free(o), free(workspace);
 }
@@ -159,14 +176,20 @@ static void nulls_are_refused(attune_context* context) {
   attune_plan* plan;
   attune_plan_info info = {.size = 4};
   CHECK_OK(attune_problem_parse(GOOD, &problem));
-  CHECK_REFUSED(attune_plan_get(NULL, &problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT, "context is a null pointer");
-  CHECK_REFUSED(attune_plan_get(context, &problem, NULL, NULL), ATTUNE_INVALID_ARGUMENT, "plan is a null pointer");
-  CHECK_REFUSED(attune_problem_check(NULL, &problem, NULL, 0), ATTUNE_INVALID_ARGUMENT, "context is a null pointer");
-  CHECK_REFUSED(attune_prewarm(context, NULL, 1), ATTUNE_INVALID_ARGUMENT, "problems is a null pointer");
-  CHECK_REFUSED(attune_plan_get_info(NULL, &info), ATTUNE_INVALID_ARGUMENT, "plan is a null pointer");
+  CHECK_REFUSED(attune_plan_get(NULL, &problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT,
+                "context is a null pointer");
+  CHECK_REFUSED(attune_plan_get(context, &problem, NULL, NULL), ATTUNE_INVALID_ARGUMENT,
+                "plan is a null pointer");
+  CHECK_REFUSED(attune_problem_check(NULL, &problem, NULL, 0), ATTUNE_INVALID_ARGUMENT,
+                "context is a null pointer");
+  CHECK_REFUSED(attune_prewarm(context, NULL, 1), ATTUNE_INVALID_ARGUMENT,
+                "problems is a null pointer");
+  CHECK_REFUSED(attune_plan_get_info(NULL, &info), ATTUNE_INVALID_ARGUMENT,
+                "plan is a null pointer");
   CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
   CHECK_REFUSED(attune_plan_get_info(plan, &info), ATTUNE_INVALID_ARGUMENT, "info->size is 4");
-  CHECK_REFUSED(attune_plan_get_info(plan, NULL), ATTUNE_INVALID_ARGUMENT, "info is a null pointer");
+  CHECK_REFUSED(attune_plan_get_info(plan, NULL), ATTUNE_INVALID_ARGUMENT,
+                "info is a null pointer");
   CHECK(attune_plan_explain(NULL) == NULL);
   attune_plan_release(plan);
   attune_plan_release(NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the C tests share: counting checks, and a context on the CPU without a store. Exit status 77 = skipped, said aloud.
+ * What the C tests share: counting checks, and a context on the CPU without a store. Exit status 77
+ * = skipped, said aloud.
  */
 #ifndef ATTUNE_TESTS_CAPI_CHECK_H_
 #define ATTUNE_TESTS_CAPI_CHECK_H_
@@ -19,24 +20,26 @@ static int failures = 0;
     }                                                                         \
   } while (0)
 
-#define CHECK_OK(call)                                                                                          \
-  do {                                                                                                          \
-    const attune_status status_ = (call);                                                                       \
-    if (status_ != ATTUNE_OK) {                                                                                 \
-      ++failures;                                                                                               \
-      fprintf(stderr, "%s:%d: %s gives %s: %s\n", __FILE__, __LINE__, #call, attune_status_name(status_), attune_last_error()); \
-    }                                                                                                           \
+#define CHECK_OK(call)                                                       \
+  do {                                                                       \
+    const attune_status status_ = (call);                                    \
+    if (status_ != ATTUNE_OK) {                                              \
+      ++failures;                                                            \
+      fprintf(stderr, "%s:%d: %s gives %s: %s\n", __FILE__, __LINE__, #call, \
+              attune_status_name(status_), attune_last_error());             \
+    }                                                                        \
   } while (0)
 
 /* The call must fail with this status, and the sentence must hold these words. */
-#define CHECK_REFUSED(call, expected, words)                                                                          \
-  do {                                                                                                                \
-    const attune_status status_ = (call);                                                                             \
-    if (status_ != (expected) || strstr(attune_last_error(), (words)) == NULL) {                                      \
-      ++failures;                                                                                                     \
-      fprintf(stderr, "%s:%d: %s gives %s: \"%s\"; expected %s with \"%s\"\n", __FILE__, __LINE__, #call,             \
-              attune_status_name(status_), attune_last_error(), attune_status_name(expected), (words));               \
-    }                                                                                                                 \
+#define CHECK_REFUSED(call, expected, words)                                                       \
+  do {                                                                                             \
+    const attune_status status_ = (call);                                                          \
+    if (status_ != (expected) || strstr(attune_last_error(), (words)) == NULL) {                   \
+      ++failures;                                                                                  \
+      fprintf(stderr, "%s:%d: %s gives %s: \"%s\"; expected %s with \"%s\"\n", __FILE__, __LINE__, \
+              #call, attune_status_name(status_), attune_last_error(),                             \
+              attune_status_name(expected), (words));                                              \
+    }                                                                                              \
   } while (0)
 
 static inline attune_context* cpu_context(void) {

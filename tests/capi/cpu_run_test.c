@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The whole way on the CPU through the C interface: context, plan, workspace, run; results against a plain double loop, for
- * layouts, groups, masks, windows, log-sum-exp and empty lengths; plans that are shared, explained and policies.
+ * The whole way on the CPU through the C interface: context, plan, workspace, run; results against
+ * a plain double loop, for layouts, groups, masks, windows, log-sum-exp and empty lengths; plans
+ * that are shared, explained and policies.
  */
 #include <math.h>
 
@@ -31,7 +32,8 @@ static double worst_error(const attune_problem* p, const attune_operands* x) {
         double sum = 0;
         for (int64_t j = 0; j < p->seqlen_kv; ++j) {
           double dot = 0;
-          for (int d = 0; d < p->head_dim_qk; ++d) dot += (double)at(&x->q, b, i, h)[d] * at(&x->k, b, j, kv)[d];
+          for (int d = 0; d < p->head_dim_qk; ++d)
+            dot += (double)at(&x->q, b, i, h)[d] * at(&x->k, b, j, kv)[d];
           scores[j] = visible(p, i, j) ? exp(dot * scale) : 0;
           sum += scores[j];
         }
@@ -41,8 +43,10 @@ static double worst_error(const attune_problem* p, const attune_operands* x) {
           worst = fmax(worst, fabs((sum > 0 ? o / sum : 0) - at(&x->o, b, i, h)[d]));
         }
         const float lse = x->lse[(b * p->num_heads_q + h) * p->seqlen_q + i];
-        if (sum > 0) worst = fmax(worst, fabs(log(sum) - lse));
-        else if (!(isinf(lse) && lse < 0)) worst = INFINITY;
+        if (sum > 0)
+          worst = fmax(worst, fabs(log(sum) - lse));
+        else if (!(isinf(lse) && lse < 0))
+          worst = INFINITY;
       }
   free(scores);
   return worst;
@@ -82,7 +86,8 @@ static void check_problem(attune_context* context, const char* text, int heads_f
   char* workspace = aligned(info.workspace_bytes);
   memset(workspace, 255, info.workspace_bytes);
   CHECK_OK(attune_workspace_init(plan, workspace, info.workspace_bytes, NULL));
-  for (int repeat = 0; repeat < 2; ++repeat) { /* the second run finds the workspace as the first left it */
+  for (int repeat = 0; repeat < 2;
+       ++repeat) { /* the second run finds the workspace as the first left it */
     CHECK_OK(attune_run(plan, &x, workspace, info.workspace_bytes, NULL));
     const double error = worst_error(&p, &x);
     if (!(error < 2e-5)) fprintf(stderr, "%s: error %g\n", text, error);
@@ -111,7 +116,8 @@ static void plans_are_shared_and_explained(attune_context* context) {
   CHECK(strcmp(a.kernel_template, "prefill_cpu") == 0);
   CHECK(strstr(attune_plan_explain(first), a.config) != NULL);
   attune_plan_release(first);
-  CHECK(strstr(attune_plan_explain(second), "rung") != NULL); /* not harmed by the release of the other */
+  CHECK(strstr(attune_plan_explain(second), "rung") !=
+        NULL); /* not harmed by the release of the other */
   attune_plan_release(second);
 }
 
@@ -126,7 +132,8 @@ static void policies_are_kept(void) {
   options.policy = ATTUNE_POLICY_STRICT;
   CHECK_OK(attune_context_create(&options, &context));
   CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=64,heads=4/2,seqlen=300", &p));
-  CHECK_REFUSED(attune_plan_get(context, &p, NULL, &plan), ATTUNE_NOT_TUNED, "attune tune --problem dtype=fp32");
+  CHECK_REFUSED(attune_plan_get(context, &p, NULL, &plan), ATTUNE_NOT_TUNED,
+                "attune tune --problem dtype=fp32");
   attune_context_destroy(context);
   options.policy = ATTUNE_POLICY_DEFAULT;
   options.no_jit = 1;
@@ -165,9 +172,15 @@ int main(void) {
   CHECK(attune_abi_version() == ATTUNE_ABI_VERSION && attune_version()[0] != '\0');
   check_problem(context, "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen=33", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen=33", 1);
-  check_problem(context, "dtype=fp32,head_dim_qk=48,head_dim_v=80,heads=3,seqlen_q=17,seqlen_kv=130,mask=causal_bottom_right", 0);
-  check_problem(context, "dtype=fp32,head_dim=40,heads=4/1,seqlen_q=70,seqlen_kv=20,mask=causal_bottom_right", 0); /* rows without keys */
-  check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen=100,mask=causal_top_left,window=9:0", 1);
+  check_problem(context,
+                "dtype=fp32,head_dim_qk=48,head_dim_v=80,heads=3,seqlen_q=17,seqlen_kv=130,mask="
+                "causal_bottom_right",
+                0);
+  check_problem(
+      context, "dtype=fp32,head_dim=40,heads=4/1,seqlen_q=70,seqlen_kv=20,mask=causal_bottom_right",
+      0); /* rows without keys */
+  check_problem(context,
+                "dtype=fp32,head_dim=64,heads=2,seqlen=100,mask=causal_top_left,window=9:0", 1);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen=100,window=5:7,scale=0.3", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=5,seqlen_kv=0", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=0,seqlen_kv=9", 0);

@@ -32,7 +32,8 @@ void runs(const attune::Context& context) {
   std::memset(o, 255, sizeof(float) * 40 * 2 * 32);
   void* const workspace = std::aligned_alloc(256, (plan.workspace_bytes() + 256) / 256 * 256);
   plan.init_workspace(workspace, plan.workspace_bytes());
-  plan.run(problem.contiguous(q, q + 40 * 2 * 32, q + 2 * 40 * 2 * 32, o), workspace, plan.workspace_bytes());
+  plan.run(problem.contiguous(q, q + 40 * 2 * 32, q + 2 * 40 * 2 * 32, o), workspace,
+           plan.workspace_bytes());
   for (int i = 0; i < 40 * 2 * 32; ++i) CHECK(std::fabs(o[i] - 2) < 1e-5f);
   CHECK(plan.explain().find(plan.info().kernel_template) != std::string::npos);
   CHECK(context.check_problem(problem).find("serves this problem") != std::string::npos);

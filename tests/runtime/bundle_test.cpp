@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundles: written, read back, run by an engine without compiler and store; altered files are refused.
+// Bundles: written, read back, run by an engine without compiler and store; altered files are
+// refused.
 #include "runtime/bundle.hpp"
 
 #include <gmock/gmock.h>
@@ -21,12 +22,15 @@ using ::testing::HasSubstr;
 
 class BundleTest : public ::testing::Test {
  protected:
-  // The best family's default config, compiled by the fake compiler, with one winner for the problem's shape.
+  // The best family's default config, compiled by the fake compiler, with one winner for the
+  // problem's shape.
   BundledKernel kernel() const {
     const KernelSpec spec = spec_of(problem_);
     const KernelTemplate& best = *templates_for(spec, arch_).front();
     BundledKernel made;
-    made.key = {spec, arch_.name(), {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
+    made.key = {spec,
+                arch_.name(),
+                {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
                 best.default_config(spec, arch_, shape_of(problem_))};
     made.image = device_->compiler_.compile(render(best, spec, arch_, made.key.config), arch_);
     WinnerRecord row;
@@ -63,10 +67,14 @@ class BundleTest : public ::testing::Test {
     }
     return "accepted";
   }
-  void write_manifest(const std::string& text) const { std::ofstream(folder_ / "manifest.json") << text; }
+  void write_manifest(const std::string& text) const {
+    std::ofstream(folder_ / "manifest.json") << text;
+  }
 
   testing::TemporaryFolder folder_;
-  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right,window=511:0");
+  const Problem problem_ = parse_problem(
+      "dtype=bf16,head_dim=128,heads=32/"
+      "8,batch=1,seqlen=4096,mask=causal_bottom_right,window=511:0");
   const Arch arch_ = parse_arch("sm_90a");
   std::shared_ptr<testing::FakeDevice> device_ = std::make_shared<testing::FakeDevice>();
 };

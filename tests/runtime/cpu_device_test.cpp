@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU device over the real plugin: identity, threads, launches from many threads and after fork. Skips aloud without it.
+// The CPU device over the real plugin: identity, threads, launches from many threads and after
+// fork. Skips aloud without it.
 #include "runtime/cpu/cpu_device.hpp"
 
 #include <gtest/gtest.h>
@@ -37,11 +38,13 @@ class CpuDevice : public ::testing::Test {
     device_->fill(memory + 3 * count, 255, 4 * count, nullptr);
     void* const workspace = device_->allocate(plan_->workspace_bytes());
     init_workspace(*plan_, workspace, plan_->workspace_bytes(), nullptr);
-    const Operands operands = contiguous_operands(problem_, memory, memory + count, memory + 2 * count, memory + 3 * count, nullptr);
+    const Operands operands = contiguous_operands(problem_, memory, memory + count,
+                                                  memory + 2 * count, memory + 3 * count, nullptr);
     bool right = true;
     for (int repeat = 0; repeat < 3; ++repeat) {
       run(*plan_, operands, workspace, plan_->workspace_bytes(), nullptr);
-      for (int64_t i = 3 * count; i < 4 * count; ++i) right = right && std::abs(memory[i] - 3) < 1e-5f;
+      for (int64_t i = 3 * count; i < 4 * count; ++i)
+        right = right && std::abs(memory[i] - 3) < 1e-5f;
     }
     device_->release(memory), device_->release(workspace);
     return right;
@@ -80,7 +83,8 @@ TEST_F(CpuDevice, RunsInAChildAfterFork) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "the child hung or crashed: signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+  EXPECT_TRUE(WIFEXITED(status)) << "the child hung or crashed: signal "
+                                 << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device, kernel and tensor maps over a stub driver: contexts, launch configuration, errors, caching. No GPU.
+// The CUDA device, kernel and tensor maps over a stub driver: contexts, launch configuration,
+// errors, caching. No GPU.
 #include "runtime/cuda/cuda_device.hpp"
 
 #include <gmock/gmock.h>
@@ -81,7 +82,8 @@ TEST_F(CudaDeviceTest, WithoutOneThePrimaryContextIsRetainedAndGivenBack) {
 
 TEST_F(CudaDeviceTest, OrdinalsThatDoNotExistAreNamed) {
   stub_calls.current = nullptr;
-  EXPECT_THAT(text_of([&] { CudaContext::open(driver_, 3); }, ErrorCode::kInvalidArgument), HasSubstr("cuda:3 does not exist; this machine has 1"));
+  EXPECT_THAT(text_of([&] { CudaContext::open(driver_, 3); }, ErrorCode::kInvalidArgument),
+              HasSubstr("cuda:3 does not exist; this machine has 1"));
 }
 
 TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
@@ -110,7 +112,8 @@ TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
   LaunchPlan plan;
   plan.threads = 512;
   stub_calls.max_threads = 384;
-  EXPECT_THAT(text_of([&] { kernel(plan); }, ErrorCode::kDriver), HasSubstr("allow 384 threads a block here; the plan has 512"));
+  EXPECT_THAT(text_of([&] { kernel(plan); }, ErrorCode::kDriver),
+              HasSubstr("allow 384 threads a block here; the plan has 512"));
   EXPECT_EQ(stub_calls.unloads, 1);
 }
 
@@ -124,12 +127,17 @@ TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
 
 TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
   LaunchPlan plan;
-  plan.tensor_maps = {{Operand::kQ, 64, 64, 128}, {Operand::kK, 64, 128, 128}, {Operand::kV, 64, 128, 128}, {Operand::kO, 64, 64, 128}};
+  plan.tensor_maps = {{Operand::kQ, 64, 64, 128},
+                      {Operand::kK, 64, 128, 128},
+                      {Operand::kV, 64, 128, 128},
+                      {Operand::kO, 64, 64, 128}};
   const auto kernel = this->kernel(plan);
   AttentionArgs args{};
   args.batch = 2, args.seqlen_q = args.seqlen_kv = 512, args.num_heads_q = 8, args.num_heads_kv = 2;
-  args.q = args.k = args.v = args.o = {reinterpret_cast<void*>(0x10000), 512 * 8 * 128, 8 * 128, 128};
-  args.k.data = reinterpret_cast<void*>(0x20000), args.v.data = reinterpret_cast<void*>(0x30000), args.o.data = reinterpret_cast<void*>(0x40000);
+  args.q = args.k = args.v =
+      args.o = {reinterpret_cast<void*>(0x10000), 512 * 8 * 128, 8 * 128, 128};
+  args.k.data = reinterpret_cast<void*>(0x20000), args.v.data = reinterpret_cast<void*>(0x30000),
+  args.o.data = reinterpret_cast<void*>(0x40000);
   for (int i = 0; i < 10; ++i) kernel->launch(plan, args, nullptr);
   EXPECT_EQ(stub_calls.encodes, 4);
   args.q.data = reinterpret_cast<void*>(0x50000);
@@ -140,7 +148,8 @@ TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
 
 TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
   AttentionArgs args{};
-  args.batch = 1, args.seqlen_q = 100, args.seqlen_kv = 0, args.num_heads_q = 8, args.num_heads_kv = 2;
+  args.batch = 1, args.seqlen_q = 100, args.seqlen_kv = 0, args.num_heads_q = 8,
+  args.num_heads_kv = 2;
   args.q = {reinterpret_cast<void*>(0x10000), 3, 8 * 128, 128};
   args.k = {nullptr, 0, 2 * 128, 128};
   const TensorMapKey q = tensor_map_key({Operand::kQ, 64, 64, 128}, Dtype::kBf16, 128, args);
@@ -160,7 +169,8 @@ TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {
   EXPECT_THAT(text_of([&] { kernel->launch({}, {}, nullptr); }, ErrorCode::kDriver),
               HasSubstr("cuLaunchKernelEx failed: CUDA_ERROR_STUB (700: as the test wants)"));
   stub_calls.next_load = kNoBinaryForGpu;
-  EXPECT_THAT(text_of([&] { this->kernel({}); }, ErrorCode::kInvalidArgument), HasSubstr("another arch"));
+  EXPECT_THAT(text_of([&] { this->kernel({}); }, ErrorCode::kInvalidArgument),
+              HasSubstr("another arch"));
   stub_calls.next_load = kOutOfMemory;
   text_of([&] { this->kernel({}); }, ErrorCode::kOutOfMemory);
 }
@@ -168,7 +178,9 @@ TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {
 TEST_F(CudaDeviceTest, HostObjectsAreRefused) {
   KernelImage image;
   image.format = ImageFormat::kHostObject;
-  EXPECT_THAT(text_of([&] { CudaDevice(context()).load(image, spec_, {}); }, ErrorCode::kInvalidArgument), HasSubstr("loads cubins"));
+  EXPECT_THAT(
+      text_of([&] { CudaDevice(context()).load(image, spec_, {}); }, ErrorCode::kInvalidArgument),
+      HasSubstr("loads cubins"));
 }
 
 TEST_F(CudaDeviceTest, AKernelOutlivesItsDevice) {
@@ -182,7 +194,8 @@ TEST_F(CudaDeviceTest, AKernelOutlivesItsDevice) {
 
 TEST(DriverTable, WithoutADriverThereIsASentence) {
   std::string why;
-  if (open_driver(&why)) GTEST_SKIP() << "this machine has a driver: " << driver_version(*open_driver());
+  if (open_driver(&why))
+    GTEST_SKIP() << "this machine has a driver: " << driver_version(*open_driver());
   EXPECT_THAT(why, ::testing::AnyOf(HasSubstr("libcuda.so.1"), HasSubstr("driver")));
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a GPU can show of the runtime: graph capture and replay, streams, foreign contexts, offsets past 2^31 elements,
-// layouts that TMA refuses, cubins of another arch, long sequences. Numerics of the templates are tested in tests/templates.
+// What only a GPU can show of the runtime: graph capture and replay, streams, foreign contexts,
+// offsets past 2^31 elements, layouts that TMA refuses, cubins of another arch, long sequences.
+// Numerics of the templates are tested in tests/templates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <thread>
 
 #include "generator/core/error.hpp"
@@ -18,13 +20,14 @@
 namespace attune {
 namespace {
 
-using ::testing::HasSubstr;
 using cuda::kSuccess;
+using ::testing::HasSubstr;
 
 // Freed with the test; filled with random bf16 bits of moderate size, or NaN.
 class Buffer {
  public:
-  Buffer(const Device& device, int64_t bytes) : device_(device), memory_(static_cast<char*>(device.allocate(bytes))) {}
+  Buffer(const Device& device, int64_t bytes)
+      : device_(device), memory_(static_cast<char*>(device.allocate(bytes))) {}
   ~Buffer() { device_.release(memory_); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -54,8 +57,11 @@ class CudaRuntime : public ::testing::Test {
     std::string why;
     driver_ = cuda::open_driver(&why);
     if (!driver_) GTEST_SKIP() << why;
+    context_ = cuda::CudaContext::open(*driver_, 0);
+    current_.emplace(*context_);  // the tests' own driver calls need one, as in any CUDA program
     device_ = open_device("cuda");
-    if (device_->archs().empty()) GTEST_SKIP() << "attune compiles nothing for " << device_->identity().arch;
+    if (device_->archs().empty())
+      GTEST_SKIP() << "attune compiles nothing for " << device_->identity().arch;
     EngineOptions options;
     options.use_store = false;
     engine_ = std::make_unique<Engine>(device_, options);
@@ -70,11 +76,16 @@ class CudaRuntime : public ::testing::Test {
   cuda::Stream make_stream() const {
     cuda::Stream stream = nullptr;
     constexpr unsigned kNonBlocking = 1;
-    EXPECT_EQ(entry<int(cuda::Stream*, unsigned)>("cuStreamCreate")(&stream, kNonBlocking), kSuccess);
+    EXPECT_EQ(entry<int(cuda::Stream*, unsigned)>("cuStreamCreate")(&stream, kNonBlocking),
+              kSuccess);
     return stream;
   }
-  void wait(cuda::Stream stream) const { EXPECT_EQ(entry<int(cuda::Stream)>("cuStreamSynchronize")(stream), kSuccess); }
-  void destroy(cuda::Stream stream) const { entry<int(cuda::Stream)>("cuStreamDestroy_v2")(stream); }
+  void wait(cuda::Stream stream) const {
+    EXPECT_EQ(entry<int(cuda::Stream)>("cuStreamSynchronize")(stream), kSuccess);
+  }
+  void destroy(cuda::Stream stream) const {
+    entry<int(cuda::Stream)>("cuStreamDestroy_v2")(stream);
+  }
 
   // Operands of a bf16 problem in device memory, with a workspace for `plan`.
   struct Call {
@@ -82,7 +93,8 @@ class CudaRuntime : public ::testing::Test {
         : q_count(p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_qk),
           kv_count(p.batch * p.seqlen_kv * p.num_heads_kv * p.head_dim_qk),
           memory(device, 2 * (2 * q_count + 2 * kv_count) + 1024),
-          operands(contiguous_operands(p, memory.get(), memory.get() + 2 * q_count, memory.get() + 2 * (q_count + kv_count),
+          operands(contiguous_operands(p, memory.get(), memory.get() + 2 * q_count,
+                                       memory.get() + 2 * (q_count + kv_count),
                                        memory.get() + 2 * (q_count + 2 * kv_count), nullptr)) {
       const std::vector<uint16_t> host = random_bf16(q_count + 2 * kv_count, 1);
       device.copy_to_device(memory.get(), host.data(), 2 * (q_count + 2 * kv_count));
@@ -111,7 +123,8 @@ class CudaRuntime : public ::testing::Test {
     Buffer buffer;
   };
 
-  std::vector<uint16_t> output_of(const Plan& plan, const Call& call, cuda::Stream stream = nullptr) const {
+  std::vector<uint16_t> output_of(const Plan& plan, const Call& call,
+                                  cuda::Stream stream = nullptr) const {
     const Workspace workspace(*device_, plan);
     call.poison(*device_);
     run(plan, call.operands, workspace.buffer.get(), plan.workspace_bytes(), stream);
@@ -127,9 +140,12 @@ class CudaRuntime : public ::testing::Test {
   }
 
   const cuda::DriverTable* driver_ = nullptr;
+  std::shared_ptr<const cuda::CudaContext> context_;
+  std::optional<cuda::ContextScope> current_;
   std::shared_ptr<const Device> device_;
   std::unique_ptr<Engine> engine_;
-  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=8/2,batch=2,seqlen=384,mask=causal_bottom_right");
+  const Problem problem_ = parse_problem(
+      "dtype=bf16,head_dim=128,heads=8/2,batch=2,seqlen=384,mask=causal_bottom_right");
 };
 
 TEST_F(CudaRuntime, IdentityIsThatOfARealDevice) {
@@ -151,10 +167,13 @@ TEST_F(CudaRuntime, AGraphReplaysWhatWasCaptured) {
   const cuda::Stream stream = make_stream();
   void *graph = nullptr, *executable = nullptr;
   constexpr int kThreadLocal = 1;
-  ASSERT_EQ(entry<int(cuda::Stream, int)>("cuStreamBeginCapture_v2")(stream, kThreadLocal), kSuccess);
+  ASSERT_EQ(entry<int(cuda::Stream, int)>("cuStreamBeginCapture_v2")(stream, kThreadLocal),
+            kSuccess);
   run(*plan, call.operands, workspace.buffer.get(), plan->workspace_bytes(), stream);
   ASSERT_EQ(entry<int(cuda::Stream, void**)>("cuStreamEndCapture")(stream, &graph), kSuccess);
-  ASSERT_EQ(entry<int(void**, void*, unsigned long long)>("cuGraphInstantiateWithFlags")(&executable, graph, 0), kSuccess);
+  ASSERT_EQ(entry<int(void**, void*, unsigned long long)>("cuGraphInstantiateWithFlags")(
+                &executable, graph, 0),
+            kSuccess);
   for (int replay = 0; replay < 3; ++replay) {
     call.poison(*device_);
     ASSERT_EQ(entry<int(void*, cuda::Stream)>("cuGraphLaunch")(executable, stream), kSuccess);
@@ -176,7 +195,8 @@ TEST_F(CudaRuntime, AFreshKernelMayBeCapturedAtItsFirstLaunch) {
   void* graph = nullptr;
   constexpr int kGlobal = 0;
   ASSERT_EQ(entry<int(cuda::Stream, int)>("cuStreamBeginCapture_v2")(stream, kGlobal), kSuccess);
-  EXPECT_NO_THROW(run(*plan, call.operands, workspace.buffer.get(), plan->workspace_bytes(), stream));
+  EXPECT_NO_THROW(
+      run(*plan, call.operands, workspace.buffer.get(), plan->workspace_bytes(), stream));
   ASSERT_EQ(entry<int(cuda::Stream, void**)>("cuStreamEndCapture")(stream, &graph), kSuccess);
   entry<int(void*)>("cuGraphDestroy")(graph);
   destroy(stream);
@@ -189,7 +209,9 @@ TEST_F(CudaRuntime, AnyStreamAndAnyThreadGiveTheSame) {
   const cuda::Stream stream = make_stream();
   EXPECT_EQ(worst_difference(output_of(*plan, call, stream), want), 0);
   std::vector<uint16_t> from_thread;
-  std::thread([&] { from_thread = output_of(*plan, call, stream); }).join();  // a thread where no context is current
+  std::thread([&] {
+    from_thread = output_of(*plan, call, stream);
+  }).join();  // a thread where no context is current
   EXPECT_EQ(worst_difference(from_thread, want), 0);
   destroy(stream);
 }
@@ -228,14 +250,16 @@ TEST_F(CudaRuntime, OffsetsPast2To31ElementsAreRight) {
   } catch (const Error& error) {
     GTEST_SKIP() << "needs " << 4 * span << " bytes of device memory: " << error.what();
   }
-  Operands operands = contiguous_operands(far, buffers[0]->get(), buffers[1]->get(), buffers[2]->get(), buffers[3]->get(), nullptr);
+  Operands operands = contiguous_operands(far, buffers[0]->get(), buffers[1]->get(),
+                                          buffers[2]->get(), buffers[3]->get(), nullptr);
   const int64_t rows_bytes = 2 * 200 * 8 * 128;
   int seed = 1;
   for (OperandView* view : {&operands.q, &operands.k, &operands.v}) {
     const std::vector<uint16_t> host = random_bf16(200 * 8 * 128, static_cast<uint32_t>(seed++));
     view->batch_stride = kStride;
     for (int64_t batch = 0; batch < 2; ++batch)  // both batches hold the same
-      device_->copy_to_device(static_cast<char*>(view->data) + 2 * batch * kStride, host.data(), rows_bytes);
+      device_->copy_to_device(static_cast<char*>(view->data) + 2 * batch * kStride, host.data(),
+                              rows_bytes);
   }
   operands.o.batch_stride = kStride;
   Operands broadcast = operands;  // the same on the family that takes no tensor maps
@@ -248,7 +272,8 @@ TEST_F(CudaRuntime, OffsetsPast2To31ElementsAreRight) {
     device_->synchronize();
     std::vector<uint16_t> first(200 * 8 * 128), second(first.size());
     device_->copy_to_host(first.data(), operands.o.data, rows_bytes);
-    device_->copy_to_host(second.data(), static_cast<char*>(operands.o.data) + 2 * kStride, rows_bytes);
+    device_->copy_to_host(second.data(), static_cast<char*>(operands.o.data) + 2 * kStride,
+                          rows_bytes);
     EXPECT_FALSE(std::isnan(to_float(first[5]))) << plan->kernel_template->name();
     EXPECT_EQ(worst_difference(first, second), 0) << plan->kernel_template->name();
   }
@@ -267,7 +292,8 @@ TEST_F(CudaRuntime, ALayoutThatTmaRefusesGivesTheSameNumbers) {
   for (const OperandView* view : {&call.operands.k, &call.operands.v}) {
     std::vector<char> first(static_cast<size_t>(batch_bytes));
     device_->copy_to_host(first.data(), view->data, batch_bytes);
-    device_->copy_to_device(static_cast<char*>(view->data) + batch_bytes, first.data(), batch_bytes);
+    device_->copy_to_device(static_cast<char*>(view->data) + batch_bytes, first.data(),
+                            batch_bytes);
   }
   EXPECT_LT(worst_difference(output_of(*engine_->plan(problem_), call), got), 0.04);
 }
@@ -281,9 +307,11 @@ TEST_F(CudaRuntime, ACubinOfAnotherArchIsRefused) {
     const Arch arch = parse_arch(other);
     if (candidate->refuses(spec, arch)) continue;
     const Config config = candidate->default_config(spec, arch, shape_of(problem_));
-    const KernelImage image = device_->compiler().compile(render(*candidate, spec, arch, config), arch);
+    const KernelImage image =
+        device_->compiler().compile(render(*candidate, spec, arch, config), arch);
     try {
-      device_->load(image, spec, candidate->launch(spec, config, shape_of(problem_), device_->facts()));
+      device_->load(image, spec,
+                    candidate->launch(spec, config, shape_of(problem_), device_->facts()));
       ADD_FAILURE() << "a cubin for " << other << " was loaded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
@@ -295,18 +323,22 @@ TEST_F(CudaRuntime, ACubinOfAnotherArchIsRefused) {
 }
 
 TEST_F(CudaRuntime, AQuarterOfAMillionTokensRun) {
-  const Problem longest = parse_problem("dtype=bf16,head_dim=128,heads=32/8,seqlen=262144,mask=causal_bottom_right");
+  const Problem longest =
+      parse_problem("dtype=bf16,head_dim=128,heads=32/8,seqlen=262144,mask=causal_bottom_right");
   const auto plan = engine_->plan(longest);
   EXPECT_LT(plan->workspace_bytes(), int64_t{1} << 30) << "memory must stay linear in the tokens";
   const Workspace workspace(*device_, *plan);
   const int64_t rows = longest.seqlen_q * 128, bytes = 2 * rows;
   try {
-    Buffer q(*device_, 32 * bytes), k(*device_, 8 * bytes), v(*device_, 8 * bytes), o(*device_, 32 * bytes);
-    device_->fill(q.get(), 0, 32 * bytes, nullptr);   // equal scores: each output is the mean of the values seen so far
+    Buffer q(*device_, 32 * bytes), k(*device_, 8 * bytes), v(*device_, 8 * bytes),
+        o(*device_, 32 * bytes);
+    device_->fill(q.get(), 0, 32 * bytes,
+                  nullptr);  // equal scores: each output is the mean of the values seen so far
     device_->fill(k.get(), 0, 8 * bytes, nullptr);
     device_->fill(v.get(), 0x3f, 8 * bytes, nullptr);  // 0x3f3f, about 0.746
     device_->fill(o.get(), 255, 32 * bytes, nullptr);
-    run(*plan, contiguous_operands(longest, q.get(), k.get(), v.get(), o.get(), nullptr), workspace.buffer.get(), plan->workspace_bytes(), nullptr);
+    run(*plan, contiguous_operands(longest, q.get(), k.get(), v.get(), o.get(), nullptr),
+        workspace.buffer.get(), plan->workspace_bytes(), nullptr);
     device_->synchronize();
     for (const int64_t element : {int64_t{0}, 16 * rows + 77, 32 * rows - 1}) {
       uint16_t value = 0;

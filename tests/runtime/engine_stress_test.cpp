@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen threads ask for the same and for different problems at once: each kernel is compiled and loaded once.
+// Sixteen threads ask for the same and for different problems at once: each kernel is compiled and
+// loaded once.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -66,7 +67,8 @@ TEST(EngineStress, ReloadWhileOthersPlan) {
   while (plans < 2000) engine.reload();
   stop = true;
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(device->compiler_.most_of_one(), 1) << "kernels stay loaded when winners are read again";
+  EXPECT_EQ(device->compiler_.most_of_one(), 1)
+      << "kernels stay loaded when winners are read again";
 }
 
 }  // namespace

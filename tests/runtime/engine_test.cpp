@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over a fake sm_90 and the real templates: rungs, policies, falling to the next family, where images come from.
+// The engine over a fake sm_90 and the real templates: rungs, policies, falling to the next family,
+// where images come from.
 #include "runtime/engine.hpp"
 
 #include <gmock/gmock.h>
@@ -61,7 +62,8 @@ class EngineTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::shared_ptr<testing::FakeDevice> device_ = std::make_shared<testing::FakeDevice>();
-  const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+  const Problem problem_ = parse_problem(
+      "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
 };
 
 TEST_F(EngineTest, AnUntunedProblemGetsTheDefaultConfig) {
@@ -119,8 +121,11 @@ TEST_F(EngineTest, ImagesAreKeptForTheNextProcess) {
 
 TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
   const auto first = engine(options()).plan(problem_);
-  ImageKey key{spec_of(problem_), first->arch.name(),
-               {std::string(first->kernel_template->name()), template_digest(*first->kernel_template), "fake 1.0", "-fake"}, first->config};
+  ImageKey key{spec_of(problem_),
+               first->arch.name(),
+               {std::string(first->kernel_template->name()),
+                template_digest(*first->kernel_template), "fake 1.0", "-fake"},
+               first->config};
   KernelImage foreign;
   foreign.bytes = "for another device";
   Store::open(folder_ / "store.db", StoreMode::kReadWrite).put_image(key, foreign);
@@ -150,7 +155,8 @@ TEST_F(EngineTest, NoJitRefusesToCompileAndUsesWhatIsThere) {
 
 class CountingTuner final : public ConfigSource {
  public:
-  explicit CountingTuner(std::function<std::optional<WinnerRecord>()> answer) : answer_(std::move(answer)) {}
+  explicit CountingTuner(std::function<std::optional<WinnerRecord>()> answer)
+      : answer_(std::move(answer)) {}
   std::optional<WinnerRecord> tune(const Problem&) override {
     ++calls;
     return answer_();
@@ -207,7 +213,8 @@ TEST_F(EngineTest, ALayoutThatTmaRefusesGoesToAFamilyWithoutTensorMaps) {
   const auto plan = engine.plan(problem_, &repeated);
   ASSERT_FALSE(contiguous->launch.tensor_maps.empty());
   EXPECT_TRUE(plan->launch.tensor_maps.empty());
-  EXPECT_THAT(plan->passed_over, Contains(HasSubstr("k.head_stride is 0, which TMA does not take")));
+  EXPECT_THAT(plan->passed_over,
+              Contains(HasSubstr("k.head_stride is 0, which TMA does not take")));
 }
 
 TEST_F(EngineTest, RunRefusesOperandsThePlanWasNotMadeFor) {
@@ -216,9 +223,12 @@ TEST_F(EngineTest, RunRefusesOperandsThePlanWasNotMadeFor) {
   Operands operands = contiguous_operands(problem_, base, base, base, base, nullptr);
   operands.k.head_stride = 0;
   std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256);
-  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  void* const workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
   std::string text;
-  EXPECT_EQ(code_of([&] { run(*plan, operands, workspace, plan->workspace_bytes(), nullptr); }, &text), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      code_of([&] { run(*plan, operands, workspace, plan->workspace_bytes(), nullptr); }, &text),
+      ErrorCode::kInvalidArgument);
   EXPECT_THAT(text, HasSubstr("make the plan with these operands as its layout"));
   EXPECT_EQ(device_->seen->launches, 0);
 }
@@ -227,11 +237,14 @@ TEST_F(EngineTest, RunFillsTheArguments) {
   const auto plan = engine(options()).plan(problem_);
   char* const base = reinterpret_cast<char*>(0x10000);
   alignas(16) float lse = 0;
-  const Operands operands = contiguous_operands(problem_, base, base + 16, base + 32, base + 48, &lse);
+  const Operands operands =
+      contiguous_operands(problem_, base, base + 16, base + 32, base + 48, &lse);
   std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256, 1);
-  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  void* const workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
   init_workspace(*plan, workspace, plan->workspace_bytes(), nullptr);
-  for (int64_t i = 0; i < plan->launch.zeroed_bytes; ++i) ASSERT_EQ(static_cast<char*>(workspace)[i], 0);
+  for (int64_t i = 0; i < plan->launch.zeroed_bytes; ++i)
+    ASSERT_EQ(static_cast<char*>(workspace)[i], 0);
   run(*plan, operands, workspace, plan->workspace_bytes(), nullptr);
   ASSERT_EQ(device_->seen->launches, 1);
   const AttentionArgs& args = device_->seen->last_args;
@@ -250,9 +263,11 @@ TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
   empty.seqlen_q = 0;
   const auto plan = engine(options()).plan(empty);
   std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256);
-  void* const workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  void* const workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
   char* const base = reinterpret_cast<char*>(0x10000);
-  run(*plan, contiguous_operands(empty, nullptr, base, base, nullptr, nullptr), workspace, plan->workspace_bytes(), nullptr);
+  run(*plan, contiguous_operands(empty, nullptr, base, base, nullptr, nullptr), workspace,
+      plan->workspace_bytes(), nullptr);
   EXPECT_EQ(device_->seen->launches, 0);
 }
 
@@ -275,11 +290,13 @@ TEST_F(EngineTest, CheckNamesEveryTemplate) {
 TEST_F(EngineTest, PlanWithTakesTheCallersConfigOrRefusesIt) {
   Engine engine = this->engine(options());
   const KernelTemplate& best = *templates_for(spec_of(problem_), parse_arch("sm_90a")).front();
-  const Config config = best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_));
+  const Config config =
+      best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_));
   EXPECT_EQ(engine.plan_with(problem_, best, config)->config, config);
   Config illegal = config;
   illegal.set(config.knobs().front().first, 7);
-  EXPECT_EQ(code_of([&] { engine.plan_with(problem_, best, illegal); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { engine.plan_with(problem_, best, illegal); }),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(EngineTest, AnUnusableStoreIsNoReasonToFail) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without hardware for tests of the engine: says it is an sm_90 with its two archs, "compiles" by counting, and
-// records launches. The templates it serves are the real ones.
+// A device without hardware for tests of the engine: says it is an sm_90 with its two archs,
+// "compiles" by counting, and records launches. The templates it serves are the real ones.
 #pragma once
 
 #include <atomic>
@@ -62,7 +62,10 @@ struct FakeLaunches {
 
 class FakeKernel final : public LoadedKernel {
  public:
-  FakeKernel(std::shared_ptr<FakeLaunches> seen, ImageInfo info) : seen_(std::move(seen)), info_(info) { ++seen_->live_kernels; }
+  FakeKernel(std::shared_ptr<FakeLaunches> seen, ImageInfo info)
+      : seen_(std::move(seen)), info_(info) {
+    ++seen_->live_kernels;
+  }
   ~FakeKernel() override { --seen_->live_kernels; }
   const ImageInfo& info() const override { return info_; }
   void launch(const LaunchPlan& plan, const AttentionArgs& args, StreamHandle) const override {
@@ -97,16 +100,26 @@ class FakeDevice final : public Device {
     if (no_compiler) throw Error(ErrorCode::kCompile, "there is no compiler in this test");
     return compiler_;
   }
-  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&, const LaunchPlan&) const override {
-    if (!image.bytes.starts_with("image of ")) throw Error(ErrorCode::kInvalidArgument, "the image is not one of this device");
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&,
+                                     const LaunchPlan&) const override {
+    if (!image.bytes.starts_with("image of "))
+      throw Error(ErrorCode::kInvalidArgument, "the image is not one of this device");
     ++seen->loads;
     return std::make_unique<FakeKernel>(seen, image.info);
   }
-  void* allocate(int64_t bytes) const override { return ::operator new(static_cast<size_t>(bytes)); }
+  void* allocate(int64_t bytes) const override {
+    return ::operator new(static_cast<size_t>(bytes));
+  }
   void release(void* memory) const noexcept override { ::operator delete(memory); }
-  void copy_to_device(void* to, const void* from, int64_t bytes) const override { memcpy(to, from, static_cast<size_t>(bytes)); }
-  void copy_to_host(void* to, const void* from, int64_t bytes) const override { memcpy(to, from, static_cast<size_t>(bytes)); }
-  void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override { memset(memory, byte, static_cast<size_t>(bytes)); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
+    memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
+    memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override {
+    memset(memory, byte, static_cast<size_t>(bytes));
+  }
   void synchronize() const override {}
   int sm_clock_mhz() const override { return 0; }
   double time_us(int, const std::function<void(int)>&) const override { return 1; }

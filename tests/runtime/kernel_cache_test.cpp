@@ -27,11 +27,14 @@ TEST(KernelCache, SixteenThreadsMakeOneKernel) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < got.size(); ++i)
     threads.emplace_back([&, i] {
-      got[i] = cache.get("key", [&] {
-                       ++made;
-                       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-                       return CachedKernel{std::make_shared<Nothing>(), "compiler"};
-                     }).kernel.get();
+      got[i] = cache
+                   .get("key",
+                        [&] {
+                          ++made;
+                          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                          return CachedKernel{std::make_shared<Nothing>(), "compiler"};
+                        })
+                   .kernel.get();
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(made, 1);
@@ -55,7 +58,11 @@ TEST(KernelCache, AFailureIsSharedByWhoWaitsAndThenForgotten) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 8);
-  EXPECT_TRUE(cache.get("key", [] { return CachedKernel{std::make_shared<Nothing>(), "again"}; }).kernel);
+  EXPECT_TRUE(cache.get("key",
+                        [] {
+                          return CachedKernel{std::make_shared<Nothing>(), "again"};
+                        })
+                  .kernel);
 }
 
 }  // namespace

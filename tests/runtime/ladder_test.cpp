@@ -18,12 +18,24 @@ class OneKnob final : public KernelTemplate {
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return ""; }
   std::string_view knobs_path() const override { return ""; }
-  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override { return std::nullopt; }
-  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({{"block", {32, 64, 128}, "rows"}}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override { return Config({{"block", 64}}); }
+  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override {
+    return std::nullopt;
+  }
+  SearchSpace space(const KernelSpec&, const Arch&) const override {
+    return SearchSpace({{"block", {32, 64, 128}, "rows"}}, {});
+  }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
+    return Config({{"block", 64}});
+  }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {}; }
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&, const DeviceFacts&) const override { return {}; }
-  double predicted_cost(const KernelSpec&, const Arch&, const Config&, const Shape&, const DeviceFacts&) const override { return 1; }
+  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
+                    const DeviceFacts&) const override {
+    return {};
+  }
+  double predicted_cost(const KernelSpec&, const Arch&, const Config&, const Shape&,
+                        const DeviceFacts&) const override {
+    return 1;
+  }
 
  private:
   std::string name_;
@@ -32,7 +44,8 @@ class OneKnob final : public KernelTemplate {
 class LadderTest : public ::testing::Test {
  protected:
   Problem problem(int64_t seqlen) const {
-    return parse_problem("dtype=bf16,head_dim=128,heads=8,batch=1,seqlen=" + std::to_string(seqlen));
+    return parse_problem("dtype=bf16,head_dim=128,heads=8,batch=1,seqlen=" +
+                         std::to_string(seqlen));
   }
   WinnerRecord winner(int64_t seqlen, int64_t block = 128) const {
     WinnerRecord row;
@@ -46,8 +59,8 @@ class LadderTest : public ::testing::Test {
     row.why = "fastest by 10 %";
     return row;
   }
-  Ladder climb_for(int64_t seqlen, const std::vector<WinnerRecord>& winners, Policy policy = Policy::kDefault,
-                   bool may_compile = true) const {
+  Ladder climb_for(int64_t seqlen, const std::vector<WinnerRecord>& winners,
+                   Policy policy = Policy::kDefault, bool may_compile = true) const {
     return climb(problem(seqlen), candidates_, winners, policy, may_compile);
   }
   static std::vector<Rung> rungs(const Ladder& ladder) {
@@ -57,7 +70,8 @@ class LadderTest : public ::testing::Test {
   }
 
   OneKnob tiled_{"tiled"}, reference_{"reference_fake"};
-  std::vector<Candidate> candidates_{{&tiled_, parse_arch("sm_90"), "digest"}, {&reference_, parse_arch("sm_90"), "digest"}};
+  std::vector<Candidate> candidates_{{&tiled_, parse_arch("sm_90"), "digest"},
+                                     {&reference_, parse_arch("sm_90"), "digest"}};
 };
 
 TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
@@ -71,8 +85,8 @@ TEST_F(LadderTest, AllRungsStandInOrder) {
   WinnerRecord pinned = winner(1000, 32);
   pinned.pinned = true;
   const Ladder ladder = climb_for(1000, {winner(2000), winner(900), winner(1000), pinned});
-  EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kPinned, Rung::kExact, Rung::kBucket, Rung::kNearest, Rung::kDefaultConfig,
-                                         Rung::kReference));
+  EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kPinned, Rung::kExact, Rung::kBucket, Rung::kNearest,
+                                         Rung::kDefaultConfig, Rung::kReference));
   EXPECT_EQ(ladder.choices[0].config.at("block"), 32);
   EXPECT_EQ(ladder.choices[1].distance, 0);
   EXPECT_EQ(ladder.choices[2].winner->shape.seqlen_q, 900);
@@ -116,7 +130,8 @@ TEST_F(LadderTest, PolicyStrictStopsAtTheBucket) {
 }
 
 TEST_F(LadderTest, PolicyNearestGoesAnyDistanceButNotToTheDefault) {
-  EXPECT_THAT(rungs(climb_for(1000, {winner(64000)}, Policy::kNearest)), ElementsAre(Rung::kNearest));
+  EXPECT_THAT(rungs(climb_for(1000, {winner(64000)}, Policy::kNearest)),
+              ElementsAre(Rung::kNearest));
   EXPECT_TRUE(climb_for(1000, {}, Policy::kNearest).choices.empty());
 }
 
@@ -134,12 +149,15 @@ TEST_F(LadderTest, AWinnerThatCannotRunHereSaysWhy) {
   unknown.toolchain.template_name = "gone";
   const Ladder ladder = climb_for(1000, {other_arch, unknown, illegal});
   EXPECT_EQ(ladder.choices[0].rung, Rung::kDefaultConfig);
-  EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("made for sm_80"), HasSubstr("template gone does not serve"), HasSubstr("48")));
+  EXPECT_THAT(ladder.passed_over,
+              ElementsAre(HasSubstr("made for sm_80"), HasSubstr("template gone does not serve"),
+                          HasSubstr("48")));
 }
 
 TEST(ShapeDistance, CountsOctavesOfRowsQueriesAndKeys) {
   const Shape a{2, 1023, 1023, 8, 8}, b{1, 1023, 4095, 15, 15};
-  EXPECT_NEAR(shape_distance(a, b), 2.0 + 0.002, 0.01);  // 17/16 heads x batch counts little, keys two octaves
+  EXPECT_NEAR(shape_distance(a, b), 2.0 + 0.002,
+              0.01);  // 17/16 heads x batch counts little, keys two octaves
   EXPECT_EQ(shape_distance(a, a), 0);
 }
 

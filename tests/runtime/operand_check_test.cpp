@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table of operands that must be refused, each with the words its sentence must hold; and of layouts that must pass.
+// Table of operands that must be refused, each with the words its sentence must hold; and of
+// layouts that must pass.
 #include "runtime/operand_check.hpp"
 
 #include <gmock/gmock.h>
@@ -17,8 +18,10 @@ class OperandCheck : public ::testing::Test {
  protected:
   static void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-  const Problem problem_ = parse_problem("dtype=fp16,head_dim=64,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7");
-  Operands operands_ = contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x3000), at(0x4000), nullptr);
+  const Problem problem_ =
+      parse_problem("dtype=fp16,head_dim=64,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7");
+  Operands operands_ =
+      contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x3000), at(0x4000), nullptr);
 
   std::string refusal() const {
     try {
@@ -55,7 +58,8 @@ TEST_F(OperandCheck, NullIsNamed) {
 
 TEST_F(OperandCheck, MisalignedAddressIsNamed) {
   operands_.q.data = at(0x1008);
-  EXPECT_THAT(refusal(), HasSubstr("q is at address 0x1008; accepted are addresses aligned to 16 bytes"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("q is at address 0x1008; accepted are addresses aligned to 16 bytes"));
 }
 
 TEST_F(OperandCheck, StrideOfPartVectorIsNamed) {
@@ -70,7 +74,8 @@ TEST_F(OperandCheck, StrideInsideTheHeadDimensionOverlaps) {
 
 TEST_F(OperandCheck, StrideThatOverlapsAnotherDimensionIsNamed) {
   operands_.o.row_stride = 3 * 64;  // four heads of 64 do not fit
-  EXPECT_THAT(refusal(), HasSubstr("o.row_stride is 192 elements and overlaps head_stride, which spans 256"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("o.row_stride is 192 elements and overlaps head_stride, which spans 256"));
 }
 
 TEST_F(OperandCheck, OutputsMayNotRepeat) {
@@ -127,7 +132,8 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
     }
     return "accepted";
   };
-  EXPECT_EQ(text(at(0x100), 1023), "workspace_bytes is 1023; accepted are 1024 and more for this plan");
+  EXPECT_EQ(text(at(0x100), 1023),
+            "workspace_bytes is 1023; accepted are 1024 and more for this plan");
   EXPECT_THAT(text(nullptr, 1024), HasSubstr("workspace is a null pointer"));
   EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
 }
@@ -135,7 +141,8 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
 TEST_F(OperandCheck, TensorMapsTakeNeitherRepeatsNorHugeStrides) {
   EXPECT_EQ(tensor_map_refusal(problem_, operands_), std::nullopt);
   operands_.k.head_stride = 0;
-  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("k.head_stride is 0"));
+  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""),
+              HasSubstr("k.head_stride is 0"));
   operands_.k.head_stride = 64;
   operands_.v.batch_stride = int64_t{1} << 39;
   EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("v.batch_stride"));

@@ -23,7 +23,8 @@ using ::testing::HasSubstr;
 class OptionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"ATTUNE_STORE", "ATTUNE_BUNDLE", "ATTUNE_POLICY", "ATTUNE_NO_JIT", "ATTUNE_CAPTURE", "ATTUNE_LOG"})
+    for (const char* name : {"ATTUNE_STORE", "ATTUNE_BUNDLE", "ATTUNE_POLICY", "ATTUNE_NO_JIT",
+                             "ATTUNE_CAPTURE", "ATTUNE_LOG"})
       unsetenv(name);
   }
   void TearDown() override { SetUp(); }
@@ -79,7 +80,8 @@ TEST_F(OptionsTest, WrongWordsAreNamed) {
 TEST(Capture, WritesEachProblemOnceAsJson) {
   testing::TemporaryFolder folder;
   Capture capture(folder / "problems.jsonl");
-  const Problem a = parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"), b = parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=128");
+  const Problem a = parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"),
+                b = parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=128");
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&] {
@@ -88,7 +90,8 @@ TEST(Capture, WritesEachProblemOnceAsJson) {
   for (std::thread& thread : threads) thread.join();
   std::ifstream lines(folder / "problems.jsonl");
   std::vector<std::string> problems;
-  for (std::string line; std::getline(lines, line);) problems.push_back(nlohmann::json::parse(line).at("problem"));
+  for (std::string line; std::getline(lines, line);)
+    problems.push_back(nlohmann::json::parse(line).at("problem"));
   EXPECT_THAT(problems, ::testing::UnorderedElementsAre(to_text(a), to_text(b)));
 }
 
@@ -107,12 +110,14 @@ TEST(Capture, PlansAreNotedAndRunsAreNot) {
 
 TEST(Capture, AnUnwritableFileIsLoggedOnce) {
   std::vector<std::string> logged;
-  const LogSink former = set_log_sink([&](LogLevel, std::string_view text) { logged.emplace_back(text); });
+  const LogSink former =
+      set_log_sink([&](LogLevel, std::string_view text) { logged.emplace_back(text); });
   Capture capture("/proc/nowhere/problems.jsonl");
   capture.note(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"));
   capture.note(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=256"));
   set_log_sink(former);
-  EXPECT_THAT(logged, ::testing::ElementsAre(HasSubstr("/proc/nowhere/problems.jsonl cannot be written")));
+  EXPECT_THAT(logged,
+              ::testing::ElementsAre(HasSubstr("/proc/nowhere/problems.jsonl cannot be written")));
 }
 
 }  // namespace

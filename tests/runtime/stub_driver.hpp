@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver table whose functions only count and remember, so that the CUDA device can be tested, and its host cost measured,
-// without a GPU. One device, an sm_90 with 132 multiprocessors.
+// A driver table whose functions only count and remember, so that the CUDA device can be tested,
+// and its host cost measured, without a GPU. One device, an sm_90 with 132 multiprocessors.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,8 @@
 namespace attune::testing {
 
 struct StubCalls {
-  int launches = 0, encodes = 0, loads = 0, unloads = 0, pushes = 0, pops = 0, retains = 0, releases = 0;
+  int launches = 0, encodes = 0, loads = 0, unloads = 0, pushes = 0, pops = 0, retains = 0,
+      releases = 0;
   cuda::Context current = nullptr;
   cuda::Result next_launch = cuda::kSuccess, next_load = cuda::kSuccess;
   cuda::LaunchConfig last_config{};
@@ -27,18 +28,23 @@ inline StubCalls stub_calls;
 
 inline cuda::Context stub_primary() { return reinterpret_cast<cuda::Context>(0x1000); }
 
-// The entries that the device calls; host memory stands for the device's.
-inline cuda::DriverTable stub_driver() {
+// The entries that the device calls.
+inline void stub_device_entries(cuda::DriverTable& t) {
   using namespace cuda;
   static StubCalls& calls = stub_calls;
-  DriverTable t;
   t.cuGetErrorName = [](Result, const char** text) { return *text = "CUDA_ERROR_STUB", kSuccess; };
-  t.cuGetErrorString = [](Result, const char** text) { return *text = "as the test wants", kSuccess; };
+  t.cuGetErrorString = [](Result, const char** text) {
+    return *text = "as the test wants", kSuccess;
+  };
   t.cuDriverGetVersion = [](int* version) { return *version = 13000, kSuccess; };
   t.cuDeviceGetCount = [](int* count) { return *count = 1, kSuccess; };
   t.cuDeviceGet = [](Ordinal* device, int ordinal) { return *device = ordinal, kSuccess; };
-  t.cuDeviceGetName = [](char* name, int, Ordinal) { return std::strcpy(name, "Stub H200 MIG 1g.18gb"), kSuccess; };
-  t.cuDeviceGetPCIBusId = [](char* id, int, Ordinal) { return std::strcpy(id, "0000:00:00.0"), kSuccess; };
+  t.cuDeviceGetName = [](char* name, int, Ordinal) {
+    return std::strcpy(name, "Stub H200 MIG 1g.18gb"), kSuccess;
+  };
+  t.cuDeviceGetPCIBusId = [](char* id, int, Ordinal) {
+    return std::strcpy(id, "0000:00:00.0"), kSuccess;
+  };
   t.cuDeviceGetAttribute = [](int* value, int attribute, Ordinal) {
     *value = attribute == kAttrCapabilityMajor       ? 9
              : attribute == kAttrCapabilityMinor     ? 0
@@ -46,12 +52,20 @@ inline cuda::DriverTable stub_driver() {
                                                      : 1000;
     return kSuccess;
   };
-  t.cuDevicePrimaryCtxRetain = [](Context* context, Ordinal) { return *context = stub_primary(), ++calls.retains, kSuccess; };
+  t.cuDevicePrimaryCtxRetain = [](Context* context, Ordinal) {
+    return *context = stub_primary(), ++calls.retains, kSuccess;
+  };
   t.cuDevicePrimaryCtxRelease = [](Ordinal) { return ++calls.releases, kSuccess; };
   t.cuCtxGetCurrent = [](Context* context) { return *context = calls.current, kSuccess; };
   t.cuCtxGetDevice = [](Ordinal* device) { return *device = 0, kSuccess; };
   t.cuCtxPushCurrent = [](Context) { return ++calls.pushes, kSuccess; };
   t.cuCtxPopCurrent = [](Context* context) { return *context = nullptr, ++calls.pops, kSuccess; };
+}
+
+// The entries that kernels, memory and tensor maps need; host memory stands for the device's.
+inline void stub_kernel_entries(cuda::DriverTable& t) {
+  using namespace cuda;
+  static StubCalls& calls = stub_calls;
   t.cuModuleLoadDataEx = [](Module* module, const void*, unsigned, int*, void**) {
     *module = reinterpret_cast<Module>(0x2000);
     return ++calls.loads, calls.next_load;
@@ -60,7 +74,7 @@ inline cuda::DriverTable stub_driver() {
   t.cuModuleGetFunction = [](Function* function, Module, const char*) {
     return *function = reinterpret_cast<Function>(0x3000), kSuccess;
   };
-  t.cuFuncGetAttribute = [](int* value, int attribute, Function) { 
+  t.cuFuncGetAttribute = [](int* value, int attribute, Function) {
     return *value = attribute == kFuncMaxThreads ? calls.max_threads : 100 + attribute, kSuccess;
   };
   t.cuFuncSetAttribute = [](Function, int attribute, int value) {
@@ -75,18 +89,28 @@ inline cuda::DriverTable stub_driver() {
   };
   t.cuCtxSynchronize = [] { return kSuccess; };
   t.cuMemAlloc = [](Address* address, size_t bytes) {
-    return *address = reinterpret_cast<Address>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)), kSuccess;
+    return *address = reinterpret_cast<Address>(std::aligned_alloc(256, (bytes + 255) / 256 * 256)),
+           kSuccess;
   };
-  t.cuMemFree = [](Address address) { return std::free(reinterpret_cast<void*>(address)), kSuccess; };
+  t.cuMemFree = [](Address address) {
+    return std::free(reinterpret_cast<void*>(address)), kSuccess;
+  };
   t.cuMemsetD8Async = [](Address to, unsigned char byte, size_t count, Stream) {
     return std::memset(reinterpret_cast<void*>(to), byte, count), kSuccess;
   };
-  t.cuTensorMapEncodeTiled = [](TensorMap* map, int, uint32_t, void* address, const uint64_t*, const uint64_t*, const uint32_t*,
-                                const uint32_t*, int, int, int, int) {
+  t.cuTensorMapEncodeTiled = [](TensorMap* map, int, uint32_t, void* address, const uint64_t*,
+                                const uint64_t*, const uint32_t*, const uint32_t*, int, int, int,
+                                int) {
     map->opaque[0] = reinterpret_cast<uint64_t>(address);
     return ++calls.encodes, kSuccess;
   };
-  return t;
+}
+
+inline cuda::DriverTable stub_driver() {
+  cuda::DriverTable table;
+  stub_device_entries(table);
+  stub_kernel_entries(table);
+  return table;
 }
 
 }  // namespace attune::testing

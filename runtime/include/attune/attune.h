@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * attune: attention kernels made for the machine they run on. The C interface (C11) of libattune.so.
+ * attune: attention kernels made for the machine they run on. The C11 interface of libattune.so.
  *
  *   attune_context* context;  attune_plan* plan;  attune_problem problem;
  *   attune_context_create(NULL, &context);
- *   attune_problem_parse("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right", &problem);
- *   attune_plan_get(context, &problem, NULL, &plan);      looks up, or compiles and loads: may take a second
+ *   attune_problem_parse("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096", &problem);
+ *   attune_plan_get(context, &problem, NULL, &plan);      looks up, or compiles: may take a second
  *   attune_operands_contiguous(&problem, q, k, v, o, NULL, &operands);
  *   attune_run(plan, &operands, workspace, workspace_bytes, stream);      only enqueues
  *
- * No function throws, prints, aborts or exits. Each returns a status; attune_last_error() has the sentence. Every struct starts
- * with its size, which its _init function sets: a program built against an older header keeps working.
- * Threads: contexts and plans may be used from any thread at once. attune_run takes no lock and allocates nothing.
+ * No function throws, prints, aborts or exits. Each returns a status; attune_last_error() has the
+ * sentence. Every struct starts with its size, which its _init function sets: a program built
+ * against an older header keeps working. Threads: contexts and plans may be used from any thread at
+ * once; attune_run takes no lock and allocates nothing.
  */
 #ifndef ATTUNE_ATTUNE_H_
 #define ATTUNE_ATTUNE_H_
@@ -29,10 +30,11 @@ extern "C" {
 #define ATTUNE_API
 #endif
 
-typedef struct attune_context attune_context; /* a device, the stores and bundles, everything loaded so far */
+typedef struct attune_context attune_context; /* a device, stores, bundles, everything loaded */
 typedef struct attune_plan attune_plan;       /* immutable: what will be launched for one problem */
 
-typedef enum attune_status {                  /* values are frozen */
+/* Values are frozen, here and in all enumerations. */
+typedef enum attune_status {
   ATTUNE_OK = 0,
   ATTUNE_INVALID_ARGUMENT = 1, /* an argument is outside what the function accepts */
   ATTUNE_UNSUPPORTED = 2,      /* a valid request that no kernel serves here */
@@ -42,26 +44,35 @@ typedef enum attune_status {                  /* values are frozen */
   ATTUNE_DRIVER_ERROR = 6,     /* the driver or the device is missing or failing */
   ATTUNE_STORE_ERROR = 7,      /* the database is unreadable, unwritable, damaged or newer */
   ATTUNE_OUT_OF_MEMORY = 8,
-  ATTUNE_IO_ERROR = 9,         /* a file other than the store */
+  ATTUNE_IO_ERROR = 9, /* a file other than the store */
   ATTUNE_INTERNAL_ERROR = 10
 } attune_status;
 
 typedef enum attune_dtype { ATTUNE_FP32 = 0, ATTUNE_BF16 = 1, ATTUNE_FP16 = 2 } attune_dtype;
 
-/* Query row i sees key column j when: TOP_LEFT j <= i; BOTTOM_RIGHT j <= i + seqlen_kv - seqlen_q. */
-typedef enum attune_mask { ATTUNE_MASK_NONE = 0, ATTUNE_CAUSAL_TOP_LEFT = 1, ATTUNE_CAUSAL_BOTTOM_RIGHT = 2 } attune_mask;
+/* Query row i sees key column j when: */
+typedef enum attune_mask {
+  ATTUNE_MASK_NONE = 0,
+  ATTUNE_CAUSAL_TOP_LEFT = 1,    /* j <= i */
+  ATTUNE_CAUSAL_BOTTOM_RIGHT = 2 /* j <= i + seqlen_kv - seqlen_q */
+} attune_mask;
 
 /* The lowest rung that attune_plan_get may take. */
 typedef enum attune_policy {
   ATTUNE_POLICY_FROM_ENVIRONMENT = -1, /* $ATTUNE_POLICY, else default */
-  ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the template's default config, else the reference kernel */
-  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of the same kind, else ATTUNE_NOT_TUNED */
+  ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the default config, else the reference */
+  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, else ATTUNE_NOT_TUNED */
   ATTUNE_POLICY_STRICT = 2             /* this shape or its bucket, else ATTUNE_NOT_TUNED */
 } attune_policy;
 
-typedef enum attune_rung { /* how a plan's config was found */
-  ATTUNE_RUNG_PINNED = 0, ATTUNE_RUNG_EXACT = 1, ATTUNE_RUNG_BUCKET = 2,
-  ATTUNE_RUNG_NEAREST = 3, ATTUNE_RUNG_DEFAULT_CONFIG = 4, ATTUNE_RUNG_REFERENCE = 5
+/* How a plan's config was found. */
+typedef enum attune_rung {
+  ATTUNE_RUNG_PINNED = 0,
+  ATTUNE_RUNG_EXACT = 1,
+  ATTUNE_RUNG_BUCKET = 2,
+  ATTUNE_RUNG_NEAREST = 3,
+  ATTUNE_RUNG_DEFAULT_CONFIG = 4,
+  ATTUNE_RUNG_REFERENCE = 5
 } attune_rung;
 
 /* level: 0 debug, 1 info, 2 warning, 3 error. Called from any thread; must not call attune. */
@@ -69,25 +80,27 @@ typedef void (*attune_log_function)(void* user, int level, const char* message);
 
 typedef struct attune_context_options {
   size_t size;
-  const char* target;             /* NULL or "auto", "cuda" (the current context's device), "cuda:N", "cpu", "cpu:THREADS" */
-  const char* store;              /* file of the user's store; NULL = $ATTUNE_STORE or ~/.cache/attune/store.db; "" = no store */
+  const char* target;             /* "auto" (or NULL), "cuda" (the current context's device),
+                                     "cuda:N", "cpu", "cpu:THREADS" */
+  const char* store;              /* the user's store file; "" = none; NULL = $ATTUNE_STORE, else
+                                     ~/.cache/attune/store.db */
   const char* const* more_stores; /* read-only layers below it */
   size_t num_more_stores;
-  const char* const* bundles;     /* folders written by `attune export`; asked before the stores */
+  const char* const* bundles; /* folders written by `attune export`; asked before the stores */
   size_t num_bundles;
-  int32_t policy;                 /* attune_policy */
-  int32_t no_jit;                 /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
-  const char* capture_file;       /* problems seen, one JSON line each; NULL = $ATTUNE_CAPTURE, else off */
-  attune_log_function log;        /* of the whole process while the context lives; NULL leaves it */
+  int32_t policy;           /* attune_policy */
+  int32_t no_jit;           /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
+  const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
+  attune_log_function log;  /* of the whole process while the context lives; NULL leaves it */
   void* log_user;
 } attune_context_options;
 
-/* One attention call: o = softmax(scale * q k^T + mask) v. Set by attune_problem_init or attune_problem_parse, then field by field. */
+/* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init. */
 typedef struct attune_problem {
   size_t size;
-  int32_t dtype;        /* attune_dtype of q, k, v and o; products are accumulated in fp32 */
-  int32_t mask;         /* attune_mask */
-  int32_t head_dim_qk;  /* multiples of 8 from 16 to 256; also head_dim_v */
+  int32_t dtype;       /* attune_dtype of q, k, v and o; products are accumulated in fp32 */
+  int32_t mask;        /* attune_mask */
+  int32_t head_dim_qk; /* multiples of 8 from 16 to 256; also head_dim_v */
   int32_t head_dim_v;
   int32_t num_heads_q;
   int32_t num_heads_kv; /* divides num_heads_q */
@@ -101,18 +114,20 @@ typedef struct attune_problem {
 
 typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
   void* data;                  /* 16-byte aligned, on the device */
-  int64_t batch_stride;        /* strides in elements, multiples of 16 bytes; inputs may repeat with 0, nothing may overlap */
+  int64_t batch_stride;        /* strides in elements, multiples of 16 bytes; inputs may
+                                  repeat with 0, nothing may overlap */
   int64_t row_stride;
   int64_t head_stride;
 } attune_tensor;
 
 typedef struct attune_operands {
   size_t size;
-  attune_tensor q;          /* [batch, seqlen_q,  num_heads_q,  head_dim_qk] */
-  attune_tensor k;          /* [batch, seqlen_kv, num_heads_kv, head_dim_qk] */
-  attune_tensor v;          /* [batch, seqlen_kv, num_heads_kv, head_dim_v] */
-  attune_tensor o;          /* [batch, seqlen_q,  num_heads_q,  head_dim_v]; a row that sees no key becomes 0 */
-  float* lse;               /* [batch, num_heads_q, seqlen_q] fp32, natural log, -infinity for a row that sees no key; or NULL */
+  attune_tensor q; /* [batch, seqlen_q,  num_heads_q,  head_dim_qk] */
+  attune_tensor k; /* [batch, seqlen_kv, num_heads_kv, head_dim_qk] */
+  attune_tensor v; /* [batch, seqlen_kv, num_heads_kv, head_dim_v] */
+  attune_tensor o; /* [batch, seqlen_q,  num_heads_q,  head_dim_v]; 0 where no key is seen */
+  float* lse;      /* [batch, num_heads_q, seqlen_q] natural log, -infinity where no key is
+                      seen; or NULL */
   int64_t lse_batch_stride; /* both 0 = contiguous */
   int64_t lse_head_stride;
 } attune_operands;
@@ -124,12 +139,12 @@ typedef struct attune_plan_info {
   const char* kernel_template; /* texts live as long as the plan */
   const char* arch;
   const char* config;
-  double expected_us;          /* as tuned for this very shape; 0 = not known */
-  size_t workspace_bytes;      /* what attune_run needs; 256-byte aligned, on the device */
-  int64_t shared_bytes;        /* dynamic shared memory of a block */
+  double expected_us;     /* as tuned for this very shape; 0 = not known */
+  size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
+  int64_t shared_bytes;   /* dynamic shared memory of a block */
 } attune_plan_info;
 
-/* The calling thread's last failure, as a sentence; "" when there was none. Valid until its next call that fails. */
+/* The calling thread's last failure, as a sentence; "" when there was none. */
 ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API const char* attune_status_name(attune_status status);
 ATTUNE_API const char* attune_version(void);
@@ -137,39 +152,46 @@ ATTUNE_API int32_t attune_abi_version(void);
 
 ATTUNE_API void attune_context_options_init(attune_context_options* options);
 /* options NULL = all defaults. On failure *context is NULL. */
-ATTUNE_API attune_status attune_context_create(const attune_context_options* options, attune_context** context);
-/* Plans that are still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
+ATTUNE_API attune_status attune_context_create(const attune_context_options* options,
+                                               attune_context** context);
+/* Plans still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
 ATTUNE_API void attune_context_destroy(attune_context* context);
 /* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..."; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
 
 ATTUNE_API void attune_problem_init(attune_problem* problem);
-/* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,scale=0.1 (also head_dim_qk,
- * head_dim_v, seqlen_q, seqlen_kv; "-" for an open side of the window). */
+/* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,
+ * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window. */
 ATTUNE_API attune_status attune_problem_parse(const char* text, attune_problem* problem);
-/* Is there a kernel for it here? `reasons` (NULL or of `capacity` bytes) gets one line for each template, cut to fit. */
-ATTUNE_API attune_status attune_problem_check(attune_context* context, const attune_problem* problem, char* reasons, size_t capacity);
-ATTUNE_API void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v, void* o, float* lse,
-                                           attune_operands* operands);
+/* Is there a kernel for it here? `reasons` (or NULL) gets a line for each template, cut to fit. */
+ATTUNE_API attune_status attune_problem_check(attune_context* context,
+                                              const attune_problem* problem, char* reasons,
+                                              size_t capacity);
+ATTUNE_API void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v,
+                                           void* o, float* lse, attune_operands* operands);
 
-/* Cached by problem; compiles or loads at most once. `layout`: NULL for contiguous operands, else operands with the strides of
- * the coming runs (data may be NULL): kernels that cannot take those strides are passed over. Release what you get. */
-ATTUNE_API attune_status attune_plan_get(attune_context* context, const attune_problem* problem, const attune_operands* layout,
-                                         attune_plan** plan);
+/* Cached by problem; compiles or loads at most once. `layout`: NULL for contiguous operands, else
+ * operands with the strides of the coming runs (data may be NULL): kernels that cannot take those
+ * strides are passed over. Release what you get. */
+ATTUNE_API attune_status attune_plan_get(attune_context* context, const attune_problem* problem,
+                                         const attune_operands* layout, attune_plan** plan);
 ATTUNE_API void attune_plan_release(attune_plan* plan);
 /* Set info->size first. */
 ATTUNE_API attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* info);
-/* Several lines: which kernel, which rung, how far and how old, why not another. Lives as long as the plan; NULL on failure. */
+/* Lines that say which kernel, which rung, how old, why not another; live as long as the plan. */
 ATTUNE_API const char* attune_plan_explain(const attune_plan* plan);
-/* Plans for all of them, so that later attune_plan_get calls only look up. Stops at the first failure. */
-ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_problem* problems, size_t num_problems);
+/* Plans for all of them, so that attune_plan_get only looks up. Stops at the first failure. */
+ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_problem* problems,
+                                        size_t num_problems);
 
-/* Once for each workspace buffer, before its first run with this plan. One buffer serves one run at a time. */
-ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace, size_t workspace_bytes, void* stream);
-/* Enqueues the launch on `stream` (a CUstream or cudaStream_t; ignored on a CPU, where it returns when the work is done).
- * Safe inside CUDA-graph capture. workspace may be NULL when the plan needs none. */
-ATTUNE_API attune_status attune_run(const attune_plan* plan, const attune_operands* operands, void* workspace,
-                                    size_t workspace_bytes, void* stream);
+/* Once for each buffer, before its first run with this plan. A buffer serves one run at a time. */
+ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
+                                               size_t workspace_bytes, void* stream);
+/* Enqueues the launch on `stream` (a CUstream or cudaStream_t; ignored on a CPU, where it returns
+ * when the work is done). Safe inside CUDA-graph capture. workspace: NULL if the plan needs none.
+ */
+ATTUNE_API attune_status attune_run(const attune_plan* plan, const attune_operands* operands,
+                                    void* workspace, size_t workspace_bytes, void* stream);
 
 #ifdef __cplusplus
 }

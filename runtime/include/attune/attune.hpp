@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so; see attune.h for what each call means.
+// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so; see
+// attune.h for what each call means.
 //
-//   attune::Context context;                                             // the GPU if there is one, else the CPU
-//   attune::Problem problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+//   attune::Context context;                                             // the GPU if there is
+//   one, else the CPU attune::Problem
+//   problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
 //   attune::Plan plan = context.plan(problem);
 //   plan.run(problem.contiguous(q, k, v, o), workspace, plan.workspace_bytes(), stream);
 #pragma once
@@ -62,7 +64,8 @@ class Plan {
   void init_workspace(void* workspace, std::size_t bytes, void* stream = nullptr) const {
     check(attune_workspace_init(plan_.get(), workspace, bytes, stream));
   }
-  void run(const attune_operands& operands, void* workspace, std::size_t workspace_bytes, void* stream = nullptr) const {
+  void run(const attune_operands& operands, void* workspace, std::size_t workspace_bytes,
+           void* stream = nullptr) const {
     check(attune_run(plan_.get(), &operands, workspace, workspace_bytes, stream));
   }
   attune_plan* get() const { return plan_.get(); }
