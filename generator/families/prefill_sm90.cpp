@@ -72,8 +72,10 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
        [=](const Config& c) {
-         return when(c.at("kv_splits") > 1 && c.at("scheduler") != 0,
-                     "kv_splits above 1 needs scheduler 0: one tile per block");
+         return when(c.at("kv_splits") > 1 && (c.at("scheduler") != 0 || c.at("stages") != 2 ||
+                                               c.at("l2_section_mb") == 16),
+                     "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
+                     "l2_section_mb other than 16");
        }},
       {"ping_pong",
        [=](const Config& c) {
