@@ -54,14 +54,23 @@ void IsolatedBackend::open(const MeasureTask& task) {
   pending_.clear();
   slowest_prepare_s_ = slowest_sample_s_ = 0;
   task_ = task;
-  if (!child_) return ensure_child();
-  child_->socket().send(encode(OpenRequest{task}));
+  if (child_)
+    open_in_child();
+  else
+    ensure_child();
+}
+
+// A child that cannot open the problem is given up: nothing later must reach it.
+void IsolatedBackend::open_in_child() {
+  child_->socket().send(encode(OpenRequest{*task_}));
   Frame frame;
   const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
   if (status != FrameSocket::Status::kOk)
     throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
   const OpenReply reply = decode_open_reply(frame);
-  if (!reply.error.empty()) throw Error(static_cast<ErrorCode>(reply.code), reply.error);
+  if (reply.error.empty()) return;
+  child_.reset();
+  throw Error(static_cast<ErrorCode>(reply.code), reply.error);
 }
 
 // A new child gets the problem and every kernel the former one had.
@@ -70,16 +79,7 @@ void IsolatedBackend::ensure_child() {
   if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");
   child_ = std::make_unique<ChildProcess>(command_);
   ++num_children_;
-  child_->socket().send(encode(OpenRequest{*task_}));
-  Frame frame;
-  const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
-  if (status != FrameSocket::Status::kOk)
-    throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
-  const OpenReply reply = decode_open_reply(frame);
-  if (!reply.error.empty()) {
-    child_.reset();
-    throw Error(static_cast<ErrorCode>(reply.code), reply.error);
-  }
+  open_in_child();
   for (auto kernel = loaded_.begin(); kernel != loaded_.end();) {
     const Prepared prepared = ask_prepare(kernel->first, kernel->second, false);
     if (!prepared.fault) {

@@ -39,6 +39,7 @@ class IsolatedBackend : public MeasureBackend {
 
  private:
   void ensure_child();
+  void open_in_child();
   Prepared ask_prepare(int id, const KernelRequest& request, bool check);
   // What the child's silence or death means; the child is gone afterwards.
   Fault lost(FrameSocket::Status status, double limit_s);

@@ -15,7 +15,7 @@
 namespace attune {
 namespace {
 
-constexpr MeasureLimits kShort{.open_s = 10, .prepare_s = 1, .sample_s = 1, .least_s = 0.5};
+constexpr MeasureLimits kShort{.open_s = 60, .prepare_s = 30, .sample_s = 30, .least_s = 2};
 
 MeasureTask task(int64_t seqlen = 128) {
   Problem problem =

@@ -43,7 +43,7 @@ TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
   TuneReport report;
   {
     Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
-    report = tune(target, backend, &store, {problem}, {.effort = Effort::kQuick});
+    report = tune(target, backend, &store, {problem}, {.effort = Effort::kQuick, .budget_s = 90});
   }
   ASSERT_EQ(report.shapes.size(), 1U);
   const ShapeReport& shape = report.shapes[0];
