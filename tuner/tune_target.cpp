@@ -30,8 +30,10 @@ std::vector<Family> serving(const Device& device, const KernelSpec& spec) {
 
 std::vector<Family> DeviceTarget::families(const KernelSpec& spec) const {
   std::vector<Family> families = serving(*device_, spec);
-  std::erase_if(families,
-                [](const Family& family) { return is_reference(*family.kernel_template); });
+  std::erase_if(families, [&](const Family& family) {
+    return is_reference(*family.kernel_template) ||
+           (only_ != nullptr && family.kernel_template != only_);
+  });
   return families;
 }
 

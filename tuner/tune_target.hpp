@@ -32,7 +32,9 @@ class TuneTarget {
 
 class DeviceTarget : public TuneTarget {
  public:
-  explicit DeviceTarget(std::shared_ptr<const Device> device) : device_(std::move(device)) {}
+  // With `only`, no other family takes part: how one family is held against its peers.
+  explicit DeviceTarget(std::shared_ptr<const Device> device, const KernelTemplate* only = nullptr)
+      : device_(std::move(device)), only_(only) {}
 
   Target kind() const override { return device_->target(); }
   const DeviceIdentity& identity() const override { return device_->identity(); }
@@ -44,6 +46,7 @@ class DeviceTarget : public TuneTarget {
 
  private:
   std::shared_ptr<const Device> device_;
+  const KernelTemplate* only_;
 };
 
 }  // namespace attune

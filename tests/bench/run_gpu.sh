@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
 #   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: all)
-# Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS, ATTUNE_EFFORT change the peers and the effort.
+# Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
+# ATTUNE_BENCH_TEMPLATE holds one family against them.
 set -euo pipefail
 build=$1 out=$2
 shift 2
@@ -15,7 +16,8 @@ for set in "${sets[@]}"; do
   problems=()
   while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "$here/cases.py" "$set")
   SECONDS=0
-  "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" "${problems[@]}" > "$out/tune_$set.json"
+  "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
+    "${problems[@]}" > "$out/tune_$set.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
   python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" --out "$out/$set.json"
 done

@@ -15,6 +15,7 @@
 namespace attune::testing {
 namespace {
 
+constexpr float kStale = 1.7F;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 uint16_t bf16_bits(float value) {
@@ -101,9 +102,11 @@ struct Head {
   Matrix<Real> q, k, v;
 };
 
-// One output row in arithmetic `Real`; `round_p` says how the weights lose precision before they meet V.
+// One output row in arithmetic `Real`; `round_p` says how the weights lose precision before they meet V. `stale` is how far the
+// reference that weights are taken against lies below the row's maximum (natural log): kernels rescale lazily, so that even the
+// largest weight is no power of two and is rounded.
 template <class Real>
-double attend_row(const Problem& p, const Head<Real>& head, int64_t row, const std::function<Real(Real)>& round_p, std::vector<Real>* o) {
+double attend_row(const Problem& p, const Head<Real>& head, int64_t row, const std::function<Real(Real)>& round_p, Real stale, std::vector<Real>* o) {
   std::vector<Real> scores(static_cast<size_t>(p.seqlen_kv), -std::numeric_limits<Real>::infinity());
   Real highest = -std::numeric_limits<Real>::infinity();
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
@@ -118,17 +121,17 @@ double attend_row(const Problem& p, const Head<Real>& head, int64_t row, const s
   Real sum = 0;
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
     if (!visible(p, row, j)) continue;
-    const Real weight = std::exp(scores[static_cast<size_t>(j)] - highest);
+    const Real weight = std::exp(scores[static_cast<size_t>(j)] - highest + stale);
     sum += weight;
     const Real rounded = round_p(weight);
     for (int64_t i = 0; i < p.head_dim_v; ++i) (*o)[static_cast<size_t>(i)] += rounded * head.v.row(j)[i];
   }
   for (Real& value : *o) value /= sum;
-  return static_cast<double>(highest) + std::log(static_cast<double>(sum));
+  return static_cast<double>(highest - stale) + std::log(static_cast<double>(sum));
 }
 
 template <class Real>
-AttentionResult attend(const AttentionCase& c, const std::function<Real(Real)>& round_p, const std::function<double(double)>& round_o) {
+AttentionResult attend(const AttentionCase& c, const std::function<Real(Real)>& round_p, Real stale, const std::function<double(double)>& round_o) {
   const Problem& p = c.problem;
   AttentionResult result;
   result.o.resize(static_cast<size_t>(p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_v));
@@ -139,7 +142,7 @@ AttentionResult attend(const AttentionCase& c, const std::function<Real(Real)>& 
       const int64_t kv_head = head / (p.num_heads_q / p.num_heads_kv);
       const Head<Real> operands{{c.q, b, head, p.seqlen_q, p.head_dim_qk}, {c.k, b, kv_head, p.seqlen_kv, p.head_dim_qk}, {c.v, b, kv_head, p.seqlen_kv, p.head_dim_v}};
       for (int64_t row = 0; row < p.seqlen_q; ++row) {
-        result.lse[static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + row)] = attend_row<Real>(p, operands, row, round_p, &o);
+        result.lse[static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + row)] = attend_row<Real>(p, operands, row, round_p, stale, &o);
         const int64_t base = ((b * p.seqlen_q + row) * p.num_heads_q + head) * p.head_dim_v;
         for (int64_t i = 0; i < p.head_dim_v; ++i) result.o[static_cast<size_t>(base + i)] = round_o(static_cast<double>(o[static_cast<size_t>(i)]));
       }
@@ -182,13 +185,13 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
 }
 
 AttentionResult AttentionCase::oracle() const {
-  return attend<double>(*this, [](double x) { return x; }, [](double x) { return x; });
+  return attend<double>(*this, [](double x) { return x; }, 0.0, [](double x) { return x; });
 }
 
 AttentionResult AttentionCase::twin() const {
   const Dtype kv = problem.dtype_kv;
   const Dtype out = problem.dtype_o;
-  return attend<float>(*this, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, [out](double x) { return round_to(out, x); });
+  return attend<float>(*this, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, kStale, [out](double x) { return round_to(out, x); });
 }
 
 std::vector<double> AttentionCase::read_o(const std::vector<std::byte>& bytes, bool* gaps_intact) const {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "generator/core/error.hpp"
+#include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/progress_line.hpp"
@@ -28,6 +29,8 @@ struct Options {
   WorkloadOptions workload;
   std::string effort = "normal";
   std::string budget;
+  std::string only_template;
+  std::string only_template;
   uint64_t seed = 1;
   bool refresh = false;
   bool retry_failed = false;
@@ -178,7 +181,9 @@ int tune_command(const Options& options) {
   const auto device = open_machine(options.machine.target);
   const std::filesystem::path path = options.machine.store_path();
   Store store = Store::open(path, StoreMode::kReadWrite);
-  const DeviceTarget target(device);
+  const KernelTemplate* only =
+      options.only_template.empty() ? nullptr : &template_by_name(options.only_template);
+  const DeviceTarget target(device, only);
   IsolatedBackend backend(own_worker_command(options.machine.target));
   std::signal(SIGINT, on_interrupt);
   const TuneReport report = run_tune(settings_of(options), problems, target, backend, &store);
@@ -216,6 +221,8 @@ void add_tune(CLI::App& program, int* exit_code) {
   command->add_option(
       "--budget", options->budget,
       "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
+  command->add_option("--template", options.only_template,
+                      "Tune this template alone, for instance prefill_sm80 (default: all that serve)");
   command->add_option("--seed", options->seed, "Of inputs, candidates and order")
       ->capture_default_str();
   command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")
