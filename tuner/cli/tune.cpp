@@ -30,7 +30,6 @@ struct Options {
   std::string effort = "normal";
   std::string budget;
   std::string only_template;
-  std::string only_template;
   uint64_t seed = 1;
   bool refresh = false;
   bool retry_failed = false;
@@ -221,7 +220,7 @@ void add_tune(CLI::App& program, int* exit_code) {
   command->add_option(
       "--budget", options->budget,
       "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
-  command->add_option("--template", options.only_template,
+  command->add_option("--template", options->only_template,
                       "Tune this template alone, for instance prefill_sm80 (default: all that serve)");
   command->add_option("--seed", options->seed, "Of inputs, candidates and order")
       ->capture_default_str();
