@@ -49,10 +49,10 @@ class SplitWorkspace {
 
 template <int kCount>
 __device__ __forceinline__ void store_part(float* part, const float (&o)[kCount],
-                                           const RowStats& rows, float scale_log2, bool no_keys) {
+                                           const RowStats& rows, bool no_keys) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    part[half * kWarpgroupThreads] = no_keys ? kMaskedScore * scale_log2 : rows.max[half];
+    part[half * kWarpgroupThreads] = no_keys ? kLowestMax : rows.max[half];
     part[(2 + half) * kWarpgroupThreads] = no_keys ? 0.f : rows.sum[half];
   }
 #pragma unroll
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const 
                                                int warpgroup, int thread, float (&o)[kCount],
                                                RowStats* rows) {
   const SplitWorkspace workspace(args, tile, warpgroup, thread);
-  store_part(workspace.part(tile.split), o, *rows, args.softmax_scale_log2, tile.no_keys);
+  store_part(workspace.part(tile.split), o, *rows, tile.no_keys);
   __threadfence();
   const int barrier = kBarrierWarpgroup + warpgroup;
   named_barrier_sync(barrier, kWarpgroupThreads);

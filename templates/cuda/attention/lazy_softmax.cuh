@@ -16,17 +16,18 @@
 // A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half
 // (i / 2) % 2, and the four lanes of a quad share the rows.
 //
-// Masked scores are -2^100, a finite power of two: a row that is fully masked in its first step
-// gets exp2(0) = 1 there, and the first visible score wipes that out with a factor exp2(-huge) = 0.
-// With a power of two both s * c and m * c are exact, so their difference is exactly 0; -1e30 would
-// leave a rounding error of 1e22 in the exponent.
+// Masked scores are -inf and the maximum never falls below kLowestMax, which is finite: -inf -
+// (-inf) cannot arise. A row that has seen nothing has probabilities exp2(-inf) = 0 and sum 0; its
+// first visible score lies so far above kLowestMax that both forms take the true maximum.
 #pragma once
 
 #include "cuda/ptx/exp2.cuh"
 
 namespace attune {
 
-constexpr float kMaskedScore = -1.2676506002282294e30f;  // -2^100
+constexpr float kLowestMax = -1.329227995784916e36f;  // -2^120
+
+__device__ __forceinline__ float masked_score() { return -__int_as_float(0x7f800000); }
 
 struct RowStats {
   float max[2];  // of score * c, c = softmax_scale * log2(e)
@@ -94,6 +95,8 @@ template <int kCount>
 __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
                                               float scale_log2) {
   true_row_max(s, scale_log2, rows->max);
+  rows->max[0] = fmaxf(rows->max[0], kLowestMax);
+  rows->max[1] = fmaxf(rows->max[1], kLowestMax);
   rows->sum[0] = 0.f;
   rows->sum[1] = 0.f;
   exponentiate(s, rows->max, scale_log2, rows->sum);

@@ -48,13 +48,13 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s
     const int last[2] = {upper.last - origin, lower.last - origin};
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = kMaskedScore;
+      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = masked_score();
   }
   if (kHasLeftLimit && block < range.full_begin) {
     const int first[2] = {upper.first - origin, lower.first - origin};
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = kMaskedScore;
+      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = masked_score();
   }
 }
 
