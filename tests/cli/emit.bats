@@ -17,9 +17,9 @@ gpu_problem=dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=2048,mask=causal_b
   attune emit --problem $gpu_problem --arch sm_80 --json
   expect 0
   json 'o["schema"] == "attune.emit/1" and o["template"] == "prefill_sm80" and "block_n=" in o["config"]'
-  attune emit --problem $gpu_problem --arch sm_80 --config tile_order=0 --json
+  attune emit --problem $gpu_problem --arch sm_80 --config hold_offsets=1 --json
   expect 0
-  json '"tile_order=0" in o["config"].split(",") and "kTileOrder = 0" in o["text"]'
+  json '"hold_offsets=1" in o["config"].split(",") and "kHoldOffsets = 1" in o["text"]'
 }
 
 @test "emit --out writes the whole file" {
