@@ -101,6 +101,8 @@ std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
     if (identity_text(entry.key) != identity_text(key)) continue;
     if (!key.toolchain.compiler.empty() && key.toolchain.compiler != entry.key.toolchain.compiler)
       continue;
+    if (!key.toolchain.options.empty() && key.toolchain.options != entry.key.toolchain.options)
+      continue;
     std::optional<std::string> bytes = read_file(folder_ / entry.file);
     if (bytes && sha256_hex(*bytes) == entry.sha256) {
       KernelImage image = entry.image;

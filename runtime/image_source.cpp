@@ -49,7 +49,11 @@ CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec,
 
 CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec,
                                const LaunchPlan& launch) const {
-  const ImageKey key = image_key(choice, spec);
+  ImageKey key = image_key(choice, spec);
+  // A cubin runs on every device of its arch. Host code needs the very features it was compiled for, which a CPU's name does
+  // not fix (virtual machines hide some): they stand in the options, which are known without opening clang.
+  if (device_->target() == Target::kCpu)
+    key.toolchain.options = device_->compiler().options(choice.candidate.arch);
   if (CachedKernel found = stored(key, spec, launch); found.kernel) return found;
   if (!may_compile_)
     throw Error(ErrorCode::kWouldCompile,

@@ -49,11 +49,14 @@ void TrialBook::put_image(const TrialRecord& trial, const KernelImage& image) {
 
 std::optional<WinnerRecord> TrialBook::stored_winner() const {
   std::optional<WinnerRecord> found;
+  const auto is_ours = [&](const WinnerRecord& winner) {
+    return !winner.pinned && to_text(winner.spec) == to_text(key_.spec) &&
+           to_text(winner.shape) == to_text(key_.shape) && winner.policy.text == key_.policy.text;
+  };
   store_.read([&](const Store& store) {
-    for (WinnerRecord& winner : store.load_winners(key_.device))
-      if (to_text(winner.spec) == to_text(key_.spec) &&
-          to_text(winner.shape) == to_text(key_.shape) && winner.policy.text == key_.policy.text)
-        found = std::move(winner);
+    const std::vector<WinnerRecord> winners = store.load_winners(key_.device);  // best first
+    const auto first = std::find_if(winners.begin(), winners.end(), is_ours);
+    if (first != winners.end()) found = *first;
   });
   return found;
 }

@@ -72,7 +72,8 @@ std::string broken(const Compiler& compiler, const Entry& e, double* compile_ms)
   const KernelImage image =
       compiler.compile(render(*e.kernel_template, e.spec, e.arch, e.config), e.arch);
   *compile_ms = image.compile_ms;
-  if (auto fault = image_fault(image.info)) return *fault;
+  const bool oracle = e.kernel_template->name().substr(0, 9) == "reference";  // never timed: a spill is no fault
+  if (auto fault = image_fault(image.info); fault && !oracle) return *fault;
   const Resources expected = e.kernel_template->resources(e.spec, e.arch, e.config);
   const ImageInfo& info = image.info;
   if (info.registers <= 0 || info.registers > expected.max_registers)

@@ -71,8 +71,8 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
           const LaunchPlan plan = t->launch(spec, config, shape, {132, 50 << 20});
           const Resources resources = t->resources(spec, arch, config);
           EXPECT_EQ(static_cast<int>(plan.shared_bytes), resources.shared_bytes);
-          EXPECT_EQ(static_cast<int>(plan.threads), resources.threads);
-          if (arch.target == Target::kCuda) {
+          if (arch.target == Target::kCuda) {  // on a CPU the device says how many threads run
+            EXPECT_EQ(static_cast<int>(plan.threads), resources.threads);
             EXPECT_LE(resources.shared_bytes, arch.shared_bytes_per_block);
           }
           EXPECT_GE(plan.workspace_bytes, plan.zeroed_bytes);
@@ -91,7 +91,7 @@ TEST(EveryTemplate, SpaceHoldsTheDefaultAndNoDuplicates) {
         const std::vector<Config> configs = t->space(spec, arch).enumerate();
         const std::set<Config> unique(configs.begin(), configs.end());
         EXPECT_EQ(unique.size(), configs.size()) << t->name();
-        EXPECT_LE(configs.size(), 2000U) << t->name() << " " << to_text(spec);
+        EXPECT_LE(configs.size(), 4000U) << t->name() << " " << to_text(spec);
         const Config standard = t->default_config(spec, arch, Shape{2, 2048, 2048, 8, 2});
         EXPECT_TRUE(unique.count(standard)) << t->name() << " " << standard.to_text();
       }

@@ -128,6 +128,9 @@ TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {
   ImageKey key = kernel().key;
   key.toolchain.compiler.clear();
   EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
+  ImageKey other_features = key;  // host code for a CPU with other features
+  other_features.toolchain.options = "-target-feature +avx10";
+  EXPECT_FALSE(Bundle::open(folder_.path()).image(other_features));
   key.toolchain.template_digest = "newer";
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }

@@ -237,9 +237,13 @@ std::string verdict(const AttentionCase& test_case, const AttentionResult& got) 
   const AttentionResult oracle = test_case.oracle();
   const Errors kernel = compare(got, oracle);
   const Errors twin = compare(test_case.twin(), oracle);
+  // In fp32 twin and kernel err alike, by the order of their sums, so that two samples of one noise are compared.
+  const double slack = test_case.problem.dtype_q == Dtype::kFp32 ? 2 : 1;
   if (!kernel.finite) return "NaN, infinity or a wrong empty row in O or LSE";
-  if (kernel.max > 2 * twin.max + 1e-5) return fmt::format("max error {:.3g} is above 2 x the twin's {:.3g} + 1e-5", kernel.max, twin.max);
-  if (kernel.mean > 1.2 * twin.mean + 1e-6) return fmt::format("mean error {:.3g} is above 1.2 x the twin's {:.3g} + 1e-6", kernel.mean, twin.mean);
+  if (kernel.max > slack * 2 * twin.max + 1e-5)
+    return fmt::format("max error {:.3g} is above {} x the twin's {:.3g} + 1e-5", kernel.max, slack * 2, twin.max);
+  if (kernel.mean > slack * 1.2 * twin.mean + 1e-6)
+    return fmt::format("mean error {:.3g} is above {} x the twin's {:.3g} + 1e-6", kernel.mean, slack * 1.2, twin.mean);
   if (kernel.lse_max > 1e-4) return fmt::format("LSE error {:.3g} is above 1e-4", kernel.lse_max);
   return {};
 }

@@ -53,7 +53,8 @@ struct Errors {
 };
 
 Errors compare(const AttentionResult& got, const AttentionResult& oracle);
-// Empty when `got` keeps the rule (max <= 2 x twin + 1e-5, mean <= 1.2 x twin + 1e-6, LSE within 1e-4 relative), else what is broken.
+// Empty when `got` keeps the rule (max <= 2 x twin + 1e-5, mean <= 1.2 x twin + 1e-6, both doubled for fp32; LSE within 1e-4
+// relative), else what is broken.
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got);
 
 double round_to(Dtype dtype, double value);
