@@ -9,6 +9,7 @@ namespace attune {
 namespace {
 
 constexpr double kConfidence = 0.95;
+constexpr size_t kRecentRounds = 7;  // a lower clock is believed when 4 rounds of these had it
 constexpr int kSmallestInterval = 6;  // 1 - 2 * 0.5^n reaches 0.95 at n = 6
 
 // Largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from 0) bound the
@@ -94,14 +95,19 @@ void Race::add(const Round& round) {
     if (!sample.fault) samples_[sample.id].push_back(sample.us);
 }
 
+// Against the rounds just before: a board that reaches its power limit stays at a lower clock, and that is then the clock to
+// measure at, not a disturbance.
 bool Race::clock_is_low(int sm_clock_mhz) {
   if (sm_clock_mhz <= 0) return false;
   clocks_.push_back(sm_clock_mhz);
-  return sm_clock_mhz < options_.min_clock_ratio * median_clock(clocks_);
+  recent_clocks_.push_back(sm_clock_mhz);
+  if (recent_clocks_.size() > kRecentRounds) recent_clocks_.erase(recent_clocks_.begin());
+  return sm_clock_mhz < options_.min_clock_ratio * median_clock(recent_clocks_);
 }
 
 void Race::clear(const std::vector<int>& ids) {
   for (int id : ids) samples_.erase(id);
+  recent_clocks_.clear();
 }
 
 Timing Race::timing(int id) const {

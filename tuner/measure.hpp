@@ -20,7 +20,7 @@ Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
 struct RaceOptions {
   uint64_t seed = 1;
-  double min_clock_ratio = 0.9;         // against the median clock of the race
+  double min_clock_ratio = 0.9;         // against the median clock of the rounds just before
   std::function<bool()> stop{};         // asked between rounds
   std::function<void()> after_round{};  // progress
 };
@@ -53,6 +53,7 @@ class Race {
   std::map<int, std::vector<double>> samples_;
   std::map<int, Fault> faults_;
   std::vector<int> clocks_;
+  std::vector<int> recent_clocks_;
 };
 
 }  // namespace attune

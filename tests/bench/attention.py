@@ -2,10 +2,9 @@
 """Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
 
     python3 tests/bench/attention.py --set grid --peers cudnn,flash2 --out results/grid.json [--store FILE] [--only "d128"]
-    python3 tests/bench/attention.py --set models --template prefill_sm80 ...   # hold one family against its peer
 
 Prints a table of TFLOP/s over visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with
-the first peer before anything is timed.
+the first peer before anything is timed. FlashAttention-3 is timed where it can be imported, else taken through fa3_ratios.py.
 """
 import argparse
 import json
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import attune  # noqa: E402
 import cases  # noqa: E402
+import fa3_ratios  # noqa: E402
 import peers  # noqa: E402
 import timing  # noqa: E402
 
@@ -82,16 +82,32 @@ def run_case(case, contexts, names, arguments, rng, failures):
         distance = check(case, o, others)
         runners[label], plans[label] = call, plan
     timings = timing.interleaved_us({**runners, **others}, arguments.rounds, arguments.sample_us, rng)
-    best_peer = min((timings[name]["median_us"] for name in others if name != "standard"), default=math.nan)
-    return {"case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings,
-            "tflops": {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()},
-            "tuned_over_best_peer": best_peer / timings["tuned"]["median_us"],
+    tflops = {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()}
+    if "flash3" in names and "flash3" not in others:
+        estimate = fa3_ratios.flash3_tflops(case, tflops.get("cudnn"))
+        tflops.update({} if estimate is None else {"flash3_ratio": estimate})
+    ours = {"tuned", "default", "standard"}
+    best_peer = max((speed for name, speed in tflops.items() if name not in ours), default=math.nan)
+    return {"case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings, "tflops": tflops,
+            "tuned_over_best_peer": tflops["tuned"] / best_peer,
             "distance_to_peer": distance,
+            "extra_bytes": {"tuned": plans["tuned"].workspace_bytes, **{name: extra_bytes(run) for name, run in others.items() if name == "standard"}},
             "plans": {label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
 
 
+def extra_bytes(run):
+    """Device memory that one call needs beyond its operands."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
 def print_row(row, names):
-    columns = " ".join(f"{row['tflops'].get(name, math.nan):8.1f}" for name in names)
+    speeds = row["tflops"]
+    columns = " ".join(f"{speeds.get(name, speeds.get(name + '_ratio', math.nan)):8.1f}" for name in names)
     print(f"{row['case']:32s} {columns}   x{row['tuned_over_best_peer']:.3f}  {row['plans']['tuned']['template']} "
           f"{row['plans']['tuned']['rung']}", flush=True)
 

@@ -54,7 +54,7 @@ HostOperand make_operand(Dtype dtype, Layout layout, int64_t batch, int64_t rows
   const int64_t gap = layout == Layout::kPadded ? 16 : 0;  // elements; keeps rows 16-byte aligned
   if (layout == Layout::kHeadsFirst) {
     operand.row_stride = dim;
-    operand.head_stride = rows * dim;
+    operand.head_stride = std::max<int64_t>(rows, 1) * dim;  // no stride is 0, also of an empty operand
     operand.batch_stride = heads * rows * dim;
   } else {
     operand.head_stride = dim + gap;

@@ -53,8 +53,9 @@ class Numerics : public ::testing::Test {
       return;
     }
     const LoadedConfig& loaded = *made;
-    EXPECT_FALSE(is_default && !loaded.fault().empty()) << trace << " " << config.to_text() << ": " << loaded.fault();
-    if (!loaded.fault().empty()) return;  // the tuner never runs it
+    const bool oracle = t.name().substr(0, 9) == "reference";  // never timed: a spill is no fault
+    EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty()) << trace << " " << config.to_text() << ": " << loaded.fault();
+    if (!oracle && !loaded.fault().empty()) return;  // the tuner never runs it
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);

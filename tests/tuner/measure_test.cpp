@@ -89,6 +89,18 @@ TEST(Race, EveryRoundTimesAllInANewOrderThatTheSeedDecides) {
   }
 }
 
+TEST(Race, AClockThatStaysLowIsBelieved) {
+  ScriptedBackend backend;
+  backend.clocks = std::vector<int>(100, 1600);  // a board at its power limit
+  std::fill_n(backend.clocks.begin(), 20, 1980);
+  Race race(backend, {.seed = 1});
+  EXPECT_EQ(race.run({0, 1}, 20), 20);
+  EXPECT_GE(race.run({0, 1}, 3), 2);
+  EXPECT_EQ(race.run({0, 1}, 10), 10);
+  race.clear({0, 1});
+  EXPECT_EQ(race.run({0, 1}, 3), 3);
+}
+
 TEST(Race, RoundsAtLowClocksAreThrownAwayAndMadeUp) {
   ScriptedBackend backend;
   backend.clocks = {2000, 2000, 1500, 2000, 1700, 2000};

@@ -15,7 +15,11 @@
 namespace attune {
 
 class KvPipeline {
+ public:
+  // K and V of a block arrive together: one barrier a block, none between the products.
   static constexpr bool kPairs = kShareKv == 0 && kStages >= 2;
+
+ private:
   static constexpr int kSlots = kShareKv ? kStages : 2 * kStages;
   static constexpr int kAhead = kPairs ? kStages - 1 : kSlots - 1;  // groups of copies in flight
   static constexpr int kKBytes = prefill_sm80_k_bytes(kLayout);

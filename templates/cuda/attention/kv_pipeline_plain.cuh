@@ -20,6 +20,8 @@ class KvPipeline {
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
  public:
+  static constexpr bool kPairs = false;  // K and V each have their barriers
+
   __device__ KvPipeline(const AttentionArgs& args, const TileState& state, unsigned ring,
                         int first_block)
       : k_(args.k, args.seqlen_kv),

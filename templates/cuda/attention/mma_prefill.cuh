@@ -117,17 +117,21 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
     const unsigned k_tile = pipeline.acquire_k(block);
-    if (!visible) {  // hidden from this warp; barriers are for all
+    if (Pipeline::kPairs && !visible) {  // hidden from this warp, which meets no barrier until the next block
       pipeline.prefetch(block);
       pipeline.acquire_v(block);
       continue;
     }
+    const bool compute = Pipeline::kPairs || visible;  // else all warps pass the barriers at one place
     Scores scores;
-    multiply_qk(scores, query, k_tile, offsets);
+    if (compute) multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
-    if (masked) hide_invisible(args, scores, state.tile(), block);
-    softmax.raise_maximum(scores, output);
-    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets);
+    if (compute) {
+      if (masked) hide_invisible(args, scores, state.tile(), block);
+      softmax.raise_maximum(scores, output);
+    }
+    const unsigned v_tile = pipeline.acquire_v(block);
+    if (compute) multiply_pv(output, scores, softmax, v_tile, offsets);
   }
   store_output(args, state.tile(), output, softmax);
 }

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the README's measured table from tests/bench/results/*.json, between its two markers.
+
+    python3 tests/bench/readme_table.py           writes README.md and tests/bench/results/grid.svg
+    python3 tests/bench/readme_table.py --check   exit status 1 when either is not what the results give
+"""
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).resolve().parent / "results"
+BEGIN, END = "<!-- begin generated: tests/bench/readme_table.py -->", "<!-- end generated -->"
+SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+def load(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def best_peer(row):
+    return row["tflops"]["tuned"] / row["tuned_over_best_peer"]
+
+
+def grid_table(grid):
+    rows = {row["case"]: row for row in grid["rows"]}
+    lines = ["| head_dim, mask | " + " | ".join(str(s) for s in SEQLENS) + " |", "|---|" + "---|" * len(SEQLENS)]
+    for dim in (64, 128, 256):
+        for mask in ("full", "causal"):
+            cells = [rows[f"d{dim} {mask} {s}"] for s in SEQLENS]
+            lines.append(f"| {dim} {mask} | " + " | ".join(f"**{row['tflops']['tuned']:.0f}** / {best_peer(row):.0f}" for row in cells) + " |")
+    return lines
+
+
+def text():
+    grid, models, chunked, windows, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "sm80_grid"))
+    names = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3_ratio": "FlashAttention-3", "flash3": "FlashAttention-3"}
+    peers = ", ".join(dict.fromkeys(names[n] for row in grid["rows"] for n in row["tflops"] if n in names))
+    gemm = ", ".join(f"{speed:.0f}" for speed in grid["summary"]["gemm_8192_tflops"])
+    lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {peers} at that point, "
+             "timed in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
+    lines += grid_table(grid)
+    windows_over = [row["tuned_over_best_peer"] for row in windows["rows"]]
+    lines += ["",
+              f"Geomean {grid['summary']['geomean_over_best_peer']:.2f} times the best peer, lowest point "
+              f"{grid['summary']['worst_over_best_peer']:.2f}; model shapes {models['summary']['geomean_over_best_peer']:.2f}; chunked prefill "
+              f"{chunked['summary']['geomean_over_best_peer']:.2f}; sliding windows {min(windows_over):.2f} to {max(windows_over):.2f}. The "
+              f"mma.sync family alone, against FlashAttention-2: {sm80['summary']['geomean_over_best_peer']:.2f}, lowest "
+              f"{sm80['summary']['worst_over_best_peer']:.2f}. An 8192³ bf16 product in the same run: {gemm}.",
+              "",
+              f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, PyTorch {grid['torch']}, cuDNN {grid['cudnn']}. FlashAttention-3 is taken "
+              "through its measured ratio to cuDNN (windows: its own figure), see `tests/bench/fa3_ratios.py`. Repeat with `tests/bench/run_gpu.sh`; all numbers and "
+              "their spread: `tests/bench/results/`.",
+              "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
+    return "\n".join(lines)
+
+
+COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash2": "#1565c0", "flash3_ratio": "#8e24aa", "flash3": "#8e24aa"}
+
+
+def polyline(rows, name, x0, y0, width, height, top):
+    points = []
+    for index, row in enumerate(rows):
+        if name in row["tflops"]:
+            points.append(f"{x0 + index * width / (len(rows) - 1):.1f},{y0 + height * (1 - row['tflops'][name] / top):.1f}")
+    return f'<polyline fill="none" stroke="{COLOURS[name]}" stroke-width="{2.5 if name == "tuned" else 1.5}" points="{" ".join(points)}"/>'
+
+
+def plot(grid):
+    """Six panels (head_dim x mask), TFLOP/s over seqlen, as plain SVG."""
+    rows = {row["case"]: row for row in grid["rows"]}
+    top, width, height = 900, 240, 150
+    parts = ['<svg xmlns="http://www.w3.org/2000/svg" width="900" height="470" font-family="sans-serif" font-size="11">',
+             '<rect width="900" height="470" fill="white"/>']
+    for column, dim in enumerate((64, 128, 256)):
+        for line, mask in enumerate(("full", "causal")):
+            x0, y0 = 45 + column * 290, 30 + line * 210
+            panel = [rows[f"d{dim} {mask} {s}"] for s in SEQLENS]
+            parts.append(f'<text x="{x0}" y="{y0 - 8}" font-weight="bold">head_dim {dim}, {mask}</text>')
+            for level in (0, 300, 600, 900):
+                y = y0 + height * (1 - level / top)
+                parts.append(f'<line x1="{x0}" x2="{x0 + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 28}" y="{y + 4:.1f}">{level}</text>')
+            for index, seqlen in enumerate(SEQLENS):
+                label = str(seqlen) if seqlen < 1024 else f"{seqlen // 1024}k"
+                parts.append(f'<text x="{x0 + index * width / 5 - 8:.1f}" y="{y0 + height + 15}">{label}</text>')
+            parts += [polyline(panel, name, x0, y0, width, height, top) for name in COLOURS if any(name in row["tflops"] for row in panel)]
+    for index, (name, label) in enumerate((("tuned", "attune, tuned"), ("cudnn", "cuDNN"), ("flash3_ratio", "FlashAttention-3"), ("flash2", "FlashAttention-2"))):
+        x = 45 + index * 170
+        parts.append(f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>')
+    parts.append(f'<text x="725" y="454">TFLOP/s over seqlen, {grid["device"]}</text></svg>')
+    return "\n".join(parts) + "\n"
+
+
+def main():
+    readme = ROOT / "README.md"
+    old = readme.read_text()
+    head, rest = old.split(BEGIN)
+    new = head + BEGIN + "\n" + text() + "\n" + END + rest.split(END)[1]
+    picture = plot(load("grid"))
+    if "--check" in sys.argv:
+        stale = new != old or (RESULTS / "grid.svg").read_text() != picture
+        sys.exit("README.md or grid.svg is not what tests/bench/results gives; run tests/bench/readme_table.py" if stale else 0)
+    readme.write_text(new)
+    (RESULTS / "grid.svg").write_text(picture)
+
+
+if __name__ == "__main__":
+    main()
