@@ -149,7 +149,7 @@ def main():
                "geomean_over_default": geomean(over_default), "gemm_8192_tflops": gemm}
     print(json.dumps(summary))
     if arguments.out:
-        result = {"schema": "attune.bench.attention.1", "command": " ".join(sys.argv), **timing.facts(), "attune": attune.version(),
+        result = {"schema": "attune.bench.attention.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
                   "summary": summary, "failures": failures, "rows": rows}
         Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 

@@ -56,7 +56,7 @@ def main():
     for text in arguments.problem:
         rows.append(compare(contexts, text, arguments, rng))
         print(f"{rows[-1]['first_over_second']:.4f} {'same config' if rows[-1]['same_config'] else 'other config'}  {text}", flush=True)
-    result = {"schema": "attune.bench.compare_stores.1", "command": " ".join(sys.argv), **timing.facts(), "attune": attune.version(), "rows": rows}
+    result = {"schema": "attune.bench.compare_stores.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
     Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
 
 

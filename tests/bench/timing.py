@@ -4,6 +4,8 @@ import datetime
 import random
 import statistics
 import subprocess
+import sys
+from pathlib import Path
 
 import torch
 
@@ -42,6 +44,12 @@ def gemm_tflops() -> float:
     for _ in range(3):
         a @ b
     return 2 * 8192**3 / statistics.median(time_once_us(lambda: a @ b, 5) for _ in range(3)) / 1e6
+
+
+def command() -> str:
+    """This program's command line without the folders of the machine it ran on."""
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
 
 
 def facts() -> dict:

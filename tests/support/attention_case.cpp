@@ -52,9 +52,10 @@ HostOperand make_operand(Dtype dtype, Layout layout, int64_t batch, int64_t rows
   HostOperand operand;
   operand.dtype = dtype;
   const int64_t gap = layout == Layout::kPadded ? 16 : 0;  // elements; keeps rows 16-byte aligned
+  rows = std::max<int64_t>(rows, 1);                       // no stride is 0, also of an empty operand
   if (layout == Layout::kHeadsFirst) {
     operand.row_stride = dim;
-    operand.head_stride = std::max<int64_t>(rows, 1) * dim;  // no stride is 0, also of an empty operand
+    operand.head_stride = rows * dim;
     operand.batch_stride = heads * rows * dim;
   } else {
     operand.head_stride = dim + gap;
