@@ -3,20 +3,11 @@
 // in this file's place.
 #pragma once
 
-#include "shared/attention_enums.h"
+#include "cuda/default_spec.cuh"
 
 namespace attune {
 
 constexpr int kArch = 80;
-constexpr Dtype kDtypeQ = Dtype::kBf16;
-constexpr Dtype kDtypeKv = Dtype::kBf16;
-constexpr Dtype kDtypeO = Dtype::kBf16;
-constexpr int kHeadDimQk = 128;
-constexpr int kHeadDimV = 128;
-constexpr int kGqaRatio = 1;
-constexpr Mask kMask = Mask::kCausalBottomRight;
-constexpr int kWindowLeft = -1;   // -1 = open
-constexpr int kWindowRight = -1;  // -1 = open
 
 constexpr int kBlockM = 128;     // rows of Q per tile
 constexpr int kBlockN = 64;      // rows of K and V per step

@@ -8,6 +8,8 @@ import json
 import sys
 from pathlib import Path
 
+import fa3_ratios
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, END = "<!-- begin generated: tests/bench/readme_table.py -->", "<!-- end generated -->"
@@ -32,6 +34,21 @@ def grid_table(grid):
     return lines
 
 
+def over_flash3(row, grid):
+    """Tuned over FlashAttention-3 on a window: its figure of another run, scaled by what cuDNN gives now and gave then (causal, 8192)."""
+    dim = 128 if "d128" in row["case"] else 64
+    now = next(r["tflops"]["cudnn"] for r in grid["rows"] if r["case"] == f"d{dim} causal 8192")
+    then = fa3_ratios.GRID[dim, True][0][fa3_ratios.SEQLENS.index(8192)]
+    return row["tflops"]["tuned"] / (fa3_ratios.WINDOWS[row["case"]] * now / then)
+
+
+def cpu_line(cpu):
+    runs = [f"{run['threads']} thread{'s' if run['threads'] > 1 else ''} {run['summary']['geomean_over_torch']:.2f} times (lowest "
+            f"{run['summary']['worst_over_torch']:.2f})" for run in cpu["results"]]
+    return (f"On a CPU ({cpu['processor']}, {cpu['dtype']}, head_dim 64 and 128, full and causal, 512 to 4096) against PyTorch {cpu['torch']} SDPA with the same "
+            f"threads: {', '.join(runs)}.")
+
+
 def text():
     grid, models, chunked, windows, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "sm80_grid"))
     names = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3_ratio": "FlashAttention-3", "flash3": "FlashAttention-3"}
@@ -40,16 +57,18 @@ def text():
     lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {peers} at that point, "
              "timed in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
     lines += grid_table(grid)
-    windows_over = [row["tuned_over_best_peer"] for row in windows["rows"]]
+    windows_over = [over_flash3(row, grid) for row in windows["rows"]]
     lines += ["",
               f"Geomean {grid['summary']['geomean_over_best_peer']:.2f} times the best peer, lowest point "
               f"{grid['summary']['worst_over_best_peer']:.2f}; model shapes {models['summary']['geomean_over_best_peer']:.2f}; chunked prefill "
-              f"{chunked['summary']['geomean_over_best_peer']:.2f} times FlashAttention-2 (SDPA gives cuDNN a slow path for that mask); sliding windows {min(windows_over):.2f} to {max(windows_over):.2f}. The "
+              f"{chunked['summary']['geomean_over_best_peer']:.2f} times FlashAttention-2 (SDPA gives cuDNN a slow path for that mask); sliding windows {min(windows_over):.2f} to {max(windows_over):.2f} times FlashAttention-3. The "
               f"mma.sync family alone, against FlashAttention-2: {sm80['summary']['geomean_over_best_peer']:.2f}, lowest "
               f"{sm80['summary']['worst_over_best_peer']:.2f}. An 8192³ bf16 product in the same run: {gemm}.",
               "",
+              cpu_line(load("cpu")),
+              "",
               f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, PyTorch {grid['torch']}, cuDNN {grid['cudnn']}. FlashAttention-3 is taken "
-              "through its measured ratio to cuDNN (windows: its own figure), see `tests/bench/fa3_ratios.py`. Repeat with `tests/bench/run_gpu.sh`; all numbers and "
+              "through its measured ratio to cuDNN, see `tests/bench/fa3_ratios.py`. Repeat with `tests/bench/run_gpu.sh`; all numbers and "
               "their spread: `tests/bench/results/`.",
               "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
     return "\n".join(lines)

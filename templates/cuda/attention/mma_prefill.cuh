@@ -122,16 +122,13 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
       pipeline.acquire_v(block);
       continue;
     }
-    const bool compute = Pipeline::kPairs || visible;  // else all warps pass the barriers at one place
+    // With barriers between the products a hidden block is computed and masked: all warps meet at one place.
     Scores scores;
-    if (compute) multiply_qk(scores, query, k_tile, offsets);
+    multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
-    if (compute) {
-      if (masked) hide_invisible(args, scores, state.tile(), block);
-      softmax.raise_maximum(scores, output);
-    }
-    const unsigned v_tile = pipeline.acquire_v(block);
-    if (compute) multiply_pv(output, scores, softmax, v_tile, offsets);
+    if (masked) hide_invisible(args, scores, state.tile(), block);
+    softmax.raise_maximum(scores, output);
+    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets);
   }
   store_output(args, state.tile(), output, softmax);
 }

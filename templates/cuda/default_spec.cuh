@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A default problem for editors and nvcc, shared by the knobs files of all CUDA kernels. Not part of rendered sources: the
+// renderer puts the chosen constants in the place of the knobs file that includes this.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+constexpr Dtype kDtypeQ = Dtype::kFp16;
+constexpr Dtype kDtypeKv = Dtype::kFp16;
+constexpr Dtype kDtypeO = Dtype::kFp16;
+constexpr int kHeadDimQk = 128;
+constexpr int kHeadDimV = 128;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;   // -1 = open
+constexpr int kWindowRight = -1;  // -1 = open
+
+}  // namespace attune
