@@ -3,19 +3,9 @@
 // prefill_cpu.cpp as it is. The values are those of a legal default: fp32, head dim 64, AVX-512.
 #pragma once
 
-#include "shared/attention_enums.h"
+#include "cpu/reference_cpu_knobs.hpp"  // the default problem, the same for both CPU kernels
 
 namespace attune {
-
-constexpr Dtype kDtypeQ = Dtype::kFp32;
-constexpr Dtype kDtypeKv = Dtype::kFp32;
-constexpr Dtype kDtypeO = Dtype::kFp32;
-constexpr int kHeadDimQk = 64;
-constexpr int kHeadDimV = 64;
-constexpr int kGqaRatio = 1;
-constexpr Mask kMask = Mask::kCausalBottomRight;
-constexpr int kWindowLeft = -1;
-constexpr int kWindowRight = -1;
 
 constexpr int kBlockM = 256;
 constexpr int kBlockN = 128;
