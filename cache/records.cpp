@@ -92,7 +92,9 @@ std::string utc_now() {
 
 KernelSpec parse_spec_text(std::string_view text) {
   Fields fields = split_fields("kernel spec", text);
-  KernelSpec spec;  // op: there is one so far
+  KernelSpec spec;
+  spec.op = parse_op(fields["op"]);
+  for (const auto& [key, value] : fields) set_fp8_option(key, value, &spec.fp8);
   spec.dtype_q = parse_dtype(fields["dtype_q"]);
   spec.dtype_kv = parse_dtype(fields["dtype_kv"]);
   spec.dtype_o = parse_dtype(fields["dtype_o"]);

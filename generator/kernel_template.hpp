@@ -4,6 +4,7 @@
 // generator/families/<name>.cpp; nothing else in the project branches on family or arch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -32,26 +33,50 @@ struct Resources {
   int min_blocks_per_sm = 1;
 };
 
-enum class Operand : int { kQ, kK, kV, kO };
+// kVTransposed: V^T in the workspace, written by an earlier kernel of the same plan
+// (LaunchPlan::v_transposed).
+enum class Operand : int { kQ, kK, kV, kO, kVTransposed };
 
-// A TMA descriptor to encode at launch: a box of one operand seen as {head_dim, seqlen, head, batch}, innermost first.
+// A TMA descriptor to encode at launch: a box of one operand seen as {head_dim, seqlen, head, batch}, innermost first. An operand
+// whose keys are contiguous (kVTransposed, and kV of a transposed v_layout) is seen as {seqlen, head_dim, head, batch}.
 struct TensorMapPlan {
   Operand operand = Operand::kQ;
-  int box_head_dim = 64;    // elements; box_head_dim * element bytes <= 128
-  int box_rows = 64;
+  int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
+  int box_rows = 64;        // of the next one
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
 };
 
-// Grid and memory of one launch. Kernel parameters are, in order: AttentionArgs, then the tensor maps.
-struct LaunchPlan {
+// Name of the main kernel in every Source.
+inline constexpr const char* kEntryName = "attune_kernel";
+
+// Grid and memory of one kernel. Kernel parameters are, in order: AttentionArgs (or ScaledAttentionArgs), then the tensor maps.
+struct KernelLaunch {
+  std::string entry = kEntryName;  // in the image: one Source may hold several kernels
   unsigned grid_x = 1, grid_y = 1, grid_z = 1;
   unsigned threads = 1;
   unsigned shared_bytes = 0;
   unsigned cluster = 1;
+  bool early = false;  // may start before the kernel ahead of it ends; it waits inside (griddepcontrol)
+  std::vector<TensorMapPlan> tensor_maps;
+};
+
+// V^T in the workspace: [batch, num_heads_kv, head_dim_v, keys], at this offset. `keys` is 0 when there is none.
+struct TransposedV {
+  int64_t offset = 0;  // bytes, 256-byte aligned
+  int64_t keys = 0;    // seqlen_kv rounded up, 16-byte rows
+};
+
+// What one call launches, in stream order. The last kernel is the main one; those before it prepare its operands.
+struct LaunchPlan {
+  std::vector<KernelLaunch> kernels = std::vector<KernelLaunch>(1);
   int num_tiles = 0;             // into AttentionArgs::num_tiles
   int64_t workspace_bytes = 0;   // 256-byte aligned, given by the caller of run
   int64_t zeroed_bytes = 0;      // leading part of the workspace that must be zero before the first launch; kernels leave it zero
-  std::vector<TensorMapPlan> tensor_maps;
+  TransposedV v_transposed;
+
+  KernelLaunch& main() { return kernels.back(); }
+  const KernelLaunch& main() const { return kernels.back(); }
+  bool uses_tensor_maps() const;
 };
 
 // A constexpr of the rendered preamble: `constexpr <type> <name> = <value>;`
@@ -66,6 +91,10 @@ struct GeneratedPart {
   std::string path;  // "generated/wgmma.cuh"
   std::string text;
 };
+
+inline bool LaunchPlan::uses_tensor_maps() const {
+  return std::any_of(kernels.begin(), kernels.end(), [](const KernelLaunch& kernel) { return !kernel.tensor_maps.empty(); });
+}
 
 class KernelTemplate {
  public:

@@ -54,7 +54,7 @@ std::string mask_value(Mask mask) {
 }
 
 std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
-  return {{"int", "kArch", std::to_string(arch.compute_capability)},
+  std::vector<Constant> constants{{"int", "kArch", std::to_string(arch.compute_capability)},
           {"Dtype", "kDtypeQ", dtype_value(spec.dtype_q)},
           {"Dtype", "kDtypeKv", dtype_value(spec.dtype_kv)},
           {"Dtype", "kDtypeO", dtype_value(spec.dtype_o)},
@@ -64,6 +64,13 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
           {"Mask", "kMask", mask_value(spec.mask)},
           {"int", "kWindowLeft", std::to_string(spec.window_left)},
           {"int", "kWindowRight", std::to_string(spec.window_right)}};
+  if (is_fp8(spec))
+    constants.insert(constants.end(), {{"Accuracy", "kAccuracy", spec.fp8.accuracy == Accuracy::kFast ? "Accuracy::kFast" : "Accuracy::kAccurate"},
+                                       {"VLayout", "kVLayout", spec.fp8.v_layout == VLayout::kTransposed ? "VLayout::kTransposed" : "VLayout::kRows"},
+                                       {"int", "kScaleBlockQ", std::to_string(spec.fp8.scale_block_q)},
+                                       {"int", "kScaleBlockKv", std::to_string(spec.fp8.scale_block_kv)},
+                                       {"Rotation", "kRotation", spec.fp8.rotation == Rotation::kHadamard ? "Rotation::kHadamard" : "Rotation::kNone"}});
+  return constants;
 }
 
 std::string preamble(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch, const Config& config) {
@@ -92,8 +99,8 @@ std::string_view without_root(std::string_view path) {
 class Inliner {
  public:
   // With parts == nullptr the knobs and generated parts are left out: what remains is what all configs share.
-  Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text, const std::vector<GeneratedPart>* parts)
-      : kernel_template_(kernel_template), preamble_(preamble_text), parts_(parts) {}
+  Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text, const std::vector<GeneratedPart>* parts, bool fp8)
+      : kernel_template_(kernel_template), preamble_(preamble_text), parts_(parts), fp8_(fp8) {}
 
   std::string run() {
     inline_file(kernel_template_.source_path());
@@ -115,7 +122,10 @@ class Inliner {
     inline_lines(*text);
   }
 
-  void inline_enums() { inline_file("shared/attention_enums.h"); }
+  void inline_enums() {
+    inline_file("shared/attention_enums.h");
+    if (fp8_) inline_file("shared/fp8_options.h");
+  }
 
   void inline_generated(std::string_view path) {
     if (parts_ == nullptr) return;
@@ -145,6 +155,7 @@ class Inliner {
   const KernelTemplate& kernel_template_;
   const std::string& preamble_;
   const std::vector<GeneratedPart>* parts_;
+  const bool fp8_;
   std::set<std::string> done_;
   std::string out_;
 };
@@ -160,7 +171,7 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
   const std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
-  source.text = "// SPDX-License-Identifier: Apache-2.0\n" + Inliner(kernel_template, constants, &parts).run();
+  source.text = "// SPDX-License-Identifier: Apache-2.0\n" + Inliner(kernel_template, constants, &parts, is_fp8(spec)).run();
   return source;
 }
 
@@ -184,7 +195,7 @@ std::string generated_sample(const KernelTemplate& kernel_template) {
 
 std::string template_digest(const KernelTemplate& kernel_template) {
   const std::string none;
-  const std::string shared_text = Inliner(kernel_template, none, nullptr).run();
+  const std::string shared_text = Inliner(kernel_template, none, nullptr, false).run();
   return xxh3_128_hex(fmt::format("{}\n{}\n{}\n{}", kRendererVersion, kernel_template.name(), shared_text, generated_sample(kernel_template)));
 }
 

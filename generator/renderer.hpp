@@ -7,6 +7,7 @@
 //   constexpr Dtype kDtypeQ, kDtypeKv, kDtypeO;
 //   constexpr int kHeadDimQk, kHeadDimV, kGqaRatio;
 //   constexpr Mask kMask; constexpr int kWindowLeft, kWindowRight;  // -1 = open
+//   constexpr Accuracy kAccuracy; VLayout kVLayout; int kScaleBlockQ, kScaleBlockKv; Rotation kRotation;  // 8 bits only
 //   constexpr int kBlockM = 128; ...           // one per knob, snake_case -> kUpperCamel
 // and the family's extra constants. All of it stands in namespace attune.
 #pragma once
@@ -16,9 +17,6 @@
 #include "generator/kernel_template.hpp"
 
 namespace attune {
-
-// Name of the one kernel in every Source.
-inline constexpr const char* kEntryName = "attune_kernel";
 
 struct Source {
   std::string text;

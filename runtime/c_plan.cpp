@@ -32,7 +32,7 @@ attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* in
              texts.config.c_str(),
              known.expected_us,
              static_cast<size_t>(known.workspace_bytes()),
-             known.launch.shared_bytes};
+             known.launch.main().shared_bytes};
   });
 }
 

@@ -18,6 +18,11 @@ static_assert(ATTUNE_POLICY_STRICT == static_cast<int>(Policy::kStrict));
 static_assert(ATTUNE_RUNG_REFERENCE == static_cast<int>(Rung::kReference));
 static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
               ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
+static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
+static_assert(ATTUNE_QUANTISE == static_cast<int>(Op::kQuantise));
+static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
+static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));
+static_assert(ATTUNE_ROTATION_HADAMARD == static_cast<int>(Rotation::kHadamard));
 static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottomRight));
 
 namespace c_api {
@@ -25,16 +30,53 @@ namespace {
 
 // The first versions of the structs, up to and with their last field.
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
-constexpr size_t kOperandsSize = sizeof(attune_operands);
+constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
 constexpr attune_problem kDefaultProblem{
-    sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0};
+    sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0, 0,
+    ATTUNE_PREFILL, ATTUNE_DTYPE_DEFAULT, ATTUNE_DTYPE_DEFAULT, ATTUNE_ACCURATE, ATTUNE_V_ROWS, 0, 0,
+    ATTUNE_ROTATION_NONE};
 
 OperandView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
 }
 attune_tensor tensor_of(const OperandView& view) {
   return {view.data, view.batch_stride, view.row_stride, view.head_stride};
+}
+
+ScaleView scale_of(const attune_scale& scale) {
+  return {scale.data, scale.batch_stride, scale.head_stride, scale.block_stride,
+          scale.heads_per_scale == 0 ? 1 : scale.heads_per_scale};
+}
+
+// A field that must be one of an enumeration's values, which are `first` to `last`.
+template <class Value>
+Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
+  if (value < first || value > last)
+    refuse(fmt::format("problem->{} is {}; accepted are {}", field, value, accepted));
+  return static_cast<Value>(value);
+}
+
+constexpr const char* kDtypeNames =
+    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3 and ATTUNE_E5M2";
+
+Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
+  if (value == ATTUNE_DTYPE_DEFAULT) return otherwise;
+  return checked<Dtype>(field, value, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
+}
+
+Fp8Options fp8_of(const attune_problem& c) {
+  Fp8Options fp8;
+  fp8.accuracy = checked<Accuracy>("accuracy", c.accuracy, ATTUNE_ACCURATE, ATTUNE_FAST,
+                                   "ATTUNE_ACCURATE and ATTUNE_FAST");
+  fp8.v_layout = checked<VLayout>("v_layout", c.v_layout, ATTUNE_V_ROWS, ATTUNE_V_TRANSPOSED,
+                                  "ATTUNE_V_ROWS and ATTUNE_V_TRANSPOSED");
+  fp8.rotation =
+      checked<Rotation>("rotation", c.rotation, ATTUNE_ROTATION_NONE, ATTUNE_ROTATION_HADAMARD,
+                        "ATTUNE_ROTATION_NONE and ATTUNE_ROTATION_HADAMARD");
+  fp8.scale_block_q = c.scale_block_q;
+  fp8.scale_block_kv = c.scale_block_kv;
+  return fp8;
 }
 
 attune_problem c_problem(const Problem& p) {
@@ -50,7 +92,16 @@ attune_problem c_problem(const Problem& p) {
           p.seqlen_kv,
           p.window_left,
           p.window_right,
-          p.softmax_scale.value_or(0)};
+          p.softmax_scale.value_or(0),
+          0,
+          static_cast<int32_t>(p.op),
+          static_cast<int32_t>(p.dtype_kv),
+          static_cast<int32_t>(p.dtype_o),
+          static_cast<int32_t>(p.fp8.accuracy),
+          static_cast<int32_t>(p.fp8.v_layout),
+          p.fp8.scale_block_q,
+          p.fp8.scale_block_kv,
+          static_cast<int32_t>(p.fp8.rotation)};
 }
 
 }  // namespace
@@ -58,17 +109,15 @@ attune_problem c_problem(const Problem& p) {
 Problem problem_of(const attune_problem* given) {
   const attune_problem c =
       read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
-  if (c.dtype < ATTUNE_FP32 || c.dtype > ATTUNE_FP16)
-    refuse(fmt::format(
-        "problem->dtype is {}; accepted are ATTUNE_FP32, ATTUNE_BF16 and ATTUNE_FP16", c.dtype));
-  if (c.mask < ATTUNE_MASK_NONE || c.mask > ATTUNE_CAUSAL_BOTTOM_RIGHT)
-    refuse(
-        fmt::format("problem->mask is {}; accepted are ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT "
-                    "and ATTUNE_CAUSAL_BOTTOM_RIGHT",
-                    c.mask));
   Problem p;
-  p.dtype_q = p.dtype_kv = p.dtype_o = static_cast<Dtype>(c.dtype);
-  p.mask = static_cast<Mask>(c.mask);
+  p.op = checked<Op>("op", c.op, ATTUNE_PREFILL, ATTUNE_QUANTISE,
+                     "ATTUNE_PREFILL and ATTUNE_QUANTISE");
+  p.dtype_q = checked<Dtype>("dtype", c.dtype, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
+  p.dtype_kv = dtype_or("dtype_kv", c.dtype_kv, p.dtype_q);
+  p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);
+  p.mask = checked<Mask>("mask", c.mask, ATTUNE_MASK_NONE, ATTUNE_CAUSAL_BOTTOM_RIGHT,
+                         "ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT and ATTUNE_CAUSAL_BOTTOM_RIGHT");
+  p.fp8 = fp8_of(c);
   p.head_dim_qk = c.head_dim_qk;
   p.head_dim_v = c.head_dim_v;
   p.num_heads_q = c.num_heads_q;
@@ -86,7 +135,8 @@ Operands operands_of(const attune_operands* given) {
   const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize,
                                         "attune_operands_contiguous");
   return {view_of(c.q), view_of(c.k),       view_of(c.v),     view_of(c.o),
-          c.lse,        c.lse_batch_stride, c.lse_head_stride};
+          c.lse,        c.lse_batch_stride, c.lse_head_stride,
+          scale_of(c.q_scale), scale_of(c.k_scale), scale_of(c.v_scale), scale_of(c.o_scale)};
 }
 
 }  // namespace c_api
@@ -131,7 +181,11 @@ void attune_operands_contiguous(const attune_problem* problem, void* q, void* k,
                  tensor_of(made.o),
                  lse,
                  0,
-                 0};
+                 0,
+                 {},
+                 {},
+                 {},
+                 {}};
   });
 }
 

@@ -13,7 +13,7 @@
 #include "cache/identity.hpp"
 #include "generator/compiler.hpp"
 #include "generator/kernel_template.hpp"
-#include "templates/shared/attention_args.h"
+#include "templates/shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -26,9 +26,9 @@ class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
   virtual const ImageInfo& info() const = 0;  // CUDA: as the driver reports it
-  // Enqueues one launch. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
+  // Enqueues all kernels of the plan. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
   // capture.
-  virtual void launch(const LaunchPlan& plan, const AttentionArgs& args,
+  virtual void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
                       StreamHandle stream) const = 0;
 };
 

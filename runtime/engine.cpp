@@ -167,7 +167,7 @@ Plan Engine::Impl::first_plan(const Problem& problem,
                     choice.candidate.kernel_template->name(), choice.config.to_text());
     try {
       Plan plan = plan_of(problem, choice, device);
-      if (no_tensor_maps && !plan.launch.tensor_maps.empty())
+      if (no_tensor_maps && plan.launch.uses_tensor_maps())
         throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (load) {
         CachedKernel kernel = images.kernel(choice, spec_of(problem), plan.launch);

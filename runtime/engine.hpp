@@ -34,6 +34,8 @@ struct Operands {
   float* lse = nullptr;
   int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
   int64_t lse_head_stride = 0;
+  ScaleView q_scale{}, k_scale{}, v_scale{};  // 8-bit operands; null data: every factor is 1
+  ScaleView o_scale{};                        // written by the quantise op
 };
 // Views with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
 Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o,

@@ -16,7 +16,7 @@ struct Extents {
   int64_t element_bytes;
   bool written;
 
-  bool empty() const { return batch == 0 || rows == 0; }
+  bool empty() const { return batch == 0 || rows == 0 || head_dim == 0; }
 };
 
 struct Stride {
@@ -33,10 +33,15 @@ Extents k_of(const Problem& p, const Operands& x) {
           false};
 }
 Extents v_of(const Problem& p, const Operands& x) {
+  if (p.fp8.v_layout == VLayout::kTransposed)
+    return {"v",  x.v, p.batch, p.head_dim_v, p.num_heads_kv, p.seqlen_kv, dtype_bytes(p.dtype_kv),
+            false};
   return {"v",  x.v, p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v, dtype_bytes(p.dtype_kv),
           false};
 }
 Extents o_of(const Problem& p, const Operands& x) {
+  if (p.op == Op::kQuantise && p.fp8.v_layout == VLayout::kTransposed)
+    return {"o", x.o, p.batch, p.head_dim_v, p.num_heads_q, p.seqlen_q, dtype_bytes(p.dtype_o), true};
   return {"o", x.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v, dtype_bytes(p.dtype_o), true};
 }
 
@@ -126,6 +131,31 @@ void check_lse(const Problem& p, const Operands& x) {
   check_overlap(lse, strides);
 }
 
+struct Scale {
+  const char* name;
+  const ScaleView& view;
+  Dtype dtype;   // of the tensor it belongs to
+  int num_heads;
+};
+
+void check_scale(const Scale& scale) {
+  const ScaleView& view = scale.view;
+  if (!view.data) return;
+  if (!is_fp8(scale.dtype))
+    refuse(fmt::format("{} is given, but its tensor is {}; accepted is null, or an 8-bit tensor",
+                       scale.name, dtype_name(scale.dtype)));
+  if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
+    refuse_address(scale.name, view.data, sizeof(float));
+  for (const auto& [name, value] : {std::pair{"batch_stride", view.batch_stride},
+                                    std::pair{"head_stride", view.head_stride},
+                                    std::pair{"block_stride", view.block_stride}})
+    if (value < 0)
+      refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", scale.name, name, value));
+  if (view.heads_per_scale < 1 || scale.num_heads % view.heads_per_scale != 0)
+    refuse(fmt::format("{}.heads_per_scale is {}; accepted are divisors of the {} heads", scale.name,
+                       view.heads_per_scale, scale.num_heads));
+}
+
 std::optional<std::string> tensor_map_refusal(const Extents& x) {
   const Stride strides[3] = {{"head_stride", x.view.head_stride, x.heads},
                              {"row_stride", x.view.row_stride, x.rows},
@@ -141,14 +171,26 @@ std::optional<std::string> tensor_map_refusal(const Extents& x) {
   return std::nullopt;
 }
 
+void check_quantise_operands(const Problem& problem, const Operands& operands) {
+  check_operand(o_of(problem, operands));
+  if (!operands.o_scale.data)
+    refuse("o_scale is a null pointer; op quantise writes a factor for each block of rows there");
+  check_scale({"o_scale", operands.o_scale, problem.dtype_o, problem.num_heads_q});
+}
+
 }  // namespace
 
 void check_operands(const Problem& problem, const Operands& operands) {
   check_operand(q_of(problem, operands));
+  if (problem.op == Op::kQuantise) return check_quantise_operands(problem, operands);
   check_operand(k_of(problem, operands));
   check_operand(v_of(problem, operands));
   check_operand(o_of(problem, operands));
   check_lse(problem, operands);
+  check_scale({"q_scale", operands.q_scale, problem.dtype_q, problem.num_heads_q});
+  check_scale({"k_scale", operands.k_scale, problem.dtype_kv, problem.num_heads_kv});
+  check_scale({"v_scale", operands.v_scale, problem.dtype_kv, problem.num_heads_kv});
+  if (operands.o_scale.data) refuse("o_scale is given; accepted is null: attention writes no scales");
 }
 
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes) {
@@ -162,6 +204,7 @@ void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_
 }
 
 std::optional<std::string> tensor_map_refusal(const Problem& problem, const Operands& operands) {
+  if (problem.op == Op::kQuantise) return std::nullopt;  // its kernels load with plain instructions
   for (const Extents& x : {q_of(problem, operands), k_of(problem, operands),
                            v_of(problem, operands), o_of(problem, operands)})
     if (auto reason = tensor_map_refusal(x)) return reason;

@@ -16,9 +16,9 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-AttentionArgs args_of(const Plan& plan, const Operands& operands, void* workspace) {
+ScaledAttentionArgs args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
-  AttentionArgs args;
+  ScaledAttentionArgs args;
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
@@ -36,6 +36,10 @@ AttentionArgs args_of(const Plan& plan, const Operands& operands, void* workspac
   args.softmax_scale_log2 = args.softmax_scale * kLog2E;
   args.num_tiles = plan.launch.num_tiles;
   args.workspace = workspace;
+  args.q_scale = operands.q_scale;
+  args.k_scale = operands.k_scale;
+  args.v_scale = operands.v_scale;
+  args.o_scale = operands.o_scale;
   return args;
 }
 
@@ -63,13 +67,20 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
   return text;
 }
 
-std::string resources_text(const Plan& plan) {
-  const LaunchPlan& launch = plan.launch;
+std::string launch_text(const KernelLaunch& launch) {
   std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x,
                                  launch.grid_y, launch.grid_z);
   if (launch.cluster > 1) text += fmt::format(", cluster {}", launch.cluster);
   if (launch.shared_bytes > 0)
     text += fmt::format(", {} bytes of dynamic shared memory", launch.shared_bytes);
+  return text;
+}
+
+std::string resources_text(const Plan& plan) {
+  std::string text;
+  for (const KernelLaunch& kernel : plan.launch.kernels)
+    if (kernel.entry != kEntryName) text += fmt::format("{}: {}; then ", kernel.entry, launch_text(kernel));
+  text += launch_text(plan.launch.main());
   if (!plan.kernel) return text;
   const ImageInfo& info = plan.kernel->info();
   if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);
@@ -122,14 +133,22 @@ Policy parse_policy(std::string_view text) {
 }
 
 Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* o, float* lse) {
-  const auto view = [](void* data, int64_t rows, int64_t heads, int64_t head_dim) {
-    return OperandView{data, rows * heads * head_dim, heads * head_dim, head_dim};
+  using MakeView = OperandView (*)(void*, int64_t, int64_t, Dtype, int64_t);
+  const MakeView view = [](void* data, int64_t rows, int64_t heads, Dtype dtype, int64_t head_dim) {
+    const int64_t row = padded_row(dtype, head_dim);
+    return OperandView{data, rows * heads * row, heads * row, row};
   };
+  // [batch, num_heads, head_dim, seqlen]
+  const MakeView transposed = [](void* data, int64_t rows, int64_t heads, Dtype dtype, int64_t head_dim) {
+    const int64_t row = padded_row(dtype, rows);
+    return OperandView{data, heads * head_dim * row, row, head_dim * row};
+  };
+  const bool turned = p.fp8.v_layout == VLayout::kTransposed;
   Operands operands;
-  operands.q = view(q, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
-  operands.k = view(k, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk);
-  operands.v = view(v, p.seqlen_kv, p.num_heads_kv, p.head_dim_v);
-  operands.o = view(o, p.seqlen_q, p.num_heads_q, p.head_dim_v);
+  operands.q = view(q, p.seqlen_q, p.num_heads_q, p.dtype_q, p.head_dim_qk);
+  operands.k = view(k, p.seqlen_kv, p.num_heads_kv, p.dtype_kv, p.head_dim_qk);
+  operands.v = (turned && p.op == Op::kPrefill ? transposed : view)(v, p.seqlen_kv, p.num_heads_kv, p.dtype_kv, p.head_dim_v);
+  operands.o = (turned && p.op == Op::kQuantise ? transposed : view)(o, p.seqlen_q, p.num_heads_q, p.dtype_o, p.head_dim_v);
   operands.lse = lse;
   return operands;
 }
@@ -139,7 +158,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
   check_operands(plan.problem, operands);
   check_workspace(plan, workspace, workspace_bytes);
   if (nothing_to_write(plan.problem)) return;
-  if (!plan.launch.tensor_maps.empty()) [[likely]]
+  if (plan.launch.uses_tensor_maps()) [[likely]]
     if (const auto reason = tensor_map_refusal(plan.problem, operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");

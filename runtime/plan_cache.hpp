@@ -24,7 +24,8 @@ struct PlanKey {
       const Problem& p = key.problem;
       return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v,
                       p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.mask,
-                      p.window_left, p.window_right, p.softmax_scale, key.tensor_maps);
+                      p.window_left, p.window_right, p.softmax_scale, p.fp8.accuracy, p.fp8.v_layout,
+                      p.fp8.scale_block_q, p.fp8.scale_block_kv, p.fp8.rotation, key.tensor_maps);
     };
     return fields(*this) == fields(other);
   }
@@ -73,7 +74,8 @@ inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
   };
   mix(static_cast<uint64_t>(p.op) | static_cast<uint64_t>(p.dtype_q) << 8 |
       static_cast<uint64_t>(p.dtype_kv) << 16 | static_cast<uint64_t>(p.dtype_o) << 24 |
-      static_cast<uint64_t>(p.mask) << 32);
+      static_cast<uint64_t>(p.mask) << 32 | static_cast<uint64_t>(p.fp8.accuracy) << 36 |
+      static_cast<uint64_t>(p.fp8.v_layout) << 37 | static_cast<uint64_t>(p.fp8.rotation) << 38);
   mix(static_cast<uint64_t>(p.head_dim_qk) << 32 | static_cast<uint32_t>(p.head_dim_v));
   mix(static_cast<uint64_t>(p.num_heads_q) << 32 | static_cast<uint32_t>(p.num_heads_kv));
   mix(static_cast<uint64_t>(p.batch));

@@ -50,6 +50,33 @@ Dtype parse_dtype(std::string_view text) {
               fmt::format("dtype is \"{}\"; accepted are fp32, bf16, fp16, e4m3, e5m2", text));
 }
 
+bool is_fp8(Dtype dtype) { return dtype_bytes(dtype) == 1; }
+
+namespace {
+
+// One of two words, by its place.
+int parse_word(std::string_view key, std::string_view text, std::string_view first, std::string_view second) {
+  if (text == first) return 0;
+  if (text == second) return 1;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is \"{}\"; accepted are {} and {}", key, text, first, second));
+}
+
+}  // namespace
+
+std::string_view accuracy_name(Accuracy accuracy) { return accuracy == Accuracy::kFast ? "fast" : "accurate"; }
+Accuracy parse_accuracy(std::string_view text) {
+  return static_cast<Accuracy>(parse_word("accuracy", text, "accurate", "fast"));
+}
+std::string_view v_layout_name(VLayout layout) { return layout == VLayout::kTransposed ? "transposed" : "rows"; }
+VLayout parse_v_layout(std::string_view text) {
+  return static_cast<VLayout>(parse_word("v_layout", text, "rows", "transposed"));
+}
+std::string_view rotation_name(Rotation rotation) { return rotation == Rotation::kHadamard ? "hadamard" : "none"; }
+Rotation parse_rotation(std::string_view text) {
+  return static_cast<Rotation>(parse_word("rotation", text, "none", "hadamard"));
+}
+
 std::string_view mask_name(Mask mask) {
   switch (mask) {
     case Mask::kNone: return "none";

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "templates/shared/attention_enums.h"
+#include "templates/shared/fp8_options.h"
 
 namespace attune {
 
@@ -13,6 +14,15 @@ int dtype_bytes(Dtype dtype);
 std::string_view dtype_name(Dtype dtype);  // "bf16"
 // Accepts fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2. Throws kInvalidArgument naming the accepted words.
 Dtype parse_dtype(std::string_view text);
+
+bool is_fp8(Dtype dtype);  // e4m3 or e5m2
+
+std::string_view accuracy_name(Accuracy accuracy);   // "accurate", "fast"
+Accuracy parse_accuracy(std::string_view text);
+std::string_view v_layout_name(VLayout layout);      // "rows", "transposed"
+VLayout parse_v_layout(std::string_view text);
+std::string_view rotation_name(Rotation rotation);   // "none", "hadamard"
+Rotation parse_rotation(std::string_view text);
 
 std::string_view mask_name(Mask mask);  // "causal_bottom_right"
 Mask parse_mask(std::string_view text);  // none, causal_top_left, causal_bottom_right

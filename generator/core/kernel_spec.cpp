@@ -33,8 +33,11 @@ KernelSpec spec_of(const Problem& p) {
   spec.mask = p.mask;
   spec.window_left = p.window_left < 0 ? -1 : p.window_left;
   spec.window_right = normal_window_right(p);
+  spec.fp8 = p.fp8;
   return spec;
 }
+
+bool is_fp8(const KernelSpec& s) { return is_fp8(s.op == Op::kQuantise ? s.dtype_o : s.dtype_q); }
 
 Shape shape_of(const Problem& p) { return {p.batch, p.seqlen_q, p.seqlen_kv, p.num_heads_q, p.num_heads_kv}; }
 
@@ -54,13 +57,14 @@ Problem problem_of(const KernelSpec& spec, const Shape& shape) {
   p.mask = spec.mask;
   p.window_left = spec.window_left;
   p.window_right = spec.window_right;
+  p.fp8 = spec.fp8;
   return p;
 }
 
 std::string to_text(const KernelSpec& s) {
-  return fmt::format("op=prefill,dtype_q={},dtype_kv={},dtype_o={},head_dim_qk={},head_dim_v={},gqa_ratio={},mask={},window={}:{}",
-                     dtype_name(s.dtype_q), dtype_name(s.dtype_kv), dtype_name(s.dtype_o), s.head_dim_qk, s.head_dim_v, s.gqa_ratio,
-                     mask_name(s.mask), s.window_left, s.window_right);
+  return fmt::format("op={},dtype_q={},dtype_kv={},dtype_o={},head_dim_qk={},head_dim_v={},gqa_ratio={},mask={},window={}:{}{}",
+                     op_name(s.op), dtype_name(s.dtype_q), dtype_name(s.dtype_kv), dtype_name(s.dtype_o), s.head_dim_qk, s.head_dim_v, s.gqa_ratio,
+                     mask_name(s.mask), s.window_left, s.window_right, to_text(s.fp8));
 }
 
 std::string to_text(const Shape& s) {

@@ -21,6 +21,7 @@ struct KernelSpec {
   Mask mask = Mask::kNone;
   int64_t window_left = -1;
   int64_t window_right = -1;
+  Fp8Options fp8;
 };
 
 struct Shape {
@@ -31,6 +32,7 @@ struct Shape {
   int num_heads_kv = 1;
 };
 
+bool is_fp8(const KernelSpec& spec);  // as of the Problem
 KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);

@@ -13,7 +13,27 @@
 
 namespace attune {
 
-enum class Op : int { kPrefill = 0 };
+enum class Op : int {
+  kPrefill = 0,   // o = softmax(scale q k^T + mask) v
+  kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are not used
+};
+std::string_view op_name(Op op);  // "prefill"
+Op parse_op(std::string_view text);
+
+// Choices that only 8-bit operands have; all at their defaults elsewhere.
+struct Fp8Options {
+  Accuracy accuracy = Accuracy::kAccurate;
+  VLayout v_layout = VLayout::kRows;  // of v; for the quantise op: of o
+  int scale_block_q = 0;   // rows of q that share a factor; 0: all rows of a head, or of the tensor
+  int scale_block_kv = 0;  // likewise of k and of v
+  Rotation rotation = Rotation::kNone;  // quantise op
+
+  bool operator==(const Fp8Options&) const = default;
+};
+// ",accuracy=fast,scale_block_q=128": what differs from the defaults.
+std::string to_text(const Fp8Options& options);
+// Takes one key of that text; false when it is none of them. Throws kInvalidArgument for a bad value.
+bool set_fp8_option(std::string_view key, std::string_view value, Fp8Options* options);
 
 struct Problem {
   Op op = Op::kPrefill;
@@ -30,6 +50,7 @@ struct Problem {
   Mask mask = Mask::kNone;
   int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
   int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
+  Fp8Options fp8;
   std::optional<float> softmax_scale;  // default 1/sqrt(head_dim_qk)
 
   float scale() const;
@@ -41,9 +62,15 @@ bool operator==(const Problem& a, const Problem& b);
 void validate(const Problem& problem);
 
 // Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch, seqlen, seqlen_q, seqlen_kv,
-// mask, window (left:right, "-" = open), scale. Unknown or malformed keys throw kInvalidArgument. The result is validated.
+// mask, window (left:right, "-" = open), scale, op, accuracy, v_layout, scale_block (both sides), scale_block_q,
+// scale_block_kv, rotation. An 8-bit dtype makes o bf16 unless dtype_o follows. Unknown or malformed keys throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text);
 std::string to_text(const Problem& problem);
+
+// Whether q, k and v, or for the quantise op o, are 8-bit numbers.
+bool is_fp8(const Problem& problem);
+// Elements between rows of `head_dim` elements in the default layout: rows begin at 16 bytes.
+int64_t padded_row(Dtype dtype, int64_t head_dim);
 
 // Floating-point operations of the visible elements only: 2 * (head_dim_qk + head_dim_v) per visible (row, column) and head.
 double visible_flops(const Problem& problem);

@@ -54,11 +54,22 @@ void set_heads(Problem* problem, std::string_view value) {
   problem->num_heads_kv = slash == std::string_view::npos ? problem->num_heads_q : parse_int("heads", value.substr(slash + 1));
 }
 
+// Operands of 8 bits give a result of 16.
+void set_dtype(Problem* problem, std::string_view value) {
+  problem->dtype_q = problem->dtype_kv = parse_dtype(value);
+  problem->dtype_o = is_fp8(problem->dtype_q) ? Dtype::kBf16 : problem->dtype_q;
+}
+
+void set_scale_block(Problem* problem, std::string_view value) {
+  problem->fp8.scale_block_q = problem->fp8.scale_block_kv = parse_int("scale_block", value);
+}
+
 using Setter = std::function<void(Problem*, std::string_view)>;
 
 const std::map<std::string, Setter, std::less<>>& setters() {
   static const std::map<std::string, Setter, std::less<>> table{
-      {"dtype", [](Problem* p, std::string_view v) { p->dtype_q = p->dtype_kv = p->dtype_o = parse_dtype(v); }},
+      {"op", [](Problem* p, std::string_view v) { p->op = parse_op(v); }},
+      {"dtype", set_dtype},
       {"dtype_kv", [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
       {"dtype_o", [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
       {"head_dim", [](Problem* p, std::string_view v) { p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v); }},
@@ -71,6 +82,7 @@ const std::map<std::string, Setter, std::less<>>& setters() {
       {"seqlen_kv", [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
       {"mask", [](Problem* p, std::string_view v) { p->mask = parse_mask(v); }},
       {"window", set_window},
+      {"scale_block", set_scale_block},
       {"scale", [](Problem* p, std::string_view v) { p->softmax_scale = parse_scale(v); }},
   };
   return table;
@@ -82,8 +94,9 @@ void apply_pair(Problem* problem, std::string_view pair) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
   const auto setter = setters().find(pair.substr(0, equals));
   if (setter == setters().end()) {
-    std::string known;
-    for (const auto& [key, unused] : setters()) known += (known.empty() ? "" : ", ") + key;
+    if (set_fp8_option(pair.substr(0, equals), pair.substr(equals + 1), &problem->fp8)) return;
+    std::string known = "accuracy, v_layout, scale_block_q, scale_block_kv, rotation";
+    for (const auto& [key, unused] : setters()) known += ", " + key;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", pair.substr(0, equals), known));
   }
   setter->second(problem, pair.substr(equals + 1));
@@ -92,6 +105,34 @@ void apply_pair(Problem* problem, std::string_view pair) {
 std::string window_side(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
 
 }  // namespace
+
+std::string_view op_name(Op op) { return op == Op::kQuantise ? "quantise" : "prefill"; }
+
+Op parse_op(std::string_view text) {
+  for (const Op op : {Op::kPrefill, Op::kQuantise})
+    if (op_name(op) == text) return op;
+  refuse("op", text, "prefill or quantise");
+}
+
+bool set_fp8_option(std::string_view key, std::string_view value, Fp8Options* options) {
+  if (key == "accuracy") return options->accuracy = parse_accuracy(value), true;
+  if (key == "v_layout") return options->v_layout = parse_v_layout(value), true;
+  if (key == "scale_block_q") return options->scale_block_q = parse_int(key, value), true;
+  if (key == "scale_block_kv") return options->scale_block_kv = parse_int(key, value), true;
+  if (key == "rotation") return options->rotation = parse_rotation(value), true;
+  return false;
+}
+
+std::string to_text(const Fp8Options& options) {
+  const Fp8Options plain;
+  std::string text;
+  if (options.accuracy != plain.accuracy) text += fmt::format(",accuracy={}", accuracy_name(options.accuracy));
+  if (options.v_layout != plain.v_layout) text += fmt::format(",v_layout={}", v_layout_name(options.v_layout));
+  if (options.scale_block_q != 0) text += fmt::format(",scale_block_q={}", options.scale_block_q);
+  if (options.scale_block_kv != 0) text += fmt::format(",scale_block_kv={}", options.scale_block_kv);
+  if (options.rotation != plain.rotation) text += fmt::format(",rotation={}", rotation_name(options.rotation));
+  return text;
+}
 
 Problem parse_problem(std::string_view text) {
   Problem problem;
@@ -105,9 +146,10 @@ Problem parse_problem(std::string_view text) {
 }
 
 std::string to_text(const Problem& p) {
-  std::string text = fmt::format("dtype={}", dtype_name(p.dtype_q));
+  std::string text = p.op == Op::kPrefill ? "" : fmt::format("op={},", op_name(p.op));
+  text += fmt::format("dtype={}", dtype_name(p.dtype_q));
   if (p.dtype_kv != p.dtype_q) text += fmt::format(",dtype_kv={}", dtype_name(p.dtype_kv));
-  if (p.dtype_o != p.dtype_q) text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
+  if (p.dtype_o != (is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q)) text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
   text += p.head_dim_qk == p.head_dim_v ? fmt::format(",head_dim={}", p.head_dim_qk)
                                         : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v);
   text += fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
@@ -116,6 +158,7 @@ std::string to_text(const Problem& p) {
   text += fmt::format(",mask={}", mask_name(p.mask));
   if (p.window_left >= 0 || p.window_right >= 0)
     text += fmt::format(",window={}:{}", window_side(p.window_left), window_side(p.window_right));
+  text += to_text(p.fp8);
   if (p.softmax_scale) text += fmt::format(",scale={}", *p.softmax_scale);
   return text;
 }

@@ -148,7 +148,7 @@ class PrefillCpu final : public KernelTemplate {
     const int64_t tiles = (shape.seqlen_q * spec.gqa_ratio + block_m - 1) / block_m * shape.batch *
                           shape.num_heads_kv;
     LaunchPlan plan;
-    plan.threads = static_cast<unsigned>(device.sm_count);
+    plan.main().threads = static_cast<unsigned>(device.sm_count);
     plan.num_tiles = static_cast<int>(std::min<int64_t>(tiles, INT32_MAX));
     plan.workspace_bytes = kCounterBytes + device.sm_count * scratch_bytes(spec, config);
     plan.zeroed_bytes = kCounterBytes;

@@ -221,9 +221,9 @@ LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& c, const Shape& s
   plan.num_tiles = static_cast<int>(row_blocks * shape.batch * shape.num_heads_q);
   const int blocks =
       c.persistent ? std::min(plan.num_tiles, device.sm_count * c.min_blocks) : plan.num_tiles;
-  plan.grid_x = static_cast<unsigned>(std::max(blocks, 1));
-  plan.threads = static_cast<unsigned>(c.threads());
-  plan.shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)));
+  plan.main().grid_x = static_cast<unsigned>(std::max(blocks, 1));
+  plan.main().threads = static_cast<unsigned>(c.threads());
+  plan.main().shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)));
   return plan;
 }
 

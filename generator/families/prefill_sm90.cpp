@@ -322,10 +322,10 @@ LaunchPlan PrefillSm90::launch(const KernelSpec& spec, const Config& config, con
   plan.num_tiles = static_cast<int>(tiles);
   const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
   const int64_t resident = static_cast<int64_t>(device.sm_count) * c.ctas_per_sm;
-  plan.grid_x = static_cast<unsigned>(
+  plan.main().grid_x = static_cast<unsigned>(
       scheduler == Sm90Scheduler::kOneTile ? tiles : std::min(tiles, resident));
-  plan.threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
-  plan.shared_bytes = static_cast<unsigned>(layout.bytes);
+  plan.main().threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
+  plan.main().shared_bytes = static_cast<unsigned>(layout.bytes);
   if (scheduler == Sm90Scheduler::kDynamic)
     plan.workspace_bytes = plan.zeroed_bytes = 256;  // the tile counter
   if (splits > 1) {  // drawn in templates/cuda/attention/kv_split.cuh
@@ -334,7 +334,7 @@ LaunchPlan PrefillSm90::launch(const KernelSpec& spec, const Config& config, con
                                                    (spec.head_dim_v / 2 + 4) * kWarpgroupThreads *
                                                    4;
   }
-  plan.tensor_maps = {{Operand::kQ, kPanelColumns, kWarpgroupRows, kPanelRowBytes},
+  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, kWarpgroupRows, kPanelRowBytes},
                       {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
                       {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
                       {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};

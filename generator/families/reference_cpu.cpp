@@ -27,7 +27,7 @@ class ReferenceCpu final : public KernelTemplate {
   LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,
                     const DeviceFacts& device) const override {
     LaunchPlan plan;
-    plan.threads = static_cast<unsigned>(device.sm_count);
+    plan.main().threads = static_cast<unsigned>(device.sm_count);
     plan.workspace_bytes = device.sm_count * shape.seqlen_kv * static_cast<int64_t>(sizeof(float));
     return plan;
   }

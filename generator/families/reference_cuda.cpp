@@ -48,8 +48,8 @@ class ReferenceCuda final : public KernelTemplate {
                     const DeviceFacts&) const override {
     LaunchPlan plan;
     const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
-    plan.grid_x = static_cast<unsigned>(std::max<int64_t>(1, (rows + kWarps - 1) / kWarps));
-    plan.threads = 32 * kWarps;
+    plan.main().grid_x = static_cast<unsigned>(std::max<int64_t>(1, (rows + kWarps - 1) / kWarps));
+    plan.main().threads = 32 * kWarps;
     return plan;
   }
 

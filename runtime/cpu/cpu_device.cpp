@@ -78,7 +78,7 @@ class CpuKernel final : public LoadedKernel {
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan&, const AttentionArgs& args, StreamHandle) const override {
+  void launch(const LaunchPlan&, const ScaledAttentionArgs& args, StreamHandle) const override {
     const HostKernel::Function kernel = code_->function();
     pool_->run(
         [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });

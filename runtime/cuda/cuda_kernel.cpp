@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel parameters are, in order: AttentionArgs, then one tensor map per LaunchPlan::tensor_maps
-// entry.
+// Kernel parameters are, in order: the arguments, then one tensor map per KernelLaunch::tensor_maps
+// entry. A kernel that declares AttentionArgs is given the leading part of ScaledAttentionArgs.
 #include "runtime/cuda/cuda_kernel.hpp"
 
 #include <string>
@@ -12,16 +12,6 @@ namespace attune::cuda {
 namespace {
 
 constexpr size_t kMaxTensorMaps = 6;
-
-Dtype dtype_of(const KernelSpec& spec, Operand operand) {
-  return operand == Operand::kQ   ? spec.dtype_q
-         : operand == Operand::kO ? spec.dtype_o
-                                  : spec.dtype_kv;
-}
-
-int head_dim_of(const KernelSpec& spec, Operand operand) {
-  return operand == Operand::kQ || operand == Operand::kK ? spec.head_dim_qk : spec.head_dim_v;
-}
 
 // Asks for the function's attributes now, so that lazy loading never falls into a launch or a graph
 // capture.
@@ -39,11 +29,12 @@ CudaKernel::CudaKernel(std::shared_ptr<const CudaContext> context, const KernelI
   if (image.format != ImageFormat::kCubin)
     throw Error(ErrorCode::kInvalidArgument,
                 "the image is a host object; a CUDA device loads cubins");
-  if (plan.tensor_maps.size() > kMaxTensorMaps)
-    throw Error(ErrorCode::kInternal, "the plan has " + std::to_string(plan.tensor_maps.size()) +
-                                          " tensor maps; at most " +
-                                          std::to_string(kMaxTensorMaps) +
-                                          " are passed to a kernel");
+  for (const KernelLaunch& kernel : plan.kernels)
+    if (kernel.tensor_maps.size() > kMaxTensorMaps)
+      throw Error(ErrorCode::kInternal,
+                  "the plan has " + std::to_string(kernel.tensor_maps.size()) +
+                      " tensor maps; at most " + std::to_string(kMaxTensorMaps) +
+                      " are passed to a kernel");
   const ContextScope scope(*context_);
   try {
     load(image, plan);
@@ -63,23 +54,30 @@ void CudaKernel::load(const KernelImage& image, const LaunchPlan& plan) {
                 loaded == kNoBinaryForGpu ? "the cubin was made for another arch than this device's"
                                           : "the image is not a cubin this driver can read");
   check(driver, loaded, "cuModuleLoadDataEx");
-  check(driver, driver.cuModuleGetFunction(&function_, module_, image.entry.c_str()),
-        "cuModuleGetFunction(" + image.entry + ")");
-  const int shared = static_cast<int>(plan.shared_bytes);
-  check(driver, driver.cuFuncSetAttribute(function_, kFuncMaxDynamicShared, shared),
+  for (const KernelLaunch& kernel : plan.kernels) add_function(kernel);
+}
+
+void CudaKernel::add_function(const KernelLaunch& kernel) {
+  const DriverTable& driver = context_->driver();
+  Function function = nullptr;
+  check(driver, driver.cuModuleGetFunction(&function, module_, kernel.entry.c_str()),
+        "cuModuleGetFunction(" + kernel.entry + ")");
+  const int shared = static_cast<int>(kernel.shared_bytes);
+  check(driver, driver.cuFuncSetAttribute(function, kFuncMaxDynamicShared, shared),
         "cuFuncSetAttribute(dynamic shared memory " + std::to_string(shared) + " bytes)");
-  const int threads = attribute(driver, function_, kFuncMaxThreads);
-  if (plan.threads > static_cast<unsigned>(threads))
-    throw Error(ErrorCode::kDriver, "the kernel's registers allow " + std::to_string(threads) +
+  const int threads = attribute(driver, function, kFuncMaxThreads);
+  if (kernel.threads > static_cast<unsigned>(threads))
+    throw Error(ErrorCode::kDriver, kernel.entry + "'s registers allow " + std::to_string(threads) +
                                         " threads a block here; the plan has " +
-                                        std::to_string(plan.threads));
+                                        std::to_string(kernel.threads));
+  functions_.push_back(function);
 }
 
 void CudaKernel::read_info() {
   const DriverTable& driver = context_->driver();
-  info_.registers = attribute(driver, function_, kFuncRegisters);
-  info_.static_shared_bytes = attribute(driver, function_, kFuncSharedBytes);
-  info_.stack_bytes = attribute(driver, function_, kFuncLocalBytes);
+  info_.registers = attribute(driver, functions_.back(), kFuncRegisters);
+  info_.static_shared_bytes = attribute(driver, functions_.back(), kFuncSharedBytes);
+  info_.stack_bytes = attribute(driver, functions_.back(), kFuncLocalBytes);
 }
 
 CudaKernel::~CudaKernel() {
@@ -90,36 +88,47 @@ CudaKernel::~CudaKernel() {
   if (pushed) driver.cuCtxPopCurrent(&popped);
 }
 
-void CudaKernel::launch(const LaunchPlan& plan, const AttentionArgs& args,
+void CudaKernel::launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
                         StreamHandle stream) const {
-  const DriverTable& driver = context_->driver();
   const ContextScope scope(*context_);
-  const size_t num_maps = plan.tensor_maps.size();
+  for (size_t i = 0; i < plan.kernels.size(); ++i)
+    launch_one(functions_[i], plan.kernels[i], plan.v_transposed, args, stream);
+}
+
+void CudaKernel::launch_one(Function function, const KernelLaunch& kernel,
+                            const TransposedV& v_transposed, const ScaledAttentionArgs& args,
+                            StreamHandle stream) const {
+  const DriverTable& driver = context_->driver();
+  const size_t num_maps = kernel.tensor_maps.size();
   TensorMap maps[kMaxTensorMaps];
   void* parameters[1 + kMaxTensorMaps];
-  parameters[0] = const_cast<AttentionArgs*>(&args);
+  parameters[0] = const_cast<ScaledAttentionArgs*>(&args);
   for (size_t i = 0; i < num_maps; ++i) {
-    const TensorMapPlan& map = plan.tensor_maps[i];
-    encode_tensor_map(
-        driver,
-        tensor_map_key(map, dtype_of(spec_, map.operand), head_dim_of(spec_, map.operand), args),
-        &maps[i]);
+    encode_tensor_map(driver, tensor_map_key(kernel.tensor_maps[i], spec_, v_transposed, args),
+                      &maps[i]);
     parameters[1 + i] = &maps[i];
   }
-  LaunchAttribute cluster;
-  cluster.id = kLaunchClusterDimension;
-  cluster.value.cluster = {plan.cluster, 1, 1};
-  LaunchConfig config{plan.grid_x,
-                      plan.grid_y,
-                      plan.grid_z,
-                      plan.threads,
+  LaunchAttribute attributes[2];
+  unsigned num_attributes = 0;
+  if (kernel.cluster > 1) {
+    attributes[num_attributes].id = kLaunchClusterDimension;
+    attributes[num_attributes++].value.cluster = {kernel.cluster, 1, 1};
+  }
+  if (kernel.early) {
+    attributes[num_attributes].id = kLaunchProgrammaticSerialization;
+    attributes[num_attributes++].value.programmatic_serialization = 1;
+  }
+  LaunchConfig config{kernel.grid_x,
+                      kernel.grid_y,
+                      kernel.grid_z,
+                      kernel.threads,
                       1,
                       1,
-                      plan.shared_bytes,
+                      kernel.shared_bytes,
                       static_cast<Stream>(stream),
-                      &cluster,
-                      plan.cluster > 1 ? 1u : 0u};
-  check(driver, driver.cuLaunchKernelEx(&config, function_, parameters, nullptr),
+                      attributes,
+                      num_attributes};
+  check(driver, driver.cuLaunchKernelEx(&config, function, parameters, nullptr),
         "cuLaunchKernelEx");
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cubin loaded into a context: module, function, shared-memory allowance, launch. Made by
+// A cubin loaded into a context: module, functions, shared-memory allowance, launch. Made by
 // CudaDevice::load.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "generator/core/kernel_spec.hpp"
 #include "generator/core/unique_handle.hpp"
@@ -19,18 +20,21 @@ class CudaKernel final : public LoadedKernel {
   ~CudaKernel() override;
 
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan& plan, const AttentionArgs& args,
+  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
               StreamHandle stream) const override;
 
  private:
   void load(const KernelImage& image, const LaunchPlan& plan);
+  void add_function(const KernelLaunch& kernel);
   void read_info();
+  void launch_one(Function function, const KernelLaunch& kernel, const TransposedV& v_transposed,
+                  const ScaledAttentionArgs& args, StreamHandle stream) const;
 
   std::shared_ptr<const CudaContext> context_;
   KernelSpec spec_;
   ImageInfo info_;
   Module module_ = nullptr;
-  Function function_ = nullptr;
+  std::vector<Function> functions_;  // as LaunchPlan::kernels
 };
 
 }  // namespace attune::cuda

@@ -39,7 +39,7 @@ inline constexpr int kAttrMultiprocessorCount = 16, kAttrMemoryClockKhz = 36,
 inline constexpr int kFuncMaxThreads = 0, kFuncSharedBytes = 1, kFuncLocalBytes = 3,
                      kFuncRegisters = 4, kFuncMaxDynamicShared = 8;
 // CUlaunchAttributeID
-inline constexpr int kLaunchClusterDimension = 4;
+inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
 // CUtensorMapDataType, CUtensorMapL2promotion
 inline constexpr int kMapFp16 = 6, kMapFp32 = 7, kMapBf16 = 9, kMapUint8 = 0, kMapPromote256 = 3;
 
@@ -55,6 +55,7 @@ struct LaunchAttribute {  // CUlaunchAttribute
     struct {
       unsigned x, y, z;
     } cluster;
+    int programmatic_serialization;
   } value;
 };
 

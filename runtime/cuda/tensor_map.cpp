@@ -3,6 +3,8 @@
 // elements read as zero.
 #include "runtime/cuda/tensor_map.hpp"
 
+#include <algorithm>
+
 namespace attune::cuda {
 namespace {
 
@@ -36,37 +38,64 @@ int map_dtype(Dtype dtype) {
 
 int map_swizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
 
+// An operand as a kernel's map sees it: `columns` are contiguous, `rows` follow at row_stride.
+struct Seen {
+  OperandView view;
+  Dtype dtype;
+  int64_t columns, rows;
+  int heads;
+};
+
+Seen seen_operand(Operand operand, const KernelSpec& spec, const TransposedV& v_transposed,
+                  const AttentionArgs& args) {
+  switch (operand) {
+    case Operand::kQ:
+      return {args.q, spec.dtype_q, spec.head_dim_qk, args.seqlen_q, args.num_heads_q};
+    case Operand::kK:
+      return {args.k, spec.dtype_kv, spec.head_dim_qk, args.seqlen_kv, args.num_heads_kv};
+    case Operand::kV:
+      if (spec.fp8.v_layout == VLayout::kTransposed)
+        return {args.v, spec.dtype_kv, args.seqlen_kv, spec.head_dim_v, args.num_heads_kv};
+      return {args.v, spec.dtype_kv, spec.head_dim_v, args.seqlen_kv, args.num_heads_kv};
+    case Operand::kO:
+      return {args.o, spec.dtype_o, spec.head_dim_v, args.seqlen_q, args.num_heads_q};
+    case Operand::kVTransposed:
+      break;
+  }
+  const int64_t keys = v_transposed.keys, head = spec.head_dim_v * keys;
+  void* data = static_cast<char*>(args.workspace) + v_transposed.offset;
+  return {{data, args.num_heads_kv * head, keys, head},
+          spec.dtype_kv,
+          keys,
+          spec.head_dim_v,
+          args.num_heads_kv};
+}
+
 }  // namespace
 
-TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim,
-                            const AttentionArgs& args) {
-  const bool query_side = plan.operand == Operand::kQ || plan.operand == Operand::kO;
-  const OperandView& view = plan.operand == Operand::kQ   ? args.q
-                            : plan.operand == Operand::kK ? args.k
-                            : plan.operand == Operand::kV ? args.v
-                                                          : args.o;
-  const int rows = query_side ? args.seqlen_q : args.seqlen_kv;
-  const int heads = query_side ? args.num_heads_q : args.num_heads_kv;
-  const uint64_t element = static_cast<uint64_t>(dtype_bytes(dtype));
-  const auto bytes = [&](long long stride, int extent) {
-    return extent > 1 ? static_cast<uint64_t>(stride) * element
-                      : static_cast<uint64_t>(head_dim) * element;
+TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
+                            const TransposedV& v_transposed, const AttentionArgs& args) {
+  const Seen seen = seen_operand(map.operand, spec, v_transposed, args);
+  const auto element = static_cast<uint64_t>(dtype_bytes(seen.dtype));
+  const auto bytes = [&](long long stride, int64_t extent) {
+    return static_cast<uint64_t>(extent > 1 ? stride : padded_row(seen.dtype, seen.columns)) *
+           element;
   };
   TensorMapKey key;
   // TMA takes neither a null address nor an extent of 0; a kernel without keys reads neither.
-  key.address = view.data ? view.data : args.q.data;
-  key.dims[0] = static_cast<uint64_t>(head_dim);
-  key.dims[1] = static_cast<uint64_t>(rows > 0 ? rows : 1);
-  key.dims[2] = static_cast<uint64_t>(heads);
+  key.address = seen.view.data ? seen.view.data : args.q.data;
+  key.dims[0] = static_cast<uint64_t>(std::max<int64_t>(seen.columns, 1));
+  key.dims[1] = static_cast<uint64_t>(std::max<int64_t>(seen.rows, 1));
+  key.dims[2] = static_cast<uint64_t>(seen.heads);
   key.dims[3] = static_cast<uint64_t>(args.batch);
-  key.strides[0] = bytes(view.row_stride, rows);
-  key.strides[1] = bytes(view.head_stride, heads);
-  key.strides[2] = bytes(view.batch_stride, args.batch);
-  key.box[0] = static_cast<uint32_t>(plan.box_head_dim);
-  key.box[1] = static_cast<uint32_t>(plan.box_rows);
+  key.strides[0] = bytes(seen.view.row_stride, seen.rows);
+  key.strides[1] = bytes(seen.view.head_stride, seen.heads);
+  key.strides[2] = bytes(seen.view.batch_stride, args.batch);
+  key.box[0] = static_cast<uint32_t>(map.box_columns);
+  key.box[1] = static_cast<uint32_t>(map.box_rows);
   key.box[2] = key.box[3] = 1;
-  key.dtype = map_dtype(dtype);
-  key.swizzle = map_swizzle(plan.swizzle_bytes);
+  key.dtype = map_dtype(seen.dtype);
+  key.swizzle = map_swizzle(map.swizzle_bytes);
   return key;
 }
 

@@ -6,14 +6,15 @@
 
 #include <cstdint>
 
-#include "generator/core/dtype.hpp"
+#include "generator/core/kernel_spec.hpp"
 #include "generator/kernel_template.hpp"
 #include "runtime/cuda/driver_table.hpp"
 #include "templates/shared/attention_args.h"
 
 namespace attune::cuda {
 
-// One operand as TMA sees it, innermost dimension first: {head_dim, seqlen, heads, batch}.
+// One operand as TMA sees it, innermost dimension first: {head_dim, seqlen, heads, batch}, or
+// {seqlen, head_dim, heads, batch} where keys are contiguous.
 struct TensorMapKey {
   const void* address = nullptr;
   uint64_t dims[4] = {};
@@ -26,8 +27,8 @@ struct TensorMapKey {
 };
 
 // Strides of dimensions of extent 1 are replaced by the operand's row, which changes no address.
-TensorMapKey tensor_map_key(const TensorMapPlan& plan, Dtype dtype, int head_dim,
-                            const AttentionArgs& args);
+TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
+                            const TransposedV& v_transposed, const AttentionArgs& args);
 
 // Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an
 // entry is never stale. Throws kDriver when the driver refuses the key.

@@ -95,11 +95,11 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
   Plan plan;
   plan.problem = problem;
   plan.device = bench.device;
-  plan.launch.grid_x = 132;
-  plan.launch.threads = 384;
+  plan.launch.main().grid_x = 132;
+  plan.launch.main().threads = 384;
   plan.launch.workspace_bytes = plan.launch.zeroed_bytes = 256;
   if (tensor_maps)
-    plan.launch.tensor_maps = {{Operand::kQ, 64, 64, 128},
+    plan.launch.main().tensor_maps = {{Operand::kQ, 64, 64, 128},
                                {Operand::kK, 64, 128, 128},
                                {Operand::kV, 64, 128, 128},
                                {Operand::kO, 64, 64, 128}};
@@ -130,7 +130,7 @@ Cost run_cost(const std::string& name, const Bench& bench, std::shared_ptr<const
   attune_operands_contiguous(&problem, memory, memory + bytes, memory + 2 * bytes,
                              memory + 3 * bytes, nullptr, &operands);
   recorded = {};
-  recorded.num_maps = static_cast<int>(plan->launch.tensor_maps.size());
+  recorded.num_maps = static_cast<int>(plan->launch.main().tensor_maps.size());
   recorded.record = true;
   const attune_plan handle(std::move(plan));
   if (attune_run(&handle, &operands, workspace, workspace_bytes, nullptr) != ATTUNE_OK)

@@ -70,9 +70,9 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
           ASSERT_FALSE(space.broken(config)) << t->name() << " " << arch.name() << " " << to_text(spec) << ": " << *space.broken(config);
           const LaunchPlan plan = t->launch(spec, config, shape, {132, 50 << 20});
           const Resources resources = t->resources(spec, arch, config);
-          EXPECT_EQ(static_cast<int>(plan.shared_bytes), resources.shared_bytes);
+          EXPECT_EQ(static_cast<int>(plan.main().shared_bytes), resources.shared_bytes);
           if (arch.target == Target::kCuda) {  // on a CPU the device says how many threads run
-            EXPECT_EQ(static_cast<int>(plan.threads), resources.threads);
+            EXPECT_EQ(static_cast<int>(plan.main().threads), resources.threads);
             EXPECT_LE(resources.shared_bytes, arch.shared_bytes_per_block);
           }
           EXPECT_GE(plan.workspace_bytes, plan.zeroed_bytes);

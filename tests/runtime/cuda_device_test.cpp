@@ -88,15 +88,15 @@ TEST_F(CudaDeviceTest, OrdinalsThatDoNotExistAreNamed) {
 
 TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
   LaunchPlan plan;
-  plan.grid_x = 132;
-  plan.grid_y = 2;
-  plan.threads = 384;
-  plan.shared_bytes = 200000;
-  plan.cluster = 2;
+  plan.main().grid_x = 132;
+  plan.main().grid_y = 2;
+  plan.main().threads = 384;
+  plan.main().shared_bytes = 200000;
+  plan.main().cluster = 2;
   const auto kernel = this->kernel(plan);
   EXPECT_EQ(stub_calls.shared_allowed, 200000);
   EXPECT_EQ(kernel->info().registers, 100 + kFuncRegisters);
-  AttentionArgs args{};
+  ScaledAttentionArgs args{};
   args.seqlen_q = 77;
   kernel->launch(plan, args, reinterpret_cast<StreamHandle>(0x55));
   EXPECT_EQ(stub_calls.last_config.grid_x, 132u);
@@ -110,7 +110,7 @@ TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
 
 TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
   LaunchPlan plan;
-  plan.threads = 512;
+  plan.main().threads = 512;
   stub_calls.max_threads = 384;
   EXPECT_THAT(text_of([&] { kernel(plan); }, ErrorCode::kDriver),
               HasSubstr("allow 384 threads a block here; the plan has 512"));
@@ -127,12 +127,12 @@ TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
 
 TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
   LaunchPlan plan;
-  plan.tensor_maps = {{Operand::kQ, 64, 64, 128},
+  plan.main().tensor_maps = {{Operand::kQ, 64, 64, 128},
                       {Operand::kK, 64, 128, 128},
                       {Operand::kV, 64, 128, 128},
                       {Operand::kO, 64, 64, 128}};
   const auto kernel = this->kernel(plan);
-  AttentionArgs args{};
+  ScaledAttentionArgs args{};
   args.batch = 2, args.seqlen_q = args.seqlen_kv = 512, args.num_heads_q = 8, args.num_heads_kv = 2;
   args.q = args.k = args.v =
       args.o = {reinterpret_cast<void*>(0x10000), 512 * 8 * 128, 8 * 128, 128};
@@ -147,20 +147,59 @@ TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
 }
 
 TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
-  AttentionArgs args{};
+  ScaledAttentionArgs args{};
+  KernelSpec spec;
   args.batch = 1, args.seqlen_q = 100, args.seqlen_kv = 0, args.num_heads_q = 8,
   args.num_heads_kv = 2;
   args.q = {reinterpret_cast<void*>(0x10000), 3, 8 * 128, 128};
   args.k = {nullptr, 0, 2 * 128, 128};
-  const TensorMapKey q = tensor_map_key({Operand::kQ, 64, 64, 128}, Dtype::kBf16, 128, args);
+  const TensorMapKey q = tensor_map_key({Operand::kQ, 64, 64, 128}, spec, {}, args);
   EXPECT_THAT(q.dims, ElementsAre(128, 100, 8, 1));
   EXPECT_THAT(q.strides, ElementsAre(2048, 256, 256)) << "the stride of a single batch is replaced";
   EXPECT_EQ(q.dtype, kMapBf16);
   EXPECT_EQ(q.swizzle, 3);
-  const TensorMapKey k = tensor_map_key({Operand::kK, 64, 128, 0}, Dtype::kFp16, 128, args);
+  const TensorMapKey k = tensor_map_key({Operand::kK, 64, 128, 0}, spec, {}, args);
   EXPECT_EQ(k.dims[1], 1u) << "TMA takes no extent of 0";
   EXPECT_EQ(k.address, args.q.data);
   EXPECT_EQ(k.swizzle, 0);
+}
+
+TEST_F(CudaDeviceTest, TransposedVIsSeenWithKeysContiguous) {
+  ScaledAttentionArgs args{};
+  args.batch = 2, args.seqlen_q = 64, args.seqlen_kv = 100, args.num_heads_q = 8;
+  args.num_heads_kv = 2;
+  args.workspace = reinterpret_cast<void*>(0x100000);
+  args.v = {reinterpret_cast<void*>(0x30000), 2 * 128 * 112, 112, 128 * 112};
+  const KernelSpec spec = spec_of(parse_problem("dtype=e4m3,head_dim=128,heads=8/2,batch=2"));
+  const TensorMapPlan from_workspace{Operand::kVTransposed, 128, 128, 128};
+  const TensorMapKey v = tensor_map_key(from_workspace, spec, {512, 112}, args);
+  EXPECT_EQ(v.address, reinterpret_cast<void*>(0x100200));
+  EXPECT_THAT(v.dims, ElementsAre(112, 128, 2, 2));
+  EXPECT_THAT(v.strides, ElementsAre(112, 128 * 112, 2 * 128 * 112));
+  EXPECT_EQ(v.dtype, kMapUint8);
+  KernelSpec given = spec;
+  given.fp8.v_layout = VLayout::kTransposed;
+  const TensorMapKey own = tensor_map_key({Operand::kV, 128, 128, 128}, given, {}, args);
+  EXPECT_EQ(own.address, args.v.data);
+  EXPECT_THAT(own.dims, ElementsAre(100, 128, 2, 2));
+  EXPECT_THAT(own.strides, ElementsAre(112, 128 * 112, 2 * 128 * 112));
+}
+
+TEST_F(CudaDeviceTest, EveryKernelOfAPlanIsLaunchedInOrder) {
+  LaunchPlan plan;
+  plan.kernels.insert(plan.kernels.begin(), KernelLaunch{});
+  plan.kernels[0].entry = "first";
+  plan.kernels[0].grid_x = 3;
+  plan.kernels[1].grid_x = 5;
+  plan.kernels[1].early = true;
+  const auto kernel = this->kernel(plan);
+  kernel->launch(plan, {}, nullptr);
+  EXPECT_EQ(stub_calls.launches, 2);
+  EXPECT_THAT(stub_calls.entries, ElementsAre("first", "attune_kernel"));
+  EXPECT_EQ(stub_calls.launched[0], testing::stub_function(0));
+  EXPECT_EQ(stub_calls.launched[1], testing::stub_function(1));
+  EXPECT_EQ(stub_calls.last_config.grid_x, 5u);
+  EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
 }
 
 TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {

@@ -284,7 +284,7 @@ TEST_F(CudaRuntime, ALayoutThatTmaRefusesGivesTheSameNumbers) {
   Operands repeated = call.operands;
   repeated.k.batch_stride = repeated.v.batch_stride = 0;
   const auto plan = engine_->plan(problem_, &repeated);
-  EXPECT_TRUE(plan->launch.tensor_maps.empty());
+  EXPECT_TRUE(plan->launch.main().tensor_maps.empty());
   const Workspace workspace(*device_, *plan);
   run(*plan, repeated, workspace.buffer.get(), plan->workspace_bytes(), nullptr);
   const std::vector<uint16_t> got = call.output(*device_);

@@ -77,7 +77,9 @@ static_assert(kFuncMaxThreads == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK &&
               kFuncLocalBytes == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES &&
               kFuncRegisters == CU_FUNC_ATTRIBUTE_NUM_REGS &&
               kFuncMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-static_assert(kLaunchClusterDimension == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+static_assert(kLaunchClusterDimension == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+              kLaunchProgrammaticSerialization ==
+                  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 static_assert(kMapFp16 == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 &&
               kMapFp32 == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 &&
               kMapBf16 == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 &&

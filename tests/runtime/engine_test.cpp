@@ -211,8 +211,8 @@ TEST_F(EngineTest, ALayoutThatTmaRefusesGoesToAFamilyWithoutTensorMaps) {
   Engine engine = this->engine(options());
   const auto contiguous = engine.plan(problem_);
   const auto plan = engine.plan(problem_, &repeated);
-  ASSERT_FALSE(contiguous->launch.tensor_maps.empty());
-  EXPECT_TRUE(plan->launch.tensor_maps.empty());
+  ASSERT_FALSE(contiguous->launch.main().tensor_maps.empty());
+  EXPECT_TRUE(plan->launch.main().tensor_maps.empty());
   EXPECT_THAT(plan->passed_over,
               Contains(HasSubstr("k.head_stride is 0, which TMA does not take")));
 }

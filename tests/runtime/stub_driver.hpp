@@ -20,11 +20,19 @@ struct StubCalls {
   cuda::Result next_launch = cuda::kSuccess, next_load = cuda::kSuccess;
   cuda::LaunchConfig last_config{};
   unsigned last_cluster = 0;
+  int last_attribute = 0;
+  std::vector<std::string> entries;    // functions asked for
+  cuda::Function launched[8] = {};     // by launch, modulo 8; see stub_function
   AttentionArgs last_args{};
   int shared_allowed = 0, max_threads = 1024;
 };
 
 inline StubCalls stub_calls;
+
+// The function that stands for the `index`th entry asked for.
+inline cuda::Function stub_function(size_t index) {
+  return reinterpret_cast<cuda::Function>(0x3000 + 16 * index);
+}
 
 inline cuda::Context stub_primary() { return reinterpret_cast<cuda::Context>(0x1000); }
 
@@ -71,8 +79,9 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
     return ++calls.loads, calls.next_load;
   };
   t.cuModuleUnload = [](Module) { return ++calls.unloads, kSuccess; };
-  t.cuModuleGetFunction = [](Function* function, Module, const char*) {
-    return *function = reinterpret_cast<Function>(0x3000), kSuccess;
+  t.cuModuleGetFunction = [](Function* function, Module, const char* name) {
+    *function = stub_function(calls.entries.size());
+    return calls.entries.emplace_back(name), kSuccess;
   };
   t.cuFuncGetAttribute = [](int* value, int attribute, Function) {
     return *value = attribute == kFuncMaxThreads ? calls.max_threads : 100 + attribute, kSuccess;
@@ -81,7 +90,9 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
     if (attribute == kFuncMaxDynamicShared) calls.shared_allowed = value;
     return kSuccess;
   };
-  t.cuLaunchKernelEx = [](const LaunchConfig* config, Function, void** parameters, void**) {
+  t.cuLaunchKernelEx = [](const LaunchConfig* config, Function function, void** parameters, void**) {
+    calls.launched[calls.launches % 8] = function;
+    calls.last_attribute = config->num_attributes ? config->attributes[0].id : 0;
     calls.last_config = *config;
     calls.last_cluster = config->num_attributes ? config->attributes[0].value.cluster.x : 0;
     calls.last_args = *static_cast<const AttentionArgs*>(parameters[0]);

@@ -48,7 +48,33 @@ typedef enum attune_status {
   ATTUNE_INTERNAL_ERROR = 10
 } attune_status;
 
-typedef enum attune_dtype { ATTUNE_FP32 = 0, ATTUNE_BF16 = 1, ATTUNE_FP16 = 2 } attune_dtype;
+typedef enum attune_dtype {
+  ATTUNE_DTYPE_DEFAULT = -1, /* follows from attune_problem.dtype */
+  ATTUNE_FP32 = 0,
+  ATTUNE_BF16 = 1,
+  ATTUNE_FP16 = 2,
+  ATTUNE_E4M3 = 3, /* 8 bits, largest finite value 448 */
+  ATTUNE_E5M2 = 4  /* 8 bits, largest finite value 57344; k and v only */
+} attune_dtype;
+
+typedef enum attune_op {
+  ATTUNE_PREFILL = 0, /* attention: o = softmax(scale * q k^T + mask) v */
+  ATTUNE_QUANTISE = 1 /* o = q in 8 bits, with a factor for each block of rows in o_scale */
+} attune_op;
+
+/* What an 8-bit kernel may give up for speed. */
+typedef enum attune_accuracy { ATTUNE_ACCURATE = 0, ATTUNE_FAST = 1 } attune_accuracy;
+
+/* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous
+ * in seqlen; row_stride then steps over head_dim. */
+typedef enum attune_v_layout { ATTUNE_V_ROWS = 0, ATTUNE_V_TRANSPOSED = 1 } attune_v_layout;
+
+/* Quantise: what is done to each row before rounding. Rotating q and k alike leaves q k^T as it is
+ * and spreads outliers over the row. */
+typedef enum attune_rotation {
+  ATTUNE_ROTATION_NONE = 0,
+  ATTUNE_ROTATION_HADAMARD = 1 /* orthonormal; head_dim must be a power of two */
+} attune_rotation;
 
 /* Query row i sees key column j when: */
 typedef enum attune_mask {
@@ -98,7 +124,8 @@ typedef struct attune_context_options {
 /* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init. */
 typedef struct attune_problem {
   size_t size;
-  int32_t dtype;       /* attune_dtype of q, k, v and o; products are accumulated in fp32 */
+  int32_t dtype;       /* attune_dtype of q, and of k, v and o unless given below; products are
+                          accumulated in fp32 */
   int32_t mask;        /* attune_mask */
   int32_t head_dim_qk; /* multiples of 8 from 16 to 256; also head_dim_v */
   int32_t head_dim_v;
@@ -110,6 +137,15 @@ typedef struct attune_problem {
   int64_t window_left;  /* keys visible left of the diagonal; negative = all */
   int64_t window_right; /* keys visible right of the diagonal; negative = all */
   float softmax_scale;  /* 0 = 1 / sqrt(head_dim_qk) */
+  int32_t reserved;     /* not read */
+  int32_t op;           /* attune_op */
+  int32_t dtype_kv;     /* default: as dtype */
+  int32_t dtype_o;      /* default: as dtype; bf16 where dtype has 8 bits */
+  int32_t accuracy;     /* attune_accuracy; this and what follows is for 8 bits */
+  int32_t v_layout;     /* attune_v_layout */
+  int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
+  int32_t scale_block_kv; /* rows of k, and of v */
+  int32_t rotation;       /* attune_rotation, of op quantise */
 } attune_problem;
 
 typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
@@ -119,6 +155,18 @@ typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguo
   int64_t row_stride;
   int64_t head_stride;
 } attune_tensor;
+
+/* Factors that turn 8-bit elements into values. That of row r in head h stands at
+ * b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride. One factor
+ * for the whole tensor: all strides 0. */
+typedef struct attune_scale {
+  float* data; /* on the device; NULL = 1 everywhere */
+  int64_t batch_stride;
+  int64_t head_stride;
+  int64_t block_stride;
+  int32_t heads_per_scale; /* consecutive heads with one factor; 0 = 1. For q with a factor for each
+                              kv head: num_heads_q / num_heads_kv */
+} attune_scale;
 
 typedef struct attune_operands {
   size_t size;
@@ -130,6 +178,10 @@ typedef struct attune_operands {
                       seen; or NULL */
   int64_t lse_batch_stride; /* both 0 = contiguous */
   int64_t lse_head_stride;
+  attune_scale q_scale; /* of 8-bit operands */
+  attune_scale k_scale;
+  attune_scale v_scale;
+  attune_scale o_scale; /* op quantise writes it: [batch, num_heads, blocks of rows] */
 } attune_operands;
 
 typedef struct attune_plan_info {
@@ -161,7 +213,9 @@ ATTUNE_API const char* attune_context_device(const attune_context* context);
 
 ATTUNE_API void attune_problem_init(attune_problem* problem);
 /* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,
- * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window. */
+ * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window. For 8
+ * bits: dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
+ * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. */
 ATTUNE_API attune_status attune_problem_parse(const char* text, attune_problem* problem);
 /* Is there a kernel for it here? `reasons` (or NULL) gets a line for each template, cut to fit. */
 ATTUNE_API attune_status attune_problem_check(attune_context* context,

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names for the compiled-in choices of problems with 8-bit operands. Host and kernels read the same
+// values, which are frozen: they take part in digests and are written to the store as text.
+#pragma once
+
+namespace attune {
+
+// What an 8-bit kernel may give up for speed. Kernels of one mode compete only with their own.
+enum class Accuracy : int {
+  kAccurate = 0,  // P is rounded under the exact row maximum of what was seen; sums are flushed
+  kFast = 1,      // the row maximum may lag behind, and P is rounded under the stale one
+};
+
+// kRows: [batch, seqlen_kv, num_heads_kv, head_dim_v], as K. kTransposed: keys are contiguous,
+// [batch, num_heads_kv, head_dim_v, seqlen_kv]; the view's row_stride steps over head_dim_v.
+enum class VLayout : int { kRows = 0, kTransposed = 1 };
+
+// What the quantise op does to each row of head_dim elements before it is rounded: nothing, or
+// a multiplication by the orthonormal Hadamard matrix, which leaves q.k as it was when both are
+// rotated.
+enum class Rotation : int { kNone = 0, kHadamard = 1 };
+
+}  // namespace attune

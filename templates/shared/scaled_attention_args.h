@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels with 8-bit operands are told beyond AttentionArgs. The host always passes this whole
+// struct; a kernel that declares AttentionArgs as its parameter reads the leading part.
+#pragma once
+
+#include "templates/shared/attention_args.h"
+#include "templates/shared/fp8_options.h"
+
+namespace attune {
+
+// Factors that 8-bit elements are multiplied by to give their values. The factor of an element in
+// row r of head h stands at
+//   batch * batch_stride + h / heads_per_scale * head_stride + r / kScaleBlock * block_stride
+// where kScaleBlock is the compiled-in number of rows that share one (0: all rows, block_stride is
+// not used). Zero strides repeat one factor: a tensor with a single one has all strides 0.
+struct ScaleView {
+  float* data;  // null: every factor is 1
+  long long batch_stride;
+  long long head_stride;
+  long long block_stride;
+  int heads_per_scale;  // consecutive heads that share a factor: for q 1 or the group ratio, else 1
+};
+
+struct ScaledAttentionArgs : AttentionArgs {
+  ScaleView q_scale;
+  ScaleView k_scale;
+  ScaleView v_scale;
+  ScaleView o_scale;  // written by the quantise op; null elsewhere
+};
+
+}  // namespace attune
