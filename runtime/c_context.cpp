@@ -82,8 +82,8 @@ using namespace attune::c_api;
 
 extern "C" {
 
-void attune_context_options_init(attune_context_options* options) {
-  if (options) *options = kDefaultOptions;
+void attune_context_options_init_sized(attune_context_options* options, size_t size) {
+  if (options) write_struct(kDefaultOptions, options, size);
 }
 
 attune_status attune_context_create(const attune_context_options* options,

@@ -156,25 +156,25 @@ const char* attune_status_name(attune_status status) {
   return error_code_name(static_cast<ErrorCode>(status));
 }
 
-void attune_problem_init(attune_problem* problem) {
-  if (problem) *problem = kDefaultProblem;
+void attune_problem_init_sized(attune_problem* problem, size_t size) {
+  if (problem) write_struct(kDefaultProblem, problem, size);
 }
 
-attune_status attune_problem_parse(const char* text, attune_problem* problem) {
+attune_status attune_problem_parse_sized(const char* text, attune_problem* problem, size_t size) {
   return guarded([&] {
     const Problem parsed = parse_problem(&not_null(text, "text"));
-    not_null(problem, "problem") = c_problem(parsed);
+    if (size < kProblemSize) refuse_size("problem", size, kProblemSize, "attune_problem_parse");
+    write_struct(c_problem(parsed), &not_null(problem, "problem"), size);
   });
 }
 
-void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v, void* o,
-                                float* lse, attune_operands* operands) {
+void attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k, void* v,
+                                      void* o, float* lse, attune_operands* operands, size_t size) {
   if (!operands) return;
-  *operands = {};
-  operands->size = sizeof *operands;
+  write_struct(attune_operands{}, operands, size);
   guarded([&] {
     const Operands made = contiguous_operands(problem_of(problem), q, k, v, o, lse);
-    *operands = {sizeof *operands,
+    const attune_operands filled{size,
                  tensor_of(made.q),
                  tensor_of(made.k),
                  tensor_of(made.v),
@@ -186,6 +186,7 @@ void attune_operands_contiguous(const attune_problem* problem, void* q, void* k,
                  {},
                  {},
                  {}};
+    write_struct(filled, operands, size);
   });
 }
 

@@ -82,6 +82,14 @@ T read_struct(const T* given, const char* argument, const T& defaults, size_t sm
   return known;
 }
 
+// The inverse: fills what the caller has room for. A newer header's further fields become zero.
+template <class T>
+void write_struct(const T& value, T* to, size_t size) {
+  std::memset(to, 0, size);
+  std::memcpy(to, &value, size < sizeof(T) ? size : sizeof(T));
+  to->size = size;
+}
+
 Problem problem_of(const attune_problem* problem);
 Operands operands_of(const attune_operands* operands);
 

@@ -3,8 +3,8 @@
 // struct; a kernel that declares AttentionArgs as its parameter reads the leading part.
 #pragma once
 
-#include "templates/shared/attention_args.h"
-#include "templates/shared/fp8_options.h"
+#include "shared/attention_args.h"
+#include "shared/fp8_options.h"
 
 namespace attune {
 

@@ -91,6 +91,27 @@ static void newer_structs_are_refused_when_they_ask_for_more(attune_context* con
                 "does not know");
 }
 
+/* A program built when attune_problem ended with softmax_scale and attune_operands with
+ * lse_head_stride. */
+static void older_structs_are_kept_within_and_understood(attune_context* context) {
+  enum { kProblemThen = 80, kOperandsThen = sizeof(attune_operands) - 4 * sizeof(attune_scale) };
+  attune_problem problem;
+  attune_operands operands;
+  attune_plan* plan;
+  memset(&problem, 0x5a, sizeof problem);
+  memset(&operands, 0x5a, sizeof operands);
+  CHECK_OK(attune_problem_parse_sized(GOOD, &problem, kProblemThen));
+  CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a);
+  CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
+  attune_plan_release(plan);
+  attune_operands_contiguous_sized(&problem, NULL, NULL, NULL, NULL, NULL, &operands, kOperandsThen);
+  CHECK(operands.size == kOperandsThen && operands.q_scale.head_stride == 0x5a5a5a5a5a5a5a5a);
+  attune_problem_init_sized(&problem, kProblemThen);
+  CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a && problem.window_left == -1);
+  CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, 8), ATTUNE_INVALID_ARGUMENT,
+                "problem");
+}
+
 static void options_are_refused(void) {
   attune_context_options options;
   attune_context* context = (attune_context*)1;
@@ -205,6 +226,7 @@ int main(void) {
   attune_context* context = cpu_context();
   fields_are_refused(context);
   newer_structs_are_refused_when_they_ask_for_more(context);
+  older_structs_are_kept_within_and_understood(context);
   operands_are_refused(context);
   nulls_are_refused(context);
   attune_context_destroy(context);

@@ -9,15 +9,15 @@
  *   attune_run(plan, &operands, workspace, workspace_bytes, stream);      only enqueues
  *
  * No function throws, prints, aborts or exits. Each returns a status; attune_last_error() has the
- * sentence. Every struct starts with its size, which its _init function sets: a program built
- * against an older header keeps working. Threads: contexts and plans may be used from any thread at
+ * sentence. Every struct starts with its size, which what fills it sets: a program built against an
+ * older header keeps working. So functions that fill structs are macros here: they pass the size
+ * that the caller compiled, and never write beyond it. Threads: contexts and plans may be used from any thread at
  * once; attune_run takes no lock and allocates nothing.
  */
 #ifndef ATTUNE_ATTUNE_H_
 #define ATTUNE_ATTUNE_H_
 
-#include <stddef.h>
-#include <stdint.h>
+#include "attune/attune_types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,179 +30,15 @@ extern "C" {
 #define ATTUNE_API
 #endif
 
-typedef struct attune_context attune_context; /* a device, stores, bundles, everything loaded */
-typedef struct attune_plan attune_plan;       /* immutable: what will be launched for one problem */
-
-/* Values are frozen, here and in all enumerations. */
-typedef enum attune_status {
-  ATTUNE_OK = 0,
-  ATTUNE_INVALID_ARGUMENT = 1, /* an argument is outside what the function accepts */
-  ATTUNE_UNSUPPORTED = 2,      /* a valid request that no kernel serves here */
-  ATTUNE_NOT_TUNED = 3,        /* the policy accepts only tuned kernels, and there is none */
-  ATTUNE_WOULD_COMPILE = 4,    /* no_jit is set, and answering needs a compiler */
-  ATTUNE_COMPILE_ERROR = 5,    /* the compiler is missing or refused the source */
-  ATTUNE_DRIVER_ERROR = 6,     /* the driver or the device is missing or failing */
-  ATTUNE_STORE_ERROR = 7,      /* the database is unreadable, unwritable, damaged or newer */
-  ATTUNE_OUT_OF_MEMORY = 8,
-  ATTUNE_IO_ERROR = 9, /* a file other than the store */
-  ATTUNE_INTERNAL_ERROR = 10
-} attune_status;
-
-typedef enum attune_dtype {
-  ATTUNE_DTYPE_DEFAULT = -1, /* follows from attune_problem.dtype */
-  ATTUNE_FP32 = 0,
-  ATTUNE_BF16 = 1,
-  ATTUNE_FP16 = 2,
-  ATTUNE_E4M3 = 3, /* 8 bits, largest finite value 448 */
-  ATTUNE_E5M2 = 4  /* 8 bits, largest finite value 57344; k and v only */
-} attune_dtype;
-
-typedef enum attune_op {
-  ATTUNE_PREFILL = 0, /* attention: o = softmax(scale * q k^T + mask) v */
-  ATTUNE_QUANTISE = 1 /* o = q in 8 bits, with a factor for each block of rows in o_scale */
-} attune_op;
-
-/* What an 8-bit kernel may give up for speed. */
-typedef enum attune_accuracy { ATTUNE_ACCURATE = 0, ATTUNE_FAST = 1 } attune_accuracy;
-
-/* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous
- * in seqlen; row_stride then steps over head_dim. */
-typedef enum attune_v_layout { ATTUNE_V_ROWS = 0, ATTUNE_V_TRANSPOSED = 1 } attune_v_layout;
-
-/* Quantise: what is done to each row before rounding. Rotating q and k alike leaves q k^T as it is
- * and spreads outliers over the row. */
-typedef enum attune_rotation {
-  ATTUNE_ROTATION_NONE = 0,
-  ATTUNE_ROTATION_HADAMARD = 1 /* orthonormal; head_dim must be a power of two */
-} attune_rotation;
-
-/* Query row i sees key column j when: */
-typedef enum attune_mask {
-  ATTUNE_MASK_NONE = 0,
-  ATTUNE_CAUSAL_TOP_LEFT = 1,    /* j <= i */
-  ATTUNE_CAUSAL_BOTTOM_RIGHT = 2 /* j <= i + seqlen_kv - seqlen_q */
-} attune_mask;
-
-/* The lowest rung that attune_plan_get may take. */
-typedef enum attune_policy {
-  ATTUNE_POLICY_FROM_ENVIRONMENT = -1, /* $ATTUNE_POLICY, else default */
-  ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the default config, else the reference */
-  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, else ATTUNE_NOT_TUNED */
-  ATTUNE_POLICY_STRICT = 2             /* this shape or its bucket, else ATTUNE_NOT_TUNED */
-} attune_policy;
-
-/* How a plan's config was found. */
-typedef enum attune_rung {
-  ATTUNE_RUNG_PINNED = 0,
-  ATTUNE_RUNG_EXACT = 1,
-  ATTUNE_RUNG_BUCKET = 2,
-  ATTUNE_RUNG_NEAREST = 3,
-  ATTUNE_RUNG_DEFAULT_CONFIG = 4,
-  ATTUNE_RUNG_REFERENCE = 5
-} attune_rung;
-
-/* level: 0 debug, 1 info, 2 warning, 3 error. Called from any thread; must not call attune. */
-typedef void (*attune_log_function)(void* user, int level, const char* message);
-
-typedef struct attune_context_options {
-  size_t size;
-  const char* target;             /* "auto" (or NULL), "cuda" (the current context's device),
-                                     "cuda:N", "cpu", "cpu:THREADS" */
-  const char* store;              /* the user's store file; "" = none; NULL = $ATTUNE_STORE, else
-                                     ~/.cache/attune/store.db */
-  const char* const* more_stores; /* read-only layers below it */
-  size_t num_more_stores;
-  const char* const* bundles; /* folders written by `attune export`; asked before the stores */
-  size_t num_bundles;
-  int32_t policy;           /* attune_policy */
-  int32_t no_jit;           /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
-  const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
-  attune_log_function log;  /* of the whole process while the context lives; NULL leaves it */
-  void* log_user;
-} attune_context_options;
-
-/* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init. */
-typedef struct attune_problem {
-  size_t size;
-  int32_t dtype;       /* attune_dtype of q, and of k, v and o unless given below; products are
-                          accumulated in fp32 */
-  int32_t mask;        /* attune_mask */
-  int32_t head_dim_qk; /* multiples of 8 from 16 to 256; also head_dim_v */
-  int32_t head_dim_v;
-  int32_t num_heads_q;
-  int32_t num_heads_kv; /* divides num_heads_q */
-  int64_t batch;
-  int64_t seqlen_q;
-  int64_t seqlen_kv;
-  int64_t window_left;  /* keys visible left of the diagonal; negative = all */
-  int64_t window_right; /* keys visible right of the diagonal; negative = all */
-  float softmax_scale;  /* 0 = 1 / sqrt(head_dim_qk) */
-  int32_t reserved;     /* not read */
-  int32_t op;           /* attune_op */
-  int32_t dtype_kv;     /* default: as dtype */
-  int32_t dtype_o;      /* default: as dtype; bf16 where dtype has 8 bits */
-  int32_t accuracy;     /* attune_accuracy; this and what follows is for 8 bits */
-  int32_t v_layout;     /* attune_v_layout */
-  int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
-  int32_t scale_block_kv; /* rows of k, and of v */
-  int32_t rotation;       /* attune_rotation, of op quantise */
-} attune_problem;
-
-typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
-  void* data;                  /* 16-byte aligned, on the device */
-  int64_t batch_stride;        /* strides in elements, multiples of 16 bytes; inputs may
-                                  repeat with 0, nothing may overlap */
-  int64_t row_stride;
-  int64_t head_stride;
-} attune_tensor;
-
-/* Factors that turn 8-bit elements into values. That of row r in head h stands at
- * b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride. One factor
- * for the whole tensor: all strides 0. */
-typedef struct attune_scale {
-  float* data; /* on the device; NULL = 1 everywhere */
-  int64_t batch_stride;
-  int64_t head_stride;
-  int64_t block_stride;
-  int32_t heads_per_scale; /* consecutive heads with one factor; 0 = 1. For q with a factor for each
-                              kv head: num_heads_q / num_heads_kv */
-} attune_scale;
-
-typedef struct attune_operands {
-  size_t size;
-  attune_tensor q; /* [batch, seqlen_q,  num_heads_q,  head_dim_qk] */
-  attune_tensor k; /* [batch, seqlen_kv, num_heads_kv, head_dim_qk] */
-  attune_tensor v; /* [batch, seqlen_kv, num_heads_kv, head_dim_v] */
-  attune_tensor o; /* [batch, seqlen_q,  num_heads_q,  head_dim_v]; 0 where no key is seen */
-  float* lse;      /* [batch, num_heads_q, seqlen_q] natural log, -infinity where no key is
-                      seen; or NULL */
-  int64_t lse_batch_stride; /* both 0 = contiguous */
-  int64_t lse_head_stride;
-  attune_scale q_scale; /* of 8-bit operands */
-  attune_scale k_scale;
-  attune_scale v_scale;
-  attune_scale o_scale; /* op quantise writes it: [batch, num_heads, blocks of rows] */
-} attune_operands;
-
-typedef struct attune_plan_info {
-  size_t size;
-  int32_t rung;                /* attune_rung */
-  int32_t registers;           /* per thread; -1 = not known */
-  const char* kernel_template; /* texts live as long as the plan */
-  const char* arch;
-  const char* config;
-  double expected_us;     /* as tuned for this very shape; 0 = not known */
-  size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
-  int64_t shared_bytes;   /* dynamic shared memory of a block */
-} attune_plan_info;
-
 /* The calling thread's last failure, as a sentence; "" when there was none. */
 ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API const char* attune_status_name(attune_status status);
 ATTUNE_API const char* attune_version(void);
 ATTUNE_API int32_t attune_abi_version(void);
 
-ATTUNE_API void attune_context_options_init(attune_context_options* options);
+ATTUNE_API void attune_context_options_init_sized(attune_context_options* options, size_t size);
+#define attune_context_options_init(options) \
+  attune_context_options_init_sized((options), sizeof(attune_context_options))
 /* options NULL = all defaults. On failure *context is NULL. */
 ATTUNE_API attune_status attune_context_create(const attune_context_options* options,
                                                attune_context** context);
@@ -211,18 +47,26 @@ ATTUNE_API void attune_context_destroy(attune_context* context);
 /* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..."; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
 
-ATTUNE_API void attune_problem_init(attune_problem* problem);
+ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
+#define attune_problem_init(problem) attune_problem_init_sized((problem), sizeof(attune_problem))
 /* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,
  * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window. For 8
  * bits: dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
  * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. */
-ATTUNE_API attune_status attune_problem_parse(const char* text, attune_problem* problem);
+ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_problem* problem,
+                                                    size_t size);
+#define attune_problem_parse(text, problem) \
+  attune_problem_parse_sized((text), (problem), sizeof(attune_problem))
 /* Is there a kernel for it here? `reasons` (or NULL) gets a line for each template, cut to fit. */
 ATTUNE_API attune_status attune_problem_check(attune_context* context,
                                               const attune_problem* problem, char* reasons,
                                               size_t capacity);
-ATTUNE_API void attune_operands_contiguous(const attune_problem* problem, void* q, void* k, void* v,
-                                           void* o, float* lse, attune_operands* operands);
+ATTUNE_API void attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k,
+                                                 void* v, void* o, float* lse,
+                                                 attune_operands* operands, size_t size);
+#define attune_operands_contiguous(problem, q, k, v, o, lse, operands)                  \
+  attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
+                                   sizeof(attune_operands))
 
 /* Cached by problem; compiles or loads at most once. `layout`: NULL for contiguous operands, else
  * operands with the strides of the coming runs (data may be NULL): kernels that cannot take those

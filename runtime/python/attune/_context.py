@@ -56,7 +56,7 @@ def problem_text(q, k, v, mask="none", window=(-1, -1), scale=None):
 
 def _parse(text):
     problem = Problem()
-    check(library.attune_problem_parse(text.encode(), ctypes.byref(problem)))
+    check(library.attune_problem_parse_sized(text.encode(), ctypes.byref(problem), ctypes.sizeof(problem)))
     return problem
 
 
@@ -152,7 +152,7 @@ class Context:
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}; accepted are {', '.join(POLICIES)}")
         options = ContextOptions()
-        library.attune_context_options_init(ctypes.byref(options))
+        library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
         options.store = None if store is None else str(store).encode()
         if bundles:

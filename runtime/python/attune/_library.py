@@ -29,16 +29,25 @@ class Problem(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int32), ("mask", ctypes.c_int32), ("head_dim_qk", ctypes.c_int32),
                 ("head_dim_v", ctypes.c_int32), ("num_heads_q", ctypes.c_int32), ("num_heads_kv", ctypes.c_int32),
                 ("batch", ctypes.c_int64), ("seqlen_q", ctypes.c_int64), ("seqlen_kv", ctypes.c_int64), ("window_left", ctypes.c_int64),
-                ("window_right", ctypes.c_int64), ("softmax_scale", ctypes.c_float)]
+                ("window_right", ctypes.c_int64), ("softmax_scale", ctypes.c_float), ("reserved", ctypes.c_int32),
+                ("op", ctypes.c_int32), ("dtype_kv", ctypes.c_int32), ("dtype_o", ctypes.c_int32), ("accuracy", ctypes.c_int32),
+                ("v_layout", ctypes.c_int32), ("scale_block_q", ctypes.c_int32), ("scale_block_kv", ctypes.c_int32),
+                ("rotation", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("batch_stride", ctypes.c_int64), ("row_stride", ctypes.c_int64), ("head_stride", ctypes.c_int64)]
 
 
+class Scale(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("batch_stride", ctypes.c_int64), ("head_stride", ctypes.c_int64),
+                ("block_stride", ctypes.c_int64), ("heads_per_scale", ctypes.c_int32)]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
-                ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64)]
+                ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
+                ("v_scale", Scale), ("o_scale", Scale)]
 
 
 class PlanInfo(ctypes.Structure):
@@ -51,11 +60,11 @@ _SIGNATURES = {
     "attune_last_error": (ctypes.c_char_p, []),
     "attune_version": (ctypes.c_char_p, []),
     "attune_abi_version": (ctypes.c_int32, []),
-    "attune_context_options_init": (None, [ctypes.POINTER(ContextOptions)]),
+    "attune_context_options_init_sized": (None, [ctypes.POINTER(ContextOptions), ctypes.c_size_t]),
     "attune_context_create": (ctypes.c_int, [ctypes.POINTER(ContextOptions), ctypes.POINTER(ctypes.c_void_p)]),
     "attune_context_destroy": (None, [ctypes.c_void_p]),
     "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
-    "attune_problem_parse": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem)]),
+    "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
     "attune_problem_check": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_plan_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Operands), ctypes.POINTER(ctypes.c_void_p)]),
     "attune_plan_release": (None, [ctypes.c_void_p]),
