@@ -8,7 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/template_registry.hpp"
-#include "tuner/narrow_float.hpp"
+#include "generator/core/narrow_float.hpp"
 
 namespace attune {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "tuner/narrow_float.hpp"
+#include "generator/core/narrow_float.hpp"
 
 namespace attune {
 namespace {

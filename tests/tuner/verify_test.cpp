@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "tests/support/attention_case.hpp"
-#include "tuner/narrow_float.hpp"
 
 namespace attune {
 namespace {
@@ -171,24 +170,6 @@ TEST(Verify, CheckingStaysWithinItsShare) {
     EXPECT_LE(flops, 2e10) << seqlen;
     EXPECT_GT(flops, 1e8) << seqlen;
   }
-}
-
-TEST(NarrowFloat, RoundTripsAndRoundsToNearestEven) {
-  for (uint32_t bits = 0; bits < 65536; ++bits) {
-    const auto b = static_cast<uint16_t>(bits);
-    ASSERT_TRUE(std::isnan(from_fp16(b)) || to_fp16(from_fp16(b)) == b) << bits;
-    ASSERT_TRUE(std::isnan(from_bf16(b)) || to_bf16(from_bf16(b)) == b) << bits;
-  }
-  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x1p-8F)), 1.0F);  // halfway, to even
-  EXPECT_EQ(from_bf16(to_bf16(1.0F + 0x3p-8F)), 1.0F + 0x4p-8F);
-  EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x1p-11F)), 1.0F);
-  EXPECT_EQ(from_fp16(to_fp16(1.0F + 0x3p-11F)), 1.0F + 0x4p-11F);
-  EXPECT_EQ(from_fp16(to_fp16(65519.0F)), 65504.0F);
-  EXPECT_TRUE(std::isinf(from_fp16(to_fp16(65520.0F))));
-  EXPECT_EQ(from_fp16(to_fp16(0x1p-25F)), 0.0F);
-  EXPECT_EQ(from_fp16(to_fp16(0x1.8p-24F)), 0x1p-23F);
-  EXPECT_TRUE(std::isnan(from_fp16(to_fp16(NAN))));
-  EXPECT_TRUE(std::isnan(from_bf16(to_bf16(NAN))));
 }
 
 }  // namespace

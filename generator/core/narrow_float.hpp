@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// 16- and 8-bit floats on the host: making inputs and reading results of kernels, in the tuner and
+// in tests. Round to nearest even, NaN stays NaN. 8-bit types saturate: what is larger than their
+// largest finite value, infinity too, becomes that value.
+#pragma once
+
+#include <cstdint>
+
+#include "generator/core/dtype.hpp"
+
+namespace attune {
+
+inline constexpr float kLargestE4m3 = 448.0F;
+inline constexpr float kLargestE5m2 = 57344.0F;
+
+uint16_t to_bf16(float value);
+float from_bf16(uint16_t bits);
+uint16_t to_fp16(float value);
+float from_fp16(uint16_t bits);
+uint8_t to_e4m3(float value);  // no infinity; NaN is 0x7f and 0xff
+float from_e4m3(uint8_t bits);
+uint8_t to_e5m2(float value);  // the upper half of an fp16
+float from_e5m2(uint8_t bits);
+
+// One element at `index` of an array.
+void store_element(Dtype dtype, void* array, int64_t index, float value);
+float load_element(Dtype dtype, const void* array, int64_t index);
+
+}  // namespace attune
