@@ -17,7 +17,6 @@ import random
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # PyTorch's idle threads must not spin while attune is timed
@@ -27,6 +26,7 @@ import torch.nn.functional as functional  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 import attune  # noqa: E402
+import timing  # noqa: E402
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 3e-3}
@@ -48,24 +48,6 @@ def flops(case):
     return 4.0 * case["head_dim"] * HEADS * visible
 
 
-def interleaved_us(runners, rounds, sample_us, rng):
-    def once(run, count):
-        start = time.perf_counter()
-        for _ in range(count):
-            run()
-        return (time.perf_counter() - start) * 1e6 / count
-
-    counts = {name: max(1, int(sample_us / min(once(run, 1) for _ in range(2)))) for name, run in runners.items()}
-    samples = {name: [] for name in runners}
-    for _ in range(rounds):
-        order = list(runners)
-        rng.shuffle(order)
-        for name in order:
-            samples[name].append(once(runners[name], counts[name]))
-    return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
-            for name, values in samples.items()}
-
-
 def run_case(case, contexts, arguments, rng):
     shape = (1, HEADS, case["seqlen"], case["head_dim"])
     q, k, v = (torch.randn(shape, dtype=DTYPES[arguments.dtype]) for _ in range(3))
@@ -81,7 +63,7 @@ def run_case(case, contexts, arguments, rng):
         distance = (o.float() - want.float()).abs().max().item()
         if not distance < TOLERANCE[arguments.dtype]:
             raise SystemExit(f"{case['name']}: attune ({label}) and PyTorch differ by {distance:.3g}")
-    timings = interleaved_us(runners, arguments.rounds, arguments.sample_us, rng)
+    timings = timing.interleaved_us(runners, arguments.rounds, arguments.sample_us, rng, once=timing.host_us)
     return {"case": case["name"], "problem": case["problem"], "timings": timings,
             "gflops": {name: flops(case) / row["median_us"] / 1e3 for name, row in timings.items()},
             "tuned_over_torch": timings["torch"]["median_us"] / timings["tuned"]["median_us"],

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interleaved timing of several runners on one CUDA device, and the facts every result file names."""
+"""Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names."""
 import datetime
 import random
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import torch
 
 
-def time_once_us(run, launches: int) -> float:
+def device_us(run, launches: int) -> float:
+    """Microseconds a call of `launches` calls, by CUDA events."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(launches):
@@ -20,19 +22,26 @@ def time_once_us(run, launches: int) -> float:
     return start.elapsed_time(stop) * 1000.0 / launches
 
 
-def interleaved_us(runners: dict, rounds: int, sample_us: float, rng: random.Random) -> dict:
-    """Median, lowest and highest of `rounds` samples per runner, in random order within each round."""
-    launches = {}
-    for name, run in runners.items():
+def host_us(run, calls: int) -> float:
+    """Microseconds a call of `calls` calls that return when their work is done."""
+    start = time.perf_counter()
+    for _ in range(calls):
         run()
-        torch.cuda.synchronize()
-        launches[name] = max(1, min(200, int(sample_us / max(time_once_us(run, 2), 1e-3))))
+    return (time.perf_counter() - start) * 1e6 / calls
+
+
+def interleaved_us(runners: dict, rounds: int, sample_us: float, rng: random.Random, once=device_us) -> dict:
+    """Median, lowest and highest of `rounds` samples per runner, in random order within each round."""
+    calls = {}
+    for name, run in runners.items():
+        once(run, 1)
+        calls[name] = max(1, min(200, int(sample_us / max(once(run, 2), 1e-3))))
     samples = {name: [] for name in runners}
     for _ in range(rounds):
         order = list(runners)
         rng.shuffle(order)
         for name in order:
-            samples[name].append(time_once_us(runners[name], launches[name]))
+            samples[name].append(once(runners[name], calls[name]))
     return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
             for name, values in samples.items()}
 
