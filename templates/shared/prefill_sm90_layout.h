@@ -5,17 +5,21 @@
 //
 // | region   | bytes                                    | written by | read by            |
 // |----------|------------------------------------------|------------|--------------------|
-// | q        | warpgroups * 64 rows * panels_qk * 128   | TMA        | wgmma, its own     |
-// | k slots  | stages * block_n * panels_qk * 128       | TMA        | wgmma, warpgroups  |
-// | v slots  | stages * block_n * panels_v * 128        | TMA        | wgmma, warpgroups  |
-// | o        | warpgroups * 64 rows * panels_v * 128    | stmatrix   | TMA store          |
+// | q        | warpgroups * 64 * panels_qk * row_qk     | TMA        | wgmma, its own     |
+// | k slots  | stages * block_n * panels_qk * row_qk    | TMA        | wgmma, warpgroups  |
+// | v slots  | stages * panels_v * rows_v * row_v       | TMA        | wgmma, warpgroups  |
+// | o        | warpgroups * 64 rows * panels_o * 128    | stmatrix   | TMA store          |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 4: tile numbers for the consumers    | producer   | consumers          |
 //
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
-// A panel is 64 head-dim columns (128 bytes) of all rows of a tile, 128-byte swizzled: the 16-byte
-// chunk c of row r stands at chunk c ^ (r % 8). Panels follow each other; the last one is
-// zero-filled by TMA where head_dim is not a multiple of 64.
+// A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
+// 16-byte chunk c of row r stands at chunk c ^ (r % 8). Panels follow each other; the last one is
+// zero-filled by TMA where head_dim does not fill it.
+//
+// Operands of 8 bits: Q and K have rows of row_qk = 32, 64 or 128 bytes, swizzled over as many, so
+// that a small head_dim is not padded to 128. V is transposed (rows of keys, one for each column of
+// head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n.
 #pragma once
 
 namespace attune {
@@ -29,12 +33,17 @@ struct PrefillSm90Config {
   int o_staging;  // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
+  int operand_bytes = 2;  // of an element of Q, K and V: 2, or 1 with V transposed
 };
 
 struct PrefillSm90Layout {
   int warpgroups;  // consumers; one more produces
   int panels_qk;
   int panels_v;
+  int panels_o;
+  int row_qk;  // bytes of a panel's row
+  int row_v;
+  int rows_v;  // of a panel
   int k_slots;
   int v_slots;
   int k_slot_bytes;
@@ -63,15 +72,29 @@ constexpr int kWarpgroupRows = 64;
 constexpr int kWarpgroupThreads = 128;
 constexpr int kTileSlots = 2;
 
+// Bytes of the swizzled rows that hold `bytes`, and of the widest ones that `bytes` is made of.
+constexpr int swizzle_span(int bytes) { return bytes <= 32 ? 32 : bytes <= 64 ? 64 : 128; }
+constexpr int widest_swizzle(int bytes) {
+  return bytes % 128 == 0 ? 128 : bytes % 64 == 0 ? 64 : 32;
+}
+
+// Swizzle patterns repeat every 1024 bytes.
+constexpr int aligned_slot(int bytes) { return (bytes + 1023) / 1024 * 1024; }
+
 constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   PrefillSm90Layout l{};
   l.warpgroups = c.block_m / kWarpgroupRows;
-  l.panels_qk = (c.head_dim_qk + kPanelColumns - 1) / kPanelColumns;
-  l.panels_v = (c.head_dim_v + kPanelColumns - 1) / kPanelColumns;
-  l.q_bytes = l.panels_qk * kWarpgroupRows * kPanelRowBytes;
-  l.o_bytes = c.o_staging ? l.panels_v * kWarpgroupRows * kPanelRowBytes : 0;
-  l.k_slot_bytes = l.panels_qk * c.block_n * kPanelRowBytes;
-  l.v_slot_bytes = l.panels_v * c.block_n * kPanelRowBytes;
+  const bool narrow = c.operand_bytes == 1;
+  l.row_qk = narrow ? swizzle_span(c.head_dim_qk) : kPanelRowBytes;
+  l.row_v = narrow ? widest_swizzle(c.block_n) : kPanelRowBytes;
+  l.rows_v = narrow ? c.head_dim_v : c.block_n;
+  l.panels_qk = (c.head_dim_qk * c.operand_bytes + l.row_qk - 1) / l.row_qk;
+  l.panels_o = (c.head_dim_v + kPanelColumns - 1) / kPanelColumns;
+  l.panels_v = narrow ? c.block_n / l.row_v : l.panels_o;
+  l.q_bytes = l.panels_qk * kWarpgroupRows * l.row_qk;
+  l.o_bytes = c.o_staging ? l.panels_o * kWarpgroupRows * kPanelRowBytes : 0;
+  l.k_slot_bytes = aligned_slot(l.panels_qk * c.block_n * l.row_qk);
+  l.v_slot_bytes = aligned_slot(l.panels_v * l.rows_v * l.row_v);
   const bool ring = c.kv_ring > 0;
   if (ring) {
     l.k_slot_bytes = l.k_slot_bytes > l.v_slot_bytes ? l.k_slot_bytes : l.v_slot_bytes;

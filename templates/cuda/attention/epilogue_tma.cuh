@@ -89,7 +89,7 @@ __device__ __forceinline__ void store_output_tma(const TensorMap& map, const Pre
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
   if (thread == 0) {
 #pragma unroll
-    for (int panel = 0; panel < kLayout.panels_v; ++panel)
+    for (int panel = 0; panel < kLayout.panels_o; ++panel)
       tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
                 {panel * kPanelColumns, tile.first_row + warpgroup * kWarpgroupRows, tile.head,
                  tile.batch});

@@ -30,7 +30,7 @@ constexpr float kLowestMax = -1.329227995784916e36f;  // -2^120
 __device__ __forceinline__ float masked_score() { return -__int_as_float(0x7f800000); }
 
 struct RowStats {
-  float max[2];  // of score * c, c = softmax_scale * log2(e)
+  float max[2];  // of score * c - kProbabilityLog2, c = softmax_scale * log2(e)
   float sum[2];  // of this thread's own columns
 };
 
@@ -44,7 +44,8 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// True maximum of score * c over both rows of the quad.
+// True maximum of score * c over both rows of the quad, less kProbabilityLog2: the largest
+// probability becomes 2^kProbabilityLog2.
 template <int kCount>
 __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2,
                                              float (&max)[2]) {
@@ -55,8 +56,8 @@ __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float sca
     max[0] = fmaxf(max[0], fmaxf(s[i], s[i + 1]));
     max[1] = fmaxf(max[1], fmaxf(s[i + 2], s[i + 3]));
   }
-  max[0] = quad_max(max[0]) * scale_log2;
-  max[1] = quad_max(max[1]) * scale_log2;
+  max[0] = quad_max(max[0]) * scale_log2 - kProbabilityLog2;
+  max[1] = quad_max(max[1]) * scale_log2 - kProbabilityLog2;
 }
 
 // Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.

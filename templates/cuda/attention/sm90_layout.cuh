@@ -3,12 +3,15 @@
 // layout, registers.
 #pragma once
 
+#include "shared/attention_enums.h"
 #include "shared/prefill_sm90_layout.h"
 
 namespace attune {
 
-constexpr PrefillSm90Config kSm90Config = {kBlockM, kBlockN,   kCtasPerSm, kStages,
-                                           kKvRing, kOStaging, kHeadDimQk, kHeadDimV};
+constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
+constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
+constexpr PrefillSm90Config kSm90Config = {kBlockM,   kBlockN,    kCtasPerSm, kStages,      kKvRing,
+                                           kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;
@@ -16,8 +19,8 @@ constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kWarpgroups, 
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");
-static_assert(kBlockN % 16 == 0 && kBlockN >= 16 && kBlockN <= 256,
-              "block_n is a multiple of 16 up to 256");
+static_assert(kBlockN % (32 / kOperandBytes) == 0 && kBlockN >= 16 && kBlockN <= 256,
+              "block_n is a multiple of 16, with 8-bit operands of 32, up to 256");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "head_dim_qk is a multiple of 8 up to 256");
 static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "head_dim_v is a multiple of 8 up to 256");
 static_assert(kLayout.bytes <= 232448, "shared memory of one block exceeds 227 KB");

@@ -36,7 +36,10 @@ class TileScheduler {
         heads_(args.num_heads_q),
         all_heads_(args.batch * args.num_heads_q) {
     if constexpr (kOrder == kSectionsLongestFirst) {
-      const long long head_bytes = 2ll * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
+      constexpr long long kElementBytes =
+          kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2 ? 1 : 2;
+      const long long head_bytes =
+          kElementBytes * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
       const long long fitting = (static_cast<long long>(kSectionMb) << 20) / head_bytes;
       section_heads_ =
           static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));

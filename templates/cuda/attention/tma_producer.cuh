@@ -6,19 +6,22 @@
 
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/tma.cuh"
 
 namespace attune {
 
-// Rows x 64-column panels of one operand into consecutive panels of shared memory.
-template <int kPanels, int kRows>
+// Panels of kRows x kRowBytes of one operand, side by side from `column` on, into consecutive panels
+// of shared memory.
+template <int kPanels, int kRows, int kRowBytes>
 __device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
-                                            unsigned full, int row, int head, int batch) {
-  mbarrier_arrive_expect_tx(full, kPanels * kRows * kPanelRowBytes);
+                                            unsigned full, int column, int row, int head,
+                                            int batch) {
+  mbarrier_arrive_expect_tx(full, kPanels * kRows * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel)
-    tma_load(shared_address + panel * kRows * kPanelRowBytes, map, full,
-             {panel * kPanelColumns, row, head, batch});
+    tma_load(shared_address + panel * kRows * kRowBytes, map, full,
+             {column + panel * kRowBytes / kOperandBytes, row, head, batch});
 }
 
 class TmaProducer {
@@ -28,11 +31,14 @@ class TmaProducer {
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
+    bool first = true;
     for (TileStream tiles(args, shared_); !tiles.done();) {
       const PrefillTile tile = prefill_tile(args, tiles.tile());
       const int kv_head = tile.head / kGqaRatio;
       load_k(tile.last_block, kv_head, tile.batch);
       load_q(tile, tiles.parity());
+      if (kEarlyStart && first) wait_for_prior_grid();  // V was prepared by it
+      first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
         if constexpr (kOverlap) load_k(block, kv_head, tile.batch);
@@ -52,8 +58,8 @@ class TmaProducer {
 #pragma unroll
     for (int i = 0; i < kWarpgroups; ++i) {
       mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, parity ^ 1, "q_empty");
-      load_panels<kLayout.panels_qk, kWarpgroupRows>(
-          shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i,
+      load_panels<kLayout.panels_qk, kWarpgroupRows, kLayout.row_qk>(
+          shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i, 0,
           tile.first_row + i * kWarpgroupRows, tile.head, tile.batch);
     }
   }
@@ -61,18 +67,19 @@ class TmaProducer {
   __device__ __forceinline__ void load_k(int block, int head, int batch) {
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
-    load_panels<kLayout.panels_qk, kBlockN>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_,
-                                            shared_ + kLayout.k_full + 8 * slot, block * kBlockN,
-                                            head, batch);
+    load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
+        shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
+        0, block * kBlockN, head, batch);
     cursors_.k.advance();
   }
 
   __device__ __forceinline__ void load_v(int block, int head, int batch) {
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
-    load_panels<kLayout.panels_v, kBlockN>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_,
-                                           shared_ + kLayout.v_full + 8 * slot, block * kBlockN,
-                                           head, batch);
+    const int key = block * kBlockN;
+    load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
+        shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
+        kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
     cursors_.v().advance();
   }
 

@@ -29,16 +29,20 @@ __device__ __forceinline__ void wgmma_pin(float (&accumulator)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(accumulator[i])::"memory");
 }
 
-// Matrix descriptor of a tile in 128-byte-swizzled panels (shared/prefill_sm90_layout.h).
-// Bits 0-13 address / 16, 16-29 leading offset / 16, 32-45 stride offset / 16, 62-63 swizzle.
-//   K-major (Q, K): stride offset 1024 = 8 rows; the leading offset is not used.
-//   MN-major (V):   stride offset 1024 = 8 keys; leading offset = bytes of one panel.
+// Matrix descriptor of a tile in panels of kRowBytes-byte rows, swizzled over a row
+// (shared/prefill_sm90_layout.h). Bits 0-13 address / 16, 16-29 leading offset / 16, 32-45 stride
+// offset / 16, 62-63 swizzle.
+//   K-major (Q, K, V transposed): stride offset 8 rows; the leading offset is not used.
+//   MN-major (V):                 stride offset 8 keys; leading offset = bytes of one panel.
+template <int kRowBytes>
 __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared_address,
                                                                unsigned leading_bytes) {
-  constexpr unsigned long long kSwizzle128 = 1ull << 62;
-  constexpr unsigned long long kStride = (1024ull >> 4) << 32;
+  static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128,
+                "swizzled rows have 32, 64 or 128 bytes");
+  constexpr unsigned long long kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  constexpr unsigned long long kStride = (8ull * kRowBytes >> 4) << 32;
   const unsigned low = ((shared_address & 0x3FFFFu) >> 4) | ((leading_bytes >> 4) << 16);
-  return kSwizzle128 | kStride | low;
+  return kSwizzle << 62 | kStride | low;
 }
 
 }  // namespace attune

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of a warp-specialised sm_90 kernel: warpgroup 0 produces, the others consume tile after
+// tile and write O. `Consumer` is the family's (wgmma_consumer.cuh, fp8_consumer.cuh).
+#pragma once
+
+#include "cuda/attention/epilogue_tma.cuh"
+#include "cuda/attention/kv_split.cuh"
+#include "cuda/attention/tma_producer.cuh"
+#include "cuda/attention/wgmma_products.cuh"
+#include "cuda/ptx/setmaxnreg.cuh"
+
+namespace attune {
+
+__device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared,
+                                        const TensorMap& q, const TensorMap& k,
+                                        const TensorMap& v) {
+  if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
+  if (threadIdx.x == 0) TmaProducer(shared, q, k, v).run(args);
+}
+
+__device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
+                                           unsigned shared, int warpgroup, const PrefillTile& tile,
+                                           int row, Output& o, const RowEnds& ends) {
+  normalise(o, ends);
+  if constexpr (kOStaging) {
+    store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);
+  } else {
+    store_output_words(args, tile, row, o);
+  }
+  store_lse(args, tile, row, ends);
+}
+
+template <class Consumer>
+__device__ __forceinline__ void consume(const typename Consumer::Args& args, unsigned shared,
+                                        int warpgroup, const TensorMap& map_o) {
+  if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
+  Consumer consumer(args, shared, warpgroup);
+  TileStream tiles(args, shared);
+  PrefillTile tile = prefill_tile(args, tiles.tile());
+  while (!tiles.done()) {
+    Output o;
+    RowStats rows;
+    consumer.attend(tile, tiles.parity(), o, &rows);
+    // While the last P V runs: the ends of the rows, and what the next tile is.
+    const int thread = thread_index_anew() % kWarpgroupThreads;
+    const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
+    rows.sum[0] = quad_sum(rows.sum[0]);
+    rows.sum[1] = quad_sum(rows.sum[1]);
+    RowEnds ends = consumer.ends(tile, row, rows);
+    tiles.advance();
+    const PrefillTile next = prefill_tile(args, tiles.tile());
+    consumer.finish(o);
+    bool whole = true;
+    if constexpr (kKvSplits > 1) {
+      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
+      ends = consumer.ends(tile, row, rows);
+    }
+    if (whole) write_tile(args, map_o, shared, warpgroup, tile, row, o, ends);
+    tile = next;
+  }
+  if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+}
+
+template <class Consumer>
+__device__ __forceinline__ void attend_tiles(const typename Consumer::Args& args,
+                                             unsigned char* shared_bytes, const TensorMap& map_q,
+                                             const TensorMap& map_k, const TensorMap& map_v,
+                                             const TensorMap& map_o) {
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
+  if (threadIdx.x == 0) {
+    if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
+    init_barriers(shared);
+    prefetch_tensor_map(map_q);
+    prefetch_tensor_map(map_k);
+    prefetch_tensor_map(map_v);
+  }
+  __syncthreads();
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
+                                    0);  // the same in all lanes, so kept in a uniform register
+  if (warpgroup == 0) {
+    produce(args, shared, map_q, map_k, map_v);
+  } else {
+    consume<Consumer>(args, shared, warpgroup - 1, map_o);
+  }
+}
+
+}  // namespace attune
