@@ -18,6 +18,8 @@ static_assert(kDtypeQ == Dtype::kFp16 && kDtypeKv == Dtype::kFp16 && kDtypeO == 
 
 }  // namespace attune
 
+#include "cuda/attention/mma_values_16bit.cuh"
+
 #include "cuda/attention/kv_pipeline_plain.cuh"
 #include "cuda/attention/mma_prefill.cuh"
 #include "cuda/ptx/shared_memory.cuh"

@@ -18,6 +18,8 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 
 }  // namespace attune
 
+#include "cuda/attention/mma_values_16bit.cuh"
+
 #include "cuda/attention/kv_pipeline_async.cuh"
 #include "cuda/attention/mma_prefill.cuh"
 #include "cuda/ptx/shared_memory.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic shared memory of the mma.sync kernels prefill_sm80 and prefill_sm75. Host and kernel read
-// these very formulas.
+// Dynamic shared memory of the mma.sync kernels prefill_sm75, prefill_sm80 and prefill_sm89. Host
+// and kernel read these very formulas.
 //
 // | offset       | bytes                                   | what                               |
 // |--------------|-----------------------------------------|------------------------------------|
@@ -9,8 +9,9 @@
 // |              | stages * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
 // | state_offset | 16 * (1 + warps)                        | cuda/attention/tile_state.cuh      |
 //
-// row(head_dim): its elements of 16 bits, padded with zeros to a multiple of 16 elements; its
-// 16-byte chunks are swizzled (cuda/attention/shared_tile.cuh).
+// row(head_dim): its elements, padded with zeros to a multiple of 32 bytes; its 16-byte chunks are
+// swizzled (cuda/attention/shared_tile.cuh). A V tile with contiguous keys (v_layout transposed)
+// takes no more than one of rows.
 #pragma once
 
 namespace attune {
@@ -31,20 +32,23 @@ struct PrefillSm80Layout {
   int q_place;
   int head_dim_qk;
   int head_dim_v;
+  int element_bytes = 2;
 };
 
-constexpr int prefill_sm80_row_bytes(int head_dim) { return (head_dim + 15) / 16 * 32; }
+constexpr int prefill_sm80_row_bytes(int head_dim, int element_bytes = 2) {
+  return (head_dim * element_bytes + 31) / 32 * 32;
+}
 
 constexpr int prefill_sm80_q_bytes(const PrefillSm80Layout& layout) {
-  return layout.block_m * prefill_sm80_row_bytes(layout.head_dim_qk);
+  return layout.block_m * prefill_sm80_row_bytes(layout.head_dim_qk, layout.element_bytes);
 }
 
 constexpr int prefill_sm80_k_bytes(const PrefillSm80Layout& layout) {
-  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_qk);
+  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_qk, layout.element_bytes);
 }
 
 constexpr int prefill_sm80_v_bytes(const PrefillSm80Layout& layout) {
-  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_v);
+  return layout.block_n * prefill_sm80_row_bytes(layout.head_dim_v, layout.element_bytes);
 }
 
 constexpr int prefill_sm80_ring_bytes(const PrefillSm80Layout& layout) {

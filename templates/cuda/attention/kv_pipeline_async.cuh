@@ -5,9 +5,10 @@
 //   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, one barrier a block,
 //     stages - 1 blocks in flight.
 //   Else: K and V arrive one by one, one barrier each, all slots but one in flight (of one: none).
+// QCopy, KCopy and VCopy, the copies of tiles, are those of operands_16bit.cuh or
+// operands_8bit.cuh.
 #pragma once
 
-#include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/cp_async.cuh"
@@ -38,10 +39,10 @@ class KvPipeline {
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
-    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
+    const QCopy q(args.q, args.seqlen_q);
     q.each(tile.batch, tile.head, tile.row_block * kBlockM,
-           [target](int, const char* source, unsigned offset, bool exists) {
-             cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
+           [target](int, const char* source, unsigned offset, int bytes) {
+             cp_async_16<kLoadHint>(target + offset, source, bytes);
            });
     if constexpr (kQPlace != kQShared) cp_async_commit();
   }
@@ -132,8 +133,8 @@ class KvPipeline {
   __device__ __forceinline__ void load(const Tile& tile, int block, int slot) const {
     if (block < begin_) return;
     const unsigned target = slot_address<kOperand>(slot);
-    const auto copy = [target](int, const char* source, unsigned offset, bool exists) {
-      cp_async_16<kLoadHint>(target + offset, source, exists ? 16 : 0);
+    const auto copy = [target](int, const char* source, unsigned offset, int bytes) {
+      cp_async_16<kLoadHint>(target + offset, source, bytes);
     };
     if constexpr (kOperand == kOperandK) {
       k_.each(tile.batch, tile.head / kGqaRatio, block * kBlockN, copy);
@@ -142,8 +143,8 @@ class KvPipeline {
     }
   }
 
-  TileCopy<kHeadDimQk, kBlockN, kThreads> k_;
-  TileCopy<kHeadDimV, kBlockN, kThreads> v_;
+  KCopy k_;
+  VCopy v_;
   TileState state_;
   unsigned ring_;
   int begin_;

@@ -6,7 +6,6 @@
 //   two barriers a tile.
 #pragma once
 
-#include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/shared_memory.cuh"
@@ -14,8 +13,6 @@
 namespace attune {
 
 class KvPipeline {
-  using KCopy = TileCopy<kHeadDimQk, kBlockN, kThreads>;
-  using VCopy = TileCopy<kHeadDimV, kBlockN, kThreads>;
   static constexpr int kVOffset = kShareKv ? 0 : prefill_sm80_k_bytes(kLayout);
   static constexpr int kStaged = KCopy::kCopies > VCopy::kCopies ? KCopy::kCopies : VCopy::kCopies;
 
@@ -32,10 +29,10 @@ class KvPipeline {
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
-    const TileCopy<kHeadDimQk, kBlockM, kThreads> q(args.q, args.seqlen_q);
+    const QCopy q(args.q, args.seqlen_q);
     q.each(tile.batch, tile.head, tile.row_block * kBlockM,
-           [target](int, const char* source, unsigned offset, bool exists) {
-             store_shared_16(target + offset, fetched(source, exists));
+           [target](int, const char* source, unsigned offset, int bytes) {
+             store_shared_16(target + offset, fetched(source, bytes));
            });
   }
 
@@ -66,23 +63,23 @@ class KvPipeline {
   }
 
  private:
-  static __device__ __forceinline__ Vector16 fetched(const char* source, bool exists) {
-    return exists ? *reinterpret_cast<const Vector16*>(source) : Vector16{};
+  static __device__ __forceinline__ Vector16 fetched(const char* source, int bytes) {
+    return bytes > 0 ? *reinterpret_cast<const Vector16*>(source) : Vector16{};
   }
 
   template <class Copy>
   __device__ __forceinline__ void fetch(const Copy& operand, const Tile& tile, int block) {
     if (block < begin_) return;
     operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN,
-                 [this](int index, const char* source, unsigned, bool exists) {
-                   staged_[index] = fetched(source, exists);
+                 [this](int index, const char* source, unsigned, int bytes) {
+                   staged_[index] = fetched(source, bytes);
                  });
   }
 
   template <class Copy>
   __device__ __forceinline__ void put(const Copy& operand, unsigned slot) {
     if constexpr (kShareKv) __syncthreads();
-    operand.each(0, 0, 0, [this, slot](int index, const char*, unsigned offset, bool) {
+    operand.each(0, 0, 0, [this, slot](int index, const char*, unsigned offset, int) {
       store_shared_16(slot + offset, staged_[index]);
     });
     __syncthreads();

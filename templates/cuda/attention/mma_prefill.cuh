@@ -2,13 +2,12 @@
 // One work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for kBlockM
 // rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored row;
 // shared memory only carries Q, K and V. The pipeline that fills it is the including kernel's:
-// KvPipeline of kv_pipeline_async.cuh (sm_80) or kv_pipeline_plain.cuh (sm_75).
+// KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh (sm_75). So is the
+// part that knows the width of an element, mma_values_16bit.cuh or mma_values_8bit.cuh.
 #pragma once
 
-#include "cuda/attention/epilogue.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/mma_products.cuh"
-#include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -31,7 +30,7 @@ __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
 
 __device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores,
                                                const Tile& tile, int block) {
-  const int column = block * kBlockN + thread_index_anew() % 4 * 2;
+  const int column = block * kBlockN + thread_index_anew() % 4 * (kQuarteredKeys ? 4 : 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -42,16 +41,18 @@ __device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
         float(&fragment)[4] = scores[m][n];
-        if (!visible.contains(n * 8)) fragment[2 * half] = hidden_score();
-        if (!visible.contains(n * 8 + 1)) fragment[2 * half + 1] = hidden_score();
+        const int first = kQuarteredKeys ? n / 2 * 16 + n % 2 * 2 : n * 8;
+        if (!visible.contains(first)) fragment[2 * half] = hidden_score();
+        if (!visible.contains(first + 1)) fragment[2 * half + 1] = hidden_score();
       }
     }
   }
 }
 
-__device__ __forceinline__ void store_output(const AttentionArgs& args, const Tile& tile,
-                                             const Output& output,
-                                             const OnlineSoftmax<kRowTiles>& softmax) {
+template <class Args>
+__device__ __forceinline__ void store_output(const Args& args, const Tile& tile,
+                                             const Output& output, const Softmax& softmax,
+                                             const Factors& factors) {
   const OperandView& o = args.o;
   unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
                                tile.head * o.head_stride;
@@ -60,11 +61,11 @@ __device__ __forceinline__ void store_output(const AttentionArgs& args, const Ti
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const typename OnlineSoftmax<kRowTiles>::Row result = softmax.finish(m, half);
+      const Softmax::Row result = softmax.finish(m, half);
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
-      store_row<kDtypeO>(output[m], 2 * half, result.normalizer,
-                         exists ? base + row * o.row_stride : nullptr, thread_in_quad);
+      store_output_row(output[m], half, factors.output(args, tile, result.normalizer),
+                       exists ? base + row * o.row_stride : nullptr, thread_in_quad);
       if (args.lse != nullptr && exists && thread_in_quad == 0)
         args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] =
             result.lse;
@@ -81,9 +82,8 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
-template <class Pipeline>
-__device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& tile,
-                                       unsigned shared) {
+template <class Pipeline, class Args>
+__device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsigned shared) {
   const int first_row = tile.row_block * kBlockM;
   const BlockRange all =
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
@@ -109,33 +109,38 @@ __device__ __forceinline__ void attend(const AttentionArgs& args, const Tile& ti
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
-  OnlineSoftmax<kRowTiles> softmax(args.softmax_scale_log2);
+  const Factors factors(args, tile, all);
+  Softmax softmax = Factors::softmax(args, tile);
   for (int block = all.end - 1; block >= all.begin; --block) {
     // Both are made while the block's data is waited for.
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
+    const Factors::Step step = factors.step(args, state, block);
     const unsigned k_tile = pipeline.acquire_k(block);
-    if (Pipeline::kPairs && !visible) {  // hidden from this warp, which meets no barrier until the next block
+    if (Pipeline::kPairs &&
+        !visible) {  // hidden from this warp, which meets no barrier until the next block
       pipeline.prefetch(block);
       pipeline.acquire_v(block);
       continue;
     }
-    // With barriers between the products a hidden block is computed and masked: all warps meet at one place.
+    // With barriers between the products a hidden block is computed and masked: all warps meet at
+    // one place.
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
+    scale_scores(scores, step);
     if (masked) hide_invisible(args, scores, state.tile(), block);
     softmax.raise_maximum(scores, output);
-    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets);
+    multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);
   }
-  store_output(args, state.tile(), output, softmax);
+  store_output(args, state.tile(), output, softmax, factors);
 }
 
 // The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
-template <class Pipeline>
-__device__ __forceinline__ void attend_tiles(const AttentionArgs& args, unsigned shared) {
+template <class Pipeline, class Args>
+__device__ __forceinline__ void attend_tiles(const Args& args, unsigned shared) {
   const TileScheduler<kTileOrder, kBlockM> tile_at(args);
   if constexpr (kPersistent) {
     for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {

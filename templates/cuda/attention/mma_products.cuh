@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two matrix products of a warp that owns kRowTiles * 16 rows: S = Q K^T with Q in registers or
-// shared memory, and O += P V with P made from the scores, fragment by fragment, just before it is
-// used: exp2 of one fragment overlaps the products of the one before. Used by the mma.sync kernels.
+// S = Q K^T of a warp that owns kRowTiles * 16 rows, with Q in registers or shared memory, and what
+// both products of the mma.sync kernels have in common. A step is 32 bytes of head_dim: 16 or 32
+// elements (operands_16bit.cuh, operands_8bit.cuh). O += P V: mma_values_16bit.cuh,
+// mma_values_8bit.cuh.
 #pragma once
 
-#include "cuda/attention/online_softmax.cuh"
-#include "cuda/attention/shared_tile.cuh"
-#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -14,9 +12,8 @@
 namespace attune {
 
 constexpr int kRowTiles = kBlockM / (16 * kWarps);  // m16 tiles a warp owns
-constexpr int kQkSteps = (kHeadDimQk + 15) / 16;    // k16 steps of S = Q K^T
+constexpr int kQkSteps = QkTile::kChunks / 2;       // steps of S = Q K^T
 constexpr int kScoreTiles = kBlockN / 8;            // n8 tiles of S
-constexpr int kOutputTiles = kHeadDimV / 8;         // n8 tiles of O
 
 using Scores = float[kRowTiles][kScoreTiles][4];   // (rows of the warp, kBlockN)
 using Output = float[kRowTiles][kOutputTiles][4];  // (rows of the warp, kHeadDimV)
@@ -25,7 +22,7 @@ using Output = float[kRowTiles][kOutputTiles][4];  // (rows of the warp, kHeadDi
 struct FragmentOffsets {
   unsigned q;  // row lane % 16 of the warp's rows, chunk lane / 16
   unsigned k;  // row lane % 8 + lane / 16 * 8, chunk lane / 8 % 2
-  unsigned v;  // row lane % 16, chunk lane / 16
+  unsigned v;  // v_fragment_offset
 };
 
 // With kHoldOffsets held through the loop; else made anew for each block of columns, which frees
@@ -36,15 +33,12 @@ constexpr bool kHoldOffsetOfV = kHoldOffsets || kArch < 100;
 __device__ __forceinline__ FragmentOffsets fragment_offsets() {
   const int thread = thread_index_anew();
   const int lane = thread % 32;
-  return {SharedTile<kHeadDimQk>::offset(thread / 32 * (16 * kRowTiles) + lane % 16, lane / 16),
-          SharedTile<kHeadDimQk>::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2),
-          SharedTile<kHeadDimV>::offset(lane % 16, lane / 16)};
+  return {QkTile::offset(thread / 32 * (16 * kRowTiles) + lane % 16, lane / 16),
+          QkTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), v_fragment_offset(lane)};
 }
 
 // Fragments of Q: loaded once, or step by step from shared memory.
 class QueryFragments {
-  using Shared = SharedTile<kHeadDimQk>;
-
  public:
   // `tile`: shared address of the block's Q tile.
   __device__ __forceinline__ explicit QueryFragments(unsigned tile) : tile_(tile) {}
@@ -74,7 +68,7 @@ class QueryFragments {
                                        int step) const {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
-      ldmatrix_x4(a[m], Shared::chunk_pair(tile_ + offset, step) + m * 16 * Shared::kRowBytes);
+      ldmatrix_x4(a[m], QkTile::chunk_pair(tile_ + offset, step) + m * 16 * QkTile::kRowBytes);
   }
 
   unsigned tile_;
@@ -83,7 +77,6 @@ class QueryFragments {
 
 __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments& query,
                                             unsigned k_tile, const FragmentOffsets& offsets) {
-  using Shared = SharedTile<kHeadDimQk>;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -97,47 +90,11 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
 #pragma unroll
     for (int n = 0; n < kScoreTiles; n += 2) {
       unsigned b[4];
-      ldmatrix_x4(b, Shared::chunk_pair(k_tile + offsets.k, step) + n * 8 * Shared::kRowBytes);
+      ldmatrix_x4(b, QkTile::chunk_pair(k_tile + offsets.k, step) + n * 8 * QkTile::kRowBytes);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         mma<kDtypeKv>(scores[m][n], a[m], b[0], b[1]);
         mma<kDtypeKv>(scores[m][n + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores,
-                                            OnlineSoftmax<kRowTiles>& softmax, unsigned v_tile,
-                                            const FragmentOffsets& offsets) {
-  using Shared = SharedTile<kHeadDimV>;
-  const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
-#pragma unroll
-  for (int step = 0; step < kBlockN / 16; ++step) {
-    unsigned p[kRowTiles][4];
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float(&fragment)[4] = scores[m][2 * step + half];
-        softmax.weigh(fragment, m);
-        p[m][2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
-        p[m][2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kOutputTiles; n += 2) {
-      unsigned b[4];
-      const unsigned address = Shared::chunk_pair(v_address, n / 2) + step * 16 * Shared::kRowBytes;
-      if (n + 1 < kOutputTiles) {
-        ldmatrix_x4_trans(b, address);
-      } else {
-        ldmatrix_x2_trans(b[0], b[1], address);
-      }
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        mma<kDtypeKv>(output[m][n], p[m], b[0], b[1]);
-        if (n + 1 < kOutputTiles) mma<kDtypeKv>(output[m][n + 1], p[m], b[2], b[3]);
       }
     }
   }

@@ -14,6 +14,10 @@
 // A hidden score is -inf. The maximum starts at kNothing = -2^120, finite, so -inf - (-inf) cannot
 // arise: a row that has seen nothing has weights exp2(-inf + 2^120) = 0, sum 0, and ends with O = 0
 // and LSE = -inf.
+//
+// kHeadroom: the maximum is kept that much (log2) lower, so that weights reach 2^(kHeadroom +
+// kLag): the quotient does not see it, and neither does LSE. 8-bit weights need it, whose smallest
+// value is not far below 1.
 #pragma once
 
 #include "cuda/ptx/exp2.cuh"
@@ -22,15 +26,15 @@ namespace attune {
 
 __device__ __forceinline__ float hidden_score() { return __int_as_float(0xFF800000u); }  // -inf
 
-template <int kRowTiles>
+template <int kRowTiles, int kLag = 3, int kHeadroom = 0>
 class OnlineSoftmax {
   static constexpr float kNothing = -1.329227995784916e36f;  // -2^120
-  static constexpr float kLag = 3.0f;
 
  public:
-  __device__ explicit OnlineSoftmax(float scale_log2) : scale_(scale_log2) {
+  __device__ explicit OnlineSoftmax(const float (&scale_log2)[kRowTiles]) {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
+      scale_[m] = scale_log2[m];
       maximum_[m][0] = maximum_[m][1] = kNothing;
       sum_[m][0] = sum_[m][1] = 0.0f;
     }
@@ -44,15 +48,16 @@ class OnlineSoftmax {
     bool lags = false;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      lags |= bound(scores[m], 0) * scale_ - maximum_[m][0] > kLag;
-      lags |= bound(scores[m], 2) * scale_ - maximum_[m][1] > kLag;
+      lags |= bound(scores[m], 0) * scale_[m] - maximum_[m][0] > kLag + kHeadroom;
+      lags |= bound(scores[m], 2) * scale_[m] - maximum_[m][1] > kLag + kHeadroom;
     }
     if (!__any_sync(0xFFFFFFFFu, lags)) return;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float raised = max(maximum_[m][half], exact(scores[m], 2 * half) * scale_);
+        const float raised =
+            max(maximum_[m][half], exact(scores[m], 2 * half) * scale_[m] - kHeadroom);
         const float factor = exp2_approx(maximum_[m][half] - raised);
         maximum_[m][half] = raised;
         sum_[m][half] *= factor;
@@ -69,7 +74,7 @@ class OnlineSoftmax {
   __device__ __forceinline__ void weigh(float (&fragment)[4], int m) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      fragment[i] = exp2_approx(fragment[i] * scale_ - maximum_[m][i / 2]);
+      fragment[i] = exp2_approx(fragment[i] * scale_[m] - maximum_[m][i / 2]);
       sum_[m][i / 2] += fragment[i];
     }
   }
@@ -117,8 +122,8 @@ class OnlineSoftmax {
     return maximum;
   }
 
-  float scale_;
-  float maximum_[kRowTiles][2];  // times scale_
+  float scale_[kRowTiles];
+  float maximum_[kRowTiles][2];  // times scale_, minus kHeadroom
   float sum_[kRowTiles][2];      // this thread's part
 };
 

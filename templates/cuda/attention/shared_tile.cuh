@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of rows of 16-bit elements in shared memory, swizzled so that ldmatrix (8 rows, one chunk)
-// and 16-byte row writes meet no bank conflict at any head dim. Used by the mma.sync kernels.
+// A tile of rows of 16- or 8-bit elements in shared memory, swizzled so that ldmatrix (8 rows, one
+// chunk) and 16-byte row writes meet no bank conflict at any head dim. Used by the mma.sync
+// kernels.
 #pragma once
 
 #include "shared/prefill_sm80_layout.h"
@@ -11,9 +12,9 @@ namespace attune {
 // would fall into one bank group are told apart by XOR with bits of the row number. With kChunks =
 // odd * 2^b, rows r and r + 2^(3-b) collide, so
 //   chunk' = chunk ^ ((row >> (3 - b)) & (2^b - 1)),  b <= 3.
-template <int kHeadDim>
+template <int kHeadDim, int kElementBytes = 2>
 struct SharedTile {
-  static constexpr int kRowBytes = prefill_sm80_row_bytes(kHeadDim);
+  static constexpr int kRowBytes = prefill_sm80_row_bytes(kHeadDim, kElementBytes);
   static constexpr int kChunks = kRowBytes / 16;
   static constexpr int kSwizzleBits = kChunks % 8 == 0 ? 3 : (kChunks % 4 == 0 ? 2 : 1);
   static constexpr int kSwizzleMask = (1 << kSwizzleBits) - 1;
@@ -23,13 +24,16 @@ struct SharedTile {
     return static_cast<unsigned>(row * kRowBytes + (chunk ^ swizzle) * 16);
   }
 
-  // From the address of (row, chunk) with chunk 0 or 1 to that of (row, chunk + 2 * pair). Tiles
-  // start at multiples of 128 bytes, so the swizzled bits of an address are those of the chunk
-  // alone.
-  static __device__ __forceinline__ unsigned chunk_pair(unsigned address, int pair) {
-    const int chunk = 2 * pair;
+  // From the address of (row, 0) to that of (row, chunk). Tiles start at multiples of 128 bytes, so
+  // the swizzled bits of an address are those of the chunk alone.
+  static __device__ __forceinline__ unsigned chunk(unsigned address, int chunk) {
     return (address ^ static_cast<unsigned>((chunk & kSwizzleMask) * 16)) +
            static_cast<unsigned>((chunk & ~kSwizzleMask) * 16);
+  }
+
+  // From the address of (row, c) with c 0 or 1 to that of (row, c + 2 * pair).
+  static __device__ __forceinline__ unsigned chunk_pair(unsigned address, int pair) {
+    return chunk(address, 2 * pair);
   }
 };
 

@@ -3,6 +3,10 @@
 // memory, 16 bytes a thread at a time. Rows beyond the operand's length and the padding columns
 // count as not there: they become zeros, so that whatever lies behind the last row (NaN, Inf) never
 // takes part. Used by the pipelines of the mma.sync kernels.
+//
+// Rows stand in their order, or quartered: of every 16 rows, row 4c + 2t + e stands at 8t + 2c + e
+// (c < 4; t, e < 2). Then the columns 2c, 2c + 1 of two adjacent n8 tiles of S are four
+// consecutive keys.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -11,10 +15,11 @@
 
 namespace attune {
 
-template <int kHeadDim, int kRows, int kThreads>
+template <int kHeadDim, int kRows, int kThreads, int kElementBytes = 2, bool kQuartered = false>
 class TileCopy {
-  using Shared = SharedTile<kHeadDim>;
-  static constexpr int kGlobalChunks = kHeadDim / 8;
+  using Shared = SharedTile<kHeadDim, kElementBytes>;
+  static constexpr int kGlobalChunks = (kHeadDim * kElementBytes + 15) / 16;
+  static constexpr int kLastChunkBytes = kHeadDim * kElementBytes - 16 * (kGlobalChunks - 1);
   static constexpr int kThreadsPerRow = 1 << Shared::kSwizzleBits;
   static constexpr int kRowsPerPass = kThreads / kThreadsPerRow;
   static constexpr int kPasses = (kRows + kRowsPerPass - 1) / kRowsPerPass;
@@ -28,24 +33,25 @@ class TileCopy {
   __device__ TileCopy(const OperandView& operand, int length)
       : operand_(operand), length_(length) {}
 
-  // Calls copy(index, global, offset in the tile, exists) for each of this thread's chunks of the
-  // tile at `first_row` of `head`.
+  // Calls copy(index, global, offset in the tile, bytes) for each of this thread's chunks of the
+  // tile at `first_row` of `head`; `bytes` of the 16 exist.
   template <class Copy>
   __device__ __forceinline__ void each(int batch, int head, int first_row, Copy copy) const {
     const int thread = thread_index_anew();
     const int row = thread / kThreadsPerRow;
     const int column = thread % kThreadsPerRow;
-    const long long row_bytes = 2 * operand_.row_stride;
+    const int operand_row = row_at(row);
+    const long long row_bytes = kElementBytes * operand_.row_stride;
     const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
-    const char* source = static_cast<const char*>(operand_.data) + 2 * offset +
-                         (first_row + row) * row_bytes + 16 * column;
+    const char* source = static_cast<const char*>(operand_.data) + kElementBytes * offset +
+                         (first_row + operand_row) * row_bytes + 16 * column;
     const unsigned target = Shared::offset(row, column);
-    const int rows_left = length_ - first_row - row;
+    const int rows_left = length_ - first_row - operand_row;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const bool in_tile =
           kRows % kRowsPerPass == 0 || pass + 1 < kPasses || row + pass * kRowsPerPass < kRows;
-      const bool row_exists = pass * kRowsPerPass < rows_left;
+      const bool row_exists = rows_to(pass) < rows_left;
       if (in_tile) {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
@@ -53,14 +59,31 @@ class TileCopy {
           const bool exists = row_exists && (first_chunk + kThreadsPerRow <= kGlobalChunks ||
                                              column + first_chunk < kGlobalChunks);
           copy(pass * kSteps + step, source + 16 * first_chunk,
-               target + pass * kRowsPerPass * Shared::kRowBytes + 16 * first_chunk, exists);
+               target + pass * kRowsPerPass * Shared::kRowBytes + 16 * first_chunk,
+               exists ? bytes_of(column + first_chunk) : 0);
         }
       }
-      source += kRowsPerPass * row_bytes;
+      source += (rows_to(pass + 1) - rows_to(pass)) * row_bytes;
     }
   }
 
  private:
+  // The operand's row that stands in row `place` of the tile.
+  static __device__ __forceinline__ int row_at(int place) {
+    if constexpr (!kQuartered) return place;
+    return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
+  }
+
+  // Rows of the operand from a thread's first one to that of `pass`.
+  static constexpr int rows_to(int pass) {
+    if (kQuartered && kRowsPerPass == 8) return pass / 2 * 16 + pass % 2 * 2;
+    return pass * kRowsPerPass;
+  }
+
+  static __device__ __forceinline__ int bytes_of(int chunk) {
+    return kLastChunkBytes < 16 && chunk == kGlobalChunks - 1 ? kLastChunkBytes : 16;
+  }
+
   const OperandView& operand_;  // kernel parameters: costs no registers
   int length_;
 };
