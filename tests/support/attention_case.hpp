@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention call as tests see it: random host operands in some layout, a float64 oracle, and the low-precision twin that
-// rounds where the kernels round (P to the operands' dtype before P.V, O at the end). Independent of all kernels.
+// One attention call as tests see it: random host operands in some layout, a float64 oracle, and
+// the low-precision twin that rounds where the kernels round (P to the operands' dtype before P.V,
+// O at the end). Independent of all kernels. 8-bit operands come with random factors; their oracle
+// sees elements times factors. See attention_verdict.cpp for the rules.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +11,20 @@
 #include <vector>
 
 #include "generator/core/problem.hpp"
+#include "tests/support/host_operand.hpp"
 
 namespace attune::testing {
 
-enum class Layout { kContiguous, kHeadsFirst, kPadded };  // [B,S,H,D], [B,H,S,D], rows with gaps full of NaN
 enum class Inputs {
-  kNormal,           // N(0,1)
-  kLogitsTimes16,    // q scaled, so that softmax is nearly one-hot
+  kNormal,         // N(0,1)
+  kLogitsTimes16,  // q scaled, so that softmax is nearly one-hot
   kLogitsTimes64,
-  kAllNegative,      // every score far below zero
-  kOutlierRow,       // one key 30 times larger than the others
-};
-
-// Element (b, row, head, i) stands at b * batch_stride + row * row_stride + head * head_stride + i.
-struct HostOperand {
-  std::vector<std::byte> bytes;
-  Dtype dtype = Dtype::kFp32;
-  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
-
-  double at(int64_t b, int64_t row, int64_t head, int64_t i) const;
+  kAllNegative,  // every score far below zero
+  kOutlierRow,   // one key 30 times larger than the others
+  kOutliers,     // N(0,1), and N(0,100) added to one element of 1000
+  kSaturated,  // 8 bits: the largest values lie beyond the type's largest. Otherwise N(0,1), as the
+               // next one
+  kSubnormals,  // 8 bits: most elements are below the type's smallest normal number
 };
 
 struct AttentionResult {
@@ -35,27 +32,47 @@ struct AttentionResult {
   std::vector<double> lse;  // [batch, num_heads_q, seqlen_q]
 };
 
+// How much a kernel of 8-bit products may err, from the rounding of P and from the short
+// accumulator of the tensor cores.
+struct Allowance {
+  std::vector<double> o, lse;  // for each element
+  double mean_noise = 0;       // expected mean error of O that the twin's says nothing of
+};
+
+// In which arithmetic products and sums are taken.
+enum class Arithmetic {
+  kKernel,  // as the kernels of the problem's dtypes do: P in the operands' dtype
+  kFp32,    // references and CPU kernels: nothing but O is rounded. Differs for 8 bits alone
+};
+
 struct AttentionCase {
   Problem problem;
   HostOperand q, k, v, o;  // o: NaN everywhere
+  HostScale q_scale, k_scale, v_scale;
 
+  // 8 bits: which factors there are is drawn too, of those that the problem's scale blocks admit;
+  // now and then one is 0.
   AttentionCase(const Problem& problem, Layout layout, Inputs inputs, uint64_t seed);
-  AttentionResult oracle() const;  // float64
-  AttentionResult twin() const;    // fp32 with the kernels' roundings
-  // Reads o back out of its layout. `gaps_intact` is false when a byte outside the elements was written.
+  AttentionResult oracle(Allowance* allowance = nullptr) const;  // float64
+  AttentionResult twin(
+      Arithmetic arithmetic = Arithmetic::kKernel) const;  // fp32 with the kernels' roundings
+  // Reads o back out of its layout. `gaps_intact` is false when a byte outside the elements was
+  // written.
   std::vector<double> read_o(const std::vector<std::byte>& bytes, bool* gaps_intact) const;
 };
 
 struct Errors {
   double max = 0, mean = 0;
   double lse_max = 0;
-  bool finite = true;       // no NaN where the oracle has none; -inf LSE exactly where the oracle has it
+  bool finite = true;  // no NaN where the oracle has none; -inf LSE exactly where the oracle has it
 };
 
 Errors compare(const AttentionResult& got, const AttentionResult& oracle);
-// Empty when `got` keeps the rule (max <= 2 x twin + 1e-5, mean <= 1.2 x twin + 1e-6, both doubled for fp32; LSE within 1e-4
-// relative), else what is broken.
-std::string verdict(const AttentionCase& test_case, const AttentionResult& got);
+// Empty when `got` keeps the rule, else what is broken. Rule: max <= 2 x twin + 1e-5, mean <= 1.2 x
+// twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative. For kernels of 8-bit products: each
+// element within its Allowance, and a mean.
+std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
+                    Arithmetic arithmetic = Arithmetic::kKernel);
 
 double round_to(Dtype dtype, double value);
 

@@ -31,13 +31,24 @@ std::unique_ptr<DeviceBuffer> upload(const Device& device, const std::vector<std
   return buffer;
 }
 
-OperandView view(const HostOperand& operand, const DeviceBuffer& buffer) {
-  return {buffer.get(), operand.batch_stride, operand.row_stride, operand.head_stride};
+std::unique_ptr<DeviceBuffer> upload(const Device& device, const HostScale& scale) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(scale.values.data());
+  return upload(device, std::vector<std::byte>(bytes, bytes + scale.values.size() * sizeof(float)));
 }
 
 template <class T>
 T pick(std::mt19937_64& random, std::initializer_list<T> values) {
   return *(values.begin() + static_cast<long>(random() % values.size()));
+}
+
+// 8-bit operands with any options.
+void draw_narrow(std::mt19937_64& random, Problem* p) {
+  p->dtype_kv = pick(random, {Dtype::kE4m3, Dtype::kE4m3, Dtype::kE5m2});
+  p->dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32});
+  p->fp8.accuracy = pick(random, {Accuracy::kAccurate, Accuracy::kFast});
+  p->fp8.v_layout = pick(random, {VLayout::kRows, VLayout::kRows, VLayout::kTransposed});
+  p->fp8.scale_block_q = pick(random, {0, 0, 16, 64, 128, 208});
+  p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
 }
 
 }  // namespace
@@ -74,11 +85,15 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   const DeviceBuffer lse_buffer(*device_, static_cast<int64_t>(lse.size() * sizeof(float)));
   const DeviceBuffer workspace(*device_, plan.workspace_bytes());
   Operands operands;
-  operands.q = view(c.q, *q);
-  operands.k = view(c.k, *k);
-  operands.v = view(c.v, *v);
-  operands.o = view(c.o, *o);
+  operands.q = c.q.view(q->get());
+  operands.k = c.k.view(k->get());
+  operands.v = c.v.view(v->get());
+  operands.o = c.o.view(o->get());
   operands.lse = static_cast<float*>(lse_buffer.get());
+  const auto q_scale = upload(*device_, c.q_scale), k_scale = upload(*device_, c.k_scale), v_scale = upload(*device_, c.v_scale);
+  operands.q_scale = c.q_scale.view(static_cast<float*>(q_scale->get()));
+  operands.k_scale = c.k_scale.view(static_cast<float*>(k_scale->get()));
+  operands.v_scale = c.v_scale.view(static_cast<float*>(v_scale->get()));
   init_workspace(plan, workspace.get(), plan.workspace_bytes(), nullptr);
 
   RunOutcome outcome;
@@ -101,7 +116,8 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
 Problem random_problem(std::mt19937_64& random, const Device& device, const KernelTemplate& kernel_template) {
   for (;;) {
     Problem p;
-    p.dtype_q = p.dtype_kv = p.dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32});
+    p.dtype_q = p.dtype_kv = p.dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
+    if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
     p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
     p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
     if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});

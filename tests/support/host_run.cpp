@@ -13,10 +13,6 @@
 namespace attune::testing {
 namespace {
 
-OperandView view(const HostOperand& operand, std::vector<std::byte>& bytes) {
-  return {bytes.data(), operand.batch_stride, operand.row_stride, operand.head_stride};
-}
-
 // 256-byte aligned, every byte 0xff (NaN), but for the first `zeroed` bytes.
 struct Workspace {
   Workspace(int64_t bytes, int64_t zeroed)
@@ -48,11 +44,16 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
   const LaunchPlan plan = template_.launch(spec_, config_, shape_of(p), DeviceFacts{threads, 0});
   Workspace workspace(plan.workspace_bytes, plan.zeroed_bytes);
 
-  AttentionArgs args{};
-  args.q = view(c.q, q);
-  args.k = view(c.k, k);
-  args.v = view(c.v, v);
-  args.o = view(c.o, o);
+  std::vector<float> q_scale = c.q_scale.values, k_scale = c.k_scale.values, v_scale = c.v_scale.values;
+
+  ScaledAttentionArgs args{};
+  args.q = c.q.view(q.data());
+  args.k = c.k.view(k.data());
+  args.v = c.v.view(v.data());
+  args.o = c.o.view(o.data());
+  args.q_scale = c.q_scale.view(q_scale.data());
+  args.k_scale = c.k_scale.view(k_scale.data());
+  args.v_scale = c.v_scale.view(v_scale.data());
   args.lse = lse.data();
   args.lse_batch_stride = p.num_heads_q * p.seqlen_q;
   args.lse_head_stride = p.seqlen_q;

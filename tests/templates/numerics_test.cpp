@@ -15,7 +15,8 @@
 namespace attune::testing {
 namespace {
 
-constexpr Inputs kInputs[] = {Inputs::kNormal, Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative, Inputs::kOutlierRow};
+constexpr Inputs kInputs[] = {Inputs::kNormal,     Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
+                              Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kHeadsFirst, Layout::kPadded};
 constexpr int kCasesPerConfig = 5;
 
@@ -34,9 +35,9 @@ class Numerics : public ::testing::Test {
     }
   }
 
-  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, const std::string& trace) {
+  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace) {
     const RunOutcome outcome = loaded.run(test_case);
-    const std::string broken = verdict(test_case, outcome.result);
+    const std::string broken = verdict(test_case, outcome.result, arithmetic);
     EXPECT_TRUE(broken.empty()) << trace << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << ": wrote outside o";
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
@@ -56,11 +57,13 @@ class Numerics : public ::testing::Test {
     const bool oracle = t.name().substr(0, 9) == "reference";  // never timed: a spill is no fault
     EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty()) << trace << " " << config.to_text() << ": " << loaded.fault();
     if (!oracle && !loaded.fault().empty()) return;  // the tuner never runs it
+    const Arithmetic arithmetic = oracle || device_->target() == Target::kCpu ? Arithmetic::kFp32 : Arithmetic::kKernel;
+    const size_t styles = is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);
-      const AttentionCase test_case(p, kLayouts[random() % 3], kInputs[random() % 5], random());
-      check_case(loaded, test_case, trace + " " + to_text(p) + " config " + config.to_text());
+      const AttentionCase test_case(p, kLayouts[random() % 3], kInputs[random() % styles], random());
+      check_case(loaded, test_case, arithmetic, trace + " " + to_text(p) + " config " + config.to_text());
       if (HasFailure()) return;
     }
   }
@@ -94,7 +97,7 @@ class Numerics : public ::testing::Test {
   }
 
   bool serves_something(const KernelTemplate& t) const {
-    for (const char* dtype : {"bf16", "fp16", "fp32"})
+    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
       for (const Arch& arch : device_->archs())
         if (!t.refuses(spec_of(parse_problem(std::string("head_dim=64,seqlen=8,dtype=") + dtype)), arch)) return true;
     return false;

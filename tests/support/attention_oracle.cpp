@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The float64 oracle with what 8-bit kernels may differ from it, and the low-precision twin; see
+// attention_case.hpp.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "generator/core/narrow_float.hpp"
+#include "tests/support/attention_case.hpp"
+
+namespace attune::testing {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kLn2 = 0.69314718055994531;
+
+bool visible(const Problem& p, int64_t row, int64_t column) {
+  const int64_t diagonal = row + (p.mask == Mask::kCausalTopLeft ? 0 : p.seqlen_kv - p.seqlen_q);
+  return (p.mask == Mask::kNone || column <= diagonal) &&
+         (p.window_left < 0 || column >= diagonal - p.window_left) &&
+         (p.window_right < 0 || column <= diagonal + p.window_right);
+}
+
+// One head of one operand as a dense [rows, dim] matrix of values.
+template <class Real>
+struct Matrix {
+  std::vector<Real> values;
+  int64_t dim;
+
+  Matrix(const HostOperand& operand, const HostScale& scale, int64_t b, int64_t head, int64_t rows,
+         int64_t width)
+      : dim(width) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = 0; i < width; ++i)
+        values.push_back(static_cast<Real>(operand.at(b, row, head, i) * scale.at(b, row, head)));
+  }
+  const Real* row(int64_t index) const { return values.data() + index * dim; }
+};
+
+template <class Real>
+struct Head {
+  Matrix<Real> q, k, v;
+  std::vector<double> v_factors;  // one for each key
+};
+
+// One row: its visible keys, their scores, and the weights exp(score - reference) as they meet V.
+template <class Real>
+struct Row {
+  std::vector<int64_t> keys;
+  std::vector<Real> scores, weights;
+  Real highest = -std::numeric_limits<Real>::infinity();
+  Real reference = 0;
+  Real sum = 0;  // of weights before they are rounded
+};
+
+// Sets row.reference and row.weights from its scores.
+template <class Real>
+using Weigh = std::function<void(const Head<Real>&, Row<Real>*)>;
+
+template <class Real>
+Row<Real> score_row(const Problem& p, const Head<Real>& head, int64_t index) {
+  Row<Real> row;
+  for (int64_t j = 0; j < p.seqlen_kv; ++j) {
+    if (!visible(p, index, j)) continue;
+    Real dot = 0;
+    for (int64_t i = 0; i < p.head_dim_qk; ++i) dot += head.q.row(index)[i] * head.k.row(j)[i];
+    row.keys.push_back(j);
+    row.scores.push_back(dot * static_cast<Real>(p.scale()));
+    row.highest = std::max(row.highest, row.scores.back());
+  }
+  return row;
+}
+
+// Weights against a reference that lies `stale` below the maximum, each put through `round`.
+template <class Real>
+void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* row) {
+  row->reference = row->highest - stale;
+  for (const Real score : row->scores)
+    row->weights.push_back(round(std::exp(score - row->reference)));
+}
+
+// In e4m3. The reference is the running maximum after each block of keys, less `lag` (log2);
+// 2^(offset + lag) is the largest weight. The factors of V's blocks are multiplied in before
+// rounding, relative to the largest of them, and taken out after.
+void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* row) {
+  constexpr size_t kBlock = 64;
+  constexpr float kLeastRatio = 0x1p-40F;
+  double largest_factor = 0;
+  for (const int64_t key : row->keys)
+    largest_factor = std::max(largest_factor, head.v_factors[static_cast<size_t>(key)]);
+  row->reference = row->highest;
+  float running = -std::numeric_limits<float>::infinity();
+  for (size_t begin = 0; begin < row->scores.size(); begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, row->scores.size());
+    for (size_t j = begin; j < end; ++j) running = std::max(running, row->scores[j]);
+    const float reference = running - static_cast<float>(lag * kLn2);
+    for (size_t j = begin; j < end; ++j) {
+      const double factor = head.v_factors[static_cast<size_t>(row->keys[j])];
+      const float ratio = largest_factor > 0
+                              ? std::max(static_cast<float>(factor / largest_factor), kLeastRatio)
+                              : 1.0F;
+      const float size = std::ldexp(ratio, offset);
+      const auto narrow =
+          static_cast<float>(round_to(Dtype::kE4m3, std::exp(row->scores[j] - reference) * size));
+      row->weights.push_back(narrow / size * std::exp(reference - row->reference));
+    }
+  }
+}
+
+// Returns the log-sum-exp. A row that sees nothing is 0.
+template <class Real>
+double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh,
+                  Row<Real>* row, std::vector<Real>* o) {
+  o->assign(static_cast<size_t>(p.head_dim_v), 0);
+  if (row->keys.empty()) return -kInf;
+  weigh(head, row);
+  for (size_t j = 0; j < row->keys.size(); ++j) {
+    row->sum += std::exp(row->scores[j] - row->reference);
+    const Real* v = head.v.row(row->keys[j]);
+    for (int64_t i = 0; i < p.head_dim_v; ++i)
+      (*o)[static_cast<size_t>(i)] += row->weights[j] * v[i];
+  }
+  for (Real& value : *o) value /= row->sum;
+  return static_cast<double>(row->reference) + std::log(static_cast<double>(row->sum));
+}
+
+// Where a row's results stand.
+struct Place {
+  int64_t query;
+  size_t o, lse;
+};
+
+using Visit = std::function<void(const Head<double>&, const Row<double>&, const Place&,
+                                 const std::vector<double>& o)>;
+
+template <class Real>
+AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
+                       const std::function<double(double)>& round_o, const Visit& visit) {
+  const Problem& p = c.problem;
+  AttentionResult result;
+  result.o.resize(static_cast<size_t>(p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_v));
+  result.lse.resize(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q));
+  std::vector<Real> o;
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t head = 0; head < p.num_heads_q; ++head) {
+      const int64_t kv_head = head / (p.num_heads_q / p.num_heads_kv);
+      Head<Real> operands{{c.q, c.q_scale, b, head, p.seqlen_q, p.head_dim_qk},
+                          {c.k, c.k_scale, b, kv_head, p.seqlen_kv, p.head_dim_qk},
+                          {c.v, c.v_scale, b, kv_head, p.seqlen_kv, p.head_dim_v},
+                          {}};
+      for (int64_t key = 0; key < p.seqlen_kv; ++key)
+        operands.v_factors.push_back(c.v_scale.at(b, key, kv_head));
+      for (int64_t query = 0; query < p.seqlen_q; ++query) {
+        Row<Real> row = score_row<Real>(p, operands, query);
+        const Place place{
+            query,
+            static_cast<size_t>(((b * p.seqlen_q + query) * p.num_heads_q + head) * p.head_dim_v),
+            static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + query)};
+        result.lse[place.lse] = attend_row<Real>(p, operands, weigh, &row, &o);
+        for (size_t i = 0; i < o.size(); ++i)
+          result.o[place.o + i] = round_o(static_cast<double>(o[i]));
+        if constexpr (std::is_same_v<Real, double>)
+          if (visit) visit(operands, row, place, o);
+      }
+    }
+  return result;
+}
+
+// ---- what kernels of 8-bit products may differ by
+
+constexpr double kHalfStep = 0x1p-4;    // of e4m3, relative
+constexpr double kLeastStep = 0x1p-10;  // half of its smallest number: P below it becomes 0
+constexpr double kAccumulator =
+    0x1p-13;  // the tensor cores cut each addend off at this part of the largest one
+constexpr double kProducts = 32;  // addends of one instruction
+
+// What cutting off adds to a sum of `count` products with this result and sum of magnitudes.
+// Addends of one sign are all cut to the same side (first term), others at random; both were held
+// against an H200.
+double truncation(double result, double magnitudes, double count) {
+  if (magnitudes == 0) return 0;
+  const double instructions = (1 + count / kProducts) / 2;  // the accumulator grows as they go
+  const double at_random = std::abs(result) + 3 * magnitudes / std::sqrt(count);
+  return kAccumulator * instructions *
+         (kProducts / 2 * result * result / magnitudes + 4 * at_random);
+}
+
+// Largest error of each key's score.
+std::vector<double> score_errors(const Problem& p, const Head<double>& head, const Row<double>& row,
+                                 int64_t query) {
+  std::vector<double> errors;
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    double magnitudes = 0;
+    for (int64_t i = 0; i < p.head_dim_qk; ++i)
+      magnitudes += std::abs(head.q.row(query)[i] * head.k.row(row.keys[j])[i]);
+    errors.push_back(truncation(row.scores[j], magnitudes * p.scale(), p.head_dim_qk));
+  }
+  return errors;
+}
+
+// Sums over the keys of one row for one element of O.
+struct Sums {
+  double magnitudes = 0;  // of p v
+  double squares = 0;     // of p v
+  double lost = 0;        // p v of keys whose P is too small for e4m3
+  double moved = 0;       // squares of what errors of the scores move
+};
+
+Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector<double>& errors,
+             double least_p, int64_t i, double o) {
+  Sums sums;
+  double largest_factor = 0;
+  for (const int64_t key : row.keys)
+    largest_factor = std::max(largest_factor, head.v_factors[static_cast<size_t>(key)]);
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    const double p = row.weights[j] / row.sum, v = head.v.row(row.keys[j])[i];
+    const double factor = head.v_factors[static_cast<size_t>(row.keys[j])];
+    sums.magnitudes += p * std::abs(v);
+    sums.squares += p * p * v * v;
+    if (factor > 0) sums.lost += std::min(p, least_p * largest_factor / factor) * std::abs(v);
+    sums.moved += std::pow(p * errors[j] * (v - o), 2);
+  }
+  return sums;
+}
+
+// The key of more than half of the weight, if there is one and its P is no power of two: O inherits
+// the error of that one rounding, and the twin's is no measure of it. -1: none.
+int64_t dominant_key(const Problem& p, const Head<double>& head, const Row<double>& row) {
+  const auto largest =
+      std::max_element(row.weights.begin(), row.weights.end()) - row.weights.begin();
+  const double factor = head.v_factors[static_cast<size_t>(row.keys[static_cast<size_t>(largest)])];
+  const bool exact = p.fp8.accuracy == Accuracy::kAccurate &&
+                     std::all_of(row.keys.begin(), row.keys.end(), [&](int64_t key) {
+                       return head.v_factors[static_cast<size_t>(key)] <= factor;
+                     });
+  return exact || row.weights[static_cast<size_t>(largest)] < row.sum / 2
+             ? -1
+             : row.keys[static_cast<size_t>(largest)];
+}
+
+double unit_of(Dtype dtype) {
+  return dtype == Dtype::kBf16 ? 0x1p-8 : dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-24;
+}
+
+// Adds one row. Rounding P: independent from key to key (2.5 half steps are 6 standard deviations),
+// or alike in all of them, and never more than half a step of each.
+void allow_row(const Problem& p, const Head<double>& head, const Row<double>& row,
+               const Place& place, const std::vector<double>& o, Allowance* allowance) {
+  if (row.keys.empty()) return;
+  const std::vector<double> errors = score_errors(p, head, row, place.query);
+  double square = 0, lse_error = 0;
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    square += std::pow(row.weights[j] / row.sum, 2);
+    lse_error += row.weights[j] / row.sum * errors[j];
+  }
+  const int offset = p.fp8.accuracy == Accuracy::kFast ? 4 : 8;
+  const double least_p = std::ldexp(kLeastStep, -offset) / row.sum;  // the largest weight is 1
+  const int64_t dominant = dominant_key(p, head, row);
+  for (size_t i = 0; i < o.size(); ++i) {
+    const Sums sums = sums_of(head, row, errors, least_p, static_cast<int64_t>(i), o[i]);
+    const double rounding = std::min(kHalfStep * sums.magnitudes,
+                                     kHalfStep * (2.5 * std::sqrt(sums.squares) + std::abs(o[i])));
+    const double noise =
+        1.5 * std::sqrt(sums.moved) + truncation(o[i], sums.magnitudes, 1 / square);
+    allowance->o[place.o + i] += rounding + sums.lost + noise + unit_of(p.dtype_o) * std::abs(o[i]);
+    const double inherited = dominant < 0 ? 0 : kHalfStep * std::abs(head.v.row(dominant)[i]);
+    allowance->mean_noise += (noise / 3 + inherited) / static_cast<double>(allowance->o.size());
+  }
+  allowance->lse[place.lse] += lse_error;
+}
+
+}  // namespace
+
+AttentionResult AttentionCase::oracle(Allowance* allowance) const {
+  const Problem& p = problem;
+  Visit visit;
+  if (allowance != nullptr) {
+    allowance->o.assign(static_cast<size_t>(p.batch * p.seqlen_q * p.num_heads_q * p.head_dim_v),
+                        1e-5);
+    allowance->lse.assign(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q), 1e-5);
+    visit = [&](const Head<double>& head, const Row<double>& row, const Place& place,
+                const std::vector<double>& output) {
+      allow_row(p, head, row, place, output, allowance);
+    };
+  }
+  const Weigh<double> exact = [](const Head<double>&, Row<double>* row) {
+    weigh_each<double>(
+        0, [](double x) { return x; }, row);
+  };
+  return attend<double>(
+      *this, exact, [](double x) { return x; }, visit);
+}
+
+AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
+  // Kernels rescale lazily, so that even the largest weight is no power of two and is rounded.
+  constexpr float kStale = 1.7F;
+  // 2^2.0875 = 4.25: the largest weight of the fast mode then lies midway between two e4m3 numbers.
+  constexpr double kLag = 2.0875;
+  const Dtype out = problem.dtype_o;
+  Weigh<float> weigh;
+  if (is_fp8(problem) && arithmetic == Arithmetic::kKernel) {
+    const bool fast = problem.fp8.accuracy == Accuracy::kFast;
+    weigh = [fast](const Head<float>& head, Row<float>* row) {
+      weigh_in_e4m3(fast ? kLag : 0, fast ? 4 : 8, head, row);
+    };
+  } else {
+    const Dtype kv = is_fp8(problem) ? Dtype::kFp32 : problem.dtype_kv;
+    weigh = [kv](const Head<float>&, Row<float>* row) {
+      weigh_each<float>(
+          kStale, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, row);
+    };
+  }
+  return attend<float>(
+      *this, weigh, [out](double x) { return round_to(out, x); }, nullptr);
+}
+
+}  // namespace attune::testing

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules a kernel's result must keep; see attention_case.hpp.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/attention_case.hpp"
+
+namespace attune::testing {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// As many rows of equal error would scatter as the rows of `got` do.
+double effective_rows(const AttentionResult& got, const AttentionResult& oracle, int64_t dim) {
+  double sum = 0, squares = 0, row = 0;
+  for (size_t i = 0; i < oracle.o.size(); ++i) {
+    row += std::abs(got.o[i] - oracle.o[i]);
+    if ((static_cast<int64_t>(i) + 1) % dim != 0) continue;
+    sum += row;
+    squares += row * row;
+    row = 0;
+  }
+  return squares > 0 ? sum * sum / squares : 1;
+}
+
+std::string outside(const AttentionResult& got, const AttentionResult& oracle,
+                    const Allowance& allowed) {
+  for (size_t i = 0; i < oracle.o.size(); ++i)
+    if (std::abs(got.o[i] - oracle.o[i]) > allowed.o[i])
+      return fmt::format("element {} is {:.6g}, expected {:.6g} within {:.3g}", i, got.o[i],
+                         oracle.o[i], allowed.o[i]);
+  for (size_t i = 0; i < oracle.lse.size(); ++i) {
+    const double error = std::abs(got.lse[i] - oracle.lse[i]);
+    const double accepted = allowed.lse[i] + 1e-4 * std::max(1.0, std::abs(oracle.lse[i]));
+    if (oracle.lse[i] != -kInf && error > accepted)
+      return fmt::format("LSE {} is {:.6g}, expected {:.6g} within {:.3g}", i, got.lse[i],
+                         oracle.lse[i], accepted);
+  }
+  return {};
+}
+
+// Each element within what rounding P and the tensor cores' accumulator explain; the mean no worse
+// than that of the twin, which for few rows, or few that err at all, says less.
+std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
+  Allowance allowed;
+  const AttentionResult oracle = c.oracle(&allowed);
+  const AttentionResult twin = c.twin();
+  const Errors kernel = compare(got, oracle);
+  if (!kernel.finite) return "NaN, infinity or a wrong empty row in O or LSE";
+  if (const std::string broken = outside(got, oracle, allowed); !broken.empty()) return broken;
+  const double factor = 1.2 + 3 / std::sqrt(effective_rows(twin, oracle, c.problem.head_dim_v));
+  const double accepted = factor * compare(twin, oracle).mean + allowed.mean_noise + 1e-6;
+  if (kernel.mean > accepted)
+    return fmt::format("mean error {:.3g} is above {:.3g}, {:.2f} x the twin's and noise",
+                       kernel.mean, accepted, factor);
+  return {};
+}
+
+}  // namespace
+
+Errors compare(const AttentionResult& got, const AttentionResult& oracle) {
+  Errors errors;
+  double sum = 0;
+  for (size_t i = 0; i < oracle.o.size(); ++i) {
+    const double error = std::abs(got.o[i] - oracle.o[i]);
+    if (!std::isfinite(error)) errors.finite = false;
+    errors.max = std::max(errors.max, error);
+    sum += error;
+  }
+  errors.mean = oracle.o.empty() ? 0 : sum / static_cast<double>(oracle.o.size());
+  for (size_t i = 0; i < oracle.lse.size() && i < got.lse.size(); ++i) {
+    if (oracle.lse[i] == -kInf || !std::isfinite(got.lse[i])) {
+      errors.finite = errors.finite && got.lse[i] == oracle.lse[i];
+      continue;
+    }
+    errors.lse_max = std::max(errors.lse_max, std::abs(got.lse[i] - oracle.lse[i]) /
+                                                  std::max(1.0, std::abs(oracle.lse[i])));
+  }
+  return errors;
+}
+
+std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
+                    Arithmetic arithmetic) {
+  if (is_fp8(test_case.problem) && arithmetic == Arithmetic::kKernel)
+    return verdict_8_bits(test_case, got);
+  const AttentionResult oracle = test_case.oracle();
+  const Errors kernel = compare(got, oracle);
+  const Errors twin = compare(test_case.twin(arithmetic), oracle);
+  // In fp32 twin and kernel err alike, by the order of their sums, so that two samples of one noise
+  // are compared.
+  const double slack = test_case.problem.dtype_o == Dtype::kFp32 ? 2 : 1;
+  if (!kernel.finite) return "NaN, infinity or a wrong empty row in O or LSE";
+  if (kernel.max > slack * 2 * twin.max + 1e-5)
+    return fmt::format("max error {:.3g} is above {} x the twin's {:.3g} + 1e-5", kernel.max,
+                       slack * 2, twin.max);
+  if (kernel.mean > slack * 1.2 * twin.mean + 1e-6)
+    return fmt::format("mean error {:.3g} is above {} x the twin's {:.3g} + 1e-6", kernel.mean,
+                       slack * 1.2, twin.mean);
+  if (kernel.lse_max > 1e-4) return fmt::format("LSE error {:.3g} is above 1e-4", kernel.lse_max);
+  return {};
+}
+
+}  // namespace attune::testing

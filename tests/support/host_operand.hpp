@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands in host memory as tests see them: elements in some layout, with gaps full of NaN, and
+// the factors that 8-bit elements are multiplied by. Used by attention_case.hpp and by tests of
+// single kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "generator/core/dtype.hpp"
+#include "templates/shared/scaled_attention_args.h"
+
+namespace attune::testing {
+
+enum class Layout {
+  kContiguous,
+  kHeadsFirst,
+  kPadded
+};  // [B,S,H,D], [B,H,S,D], rows with gaps full of NaN
+
+struct Extents {
+  int64_t batch, rows, heads, dim;
+};
+
+// Element (b, row, head, i) stands at b * batch_stride + head * head_stride + row * row_stride + i;
+// in a transposed operand rows are contiguous and row_stride steps over i: ... + i * row_stride +
+// row.
+struct HostOperand {
+  std::vector<std::byte> bytes;
+  Dtype dtype = Dtype::kFp32;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+  bool transposed = false;
+
+  int64_t index(int64_t b, int64_t row, int64_t head, int64_t i) const {
+    return b * batch_stride + head * head_stride +
+           (transposed ? i * row_stride + row : row * row_stride + i);
+  }
+  double at(int64_t b, int64_t row, int64_t head,
+            int64_t i) const;  // as it stands there, without a factor
+  void set(int64_t b, int64_t row, int64_t head, int64_t i, double value);
+  OperandView view(void* data) const { return {data, batch_stride, row_stride, head_stride}; }
+};
+
+// All NaN. Rows begin at multiples of 16 bytes; what stays free between them is NaN too.
+HostOperand make_operand(Dtype dtype, Layout layout, const Extents& extents,
+                         bool transposed = false);
+
+// The factors of one 8-bit operand; see ScaleView. No values: every factor is 1, and kernels get a
+// null pointer.
+struct HostScale {
+  std::vector<float> values;
+  int64_t batch_stride = 0, head_stride = 0, block_stride = 0;
+  int heads_per_scale = 1;
+  int64_t block = 0;  // rows that share a factor; 0: all of a head
+
+  int64_t index(int64_t b, int64_t row, int64_t head) const {
+    return b * batch_stride + head / heads_per_scale * head_stride +
+           (block > 0 ? row / block * block_stride : 0);
+  }
+  double at(int64_t b, int64_t row, int64_t head) const {
+    return values.empty() ? 1.0
+                          : static_cast<double>(values[static_cast<size_t>(index(b, row, head))]);
+  }
+  ScaleView view(float* data) const {
+    return {values.empty() ? nullptr : data, batch_stride, head_stride, block_stride,
+            heads_per_scale};
+  }
+};
+
+// What one factor belongs to.
+enum class Grain { kNone, kTensor, kHead, kBlock };
+
+// Room for the factors of an operand, all NaN, in an order and with gaps drawn from `random`.
+// `group`: heads that may share one factor.
+HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& extents, int64_t block,
+                     int group);
+
+// Stores values / factor in the operand's 8 bits, with factors such that the largest value of each
+// unit becomes `largest` / u, u drawn from [low, high): below 1 it saturates. `values` are dense,
+// [batch, rows, heads, dim].
+struct Fit {
+  double largest;
+  double low, high;
+};
+void quantise(std::mt19937_64& random, const Extents& extents, const std::vector<float>& values,
+              const Fit& fit, HostOperand* operand, HostScale* scale);
+
+}  // namespace attune::testing
