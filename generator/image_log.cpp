@@ -37,9 +37,13 @@ int number_before(std::string_view log, std::string_view unit, size_t from = 0) 
 
 }  // namespace
 
+// A source may hold several kernels: the largest number of each kind counts.
 void add_log_info(std::string_view log, ImageInfo* info) {
   const auto take = [&](int* field, std::string_view unit) {
-    if (const int value = number_before(log, unit); value >= 0) *field = value;
+    int largest = -1;
+    for (size_t at = log.find(unit); at != std::string_view::npos; at = log.find(unit, at + 1))
+      largest = std::max(largest, number_before(log, unit, at));
+    if (largest >= 0) *field = largest;
   };
   take(&info->registers, " registers");
   take(&info->stack_bytes, " bytes stack frame");

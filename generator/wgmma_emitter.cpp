@@ -11,15 +11,24 @@
 namespace attune {
 namespace {
 
-constexpr int kStepK = 16;         // k of one instruction for 16-bit operands
-constexpr int kPanelColumns = 64;  // 128 bytes
+constexpr int kStepBytes = 32;  // of k, in one instruction of any operand type
 constexpr int kPanelRowBytes = 128;
 constexpr int kRowsOfQ = 64;
 constexpr int kDescriptorUnit = 16;  // addresses in descriptors count 16 bytes
 
 std::string_view ptx_type(Dtype dtype) {
-  if (dtype == Dtype::kBf16) return "bf16";
-  if (dtype == Dtype::kFp16) return "f16";
+  switch (dtype) {
+    case Dtype::kBf16:
+      return "bf16";
+    case Dtype::kFp16:
+      return "f16";
+    case Dtype::kE4m3:
+      return "e4m3";
+    case Dtype::kE5m2:
+      return "e5m2";
+    case Dtype::kFp32:
+      break;
+  }
   throw Error(ErrorCode::kInternal, fmt::format("no wgmma statement for {}", dtype_name(dtype)));
 }
 
@@ -38,70 +47,100 @@ std::string bindings(std::string_view constraint, std::string_view name, int cou
   return text;
 }
 
+std::string line(const std::string& text) { return fmt::format("      \"{}\\n\"\n", text); }
+
+// What the two products of one tile have in common.
+struct Products {
+  Dtype type_q, type_p, type_kv;
+  int block_n, head_dim_qk, head_dim_v;
+  int row_qk, row_v;  // bytes
+
+  int step_k() const { return kStepBytes / dtype_bytes(type_kv); }
+  bool wide() const { return dtype_bytes(type_kv) == 2; }
+  std::string shape(int n) const { return fmt::format("m64n{}k{}.f32", n, step_k()); }
+};
+
 // Start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32 bytes on within
 // a panel, then the next panel.
-int k_major_step(int step, int rows) {
-  const int steps_per_panel = kPanelColumns / kStepK;
-  return (step % steps_per_panel * kStepK * 2 + step / steps_per_panel * rows * kPanelRowBytes) /
+int k_major_step(int step, int rows, int row_bytes) {
+  const int steps_per_panel = row_bytes / kStepBytes;
+  return (step % steps_per_panel * kStepBytes + step / steps_per_panel * rows * row_bytes) /
          kDescriptorUnit;
 }
 
-// In an MN-major tile a k-step is 16 rows further down.
-int mn_major_step(int step) { return step * kStepK * kPanelRowBytes / kDescriptorUnit; }
+// 16-bit V is MN-major: a k-step is so many rows further down.
+int v_step(const Products& t, int step) {
+  return t.wide() ? step * t.step_k() * kPanelRowBytes / kDescriptorUnit
+                  : k_major_step(step, t.head_dim_v, t.row_v);
+}
 
-std::string line(const std::string& text) { return fmt::format("      \"{}\\n\"\n", text); }
-
-std::string emit_qk(const WgmmaTile& tile) {
-  const int count = tile.block_n / 2;
-  const int steps = (tile.head_dim_qk + kStepK - 1) / kStepK;
+std::string emit_qk(const Products& t) {
+  const int count = t.block_n / 2;
+  const int steps = (t.head_dim_qk + t.step_k() - 1) / t.step_k();
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
       "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned "
       "long long k) {{\n  asm volatile(\n",
-      tile.block_n, tile.head_dim_qk, count);
+      t.block_n, t.head_dim_qk, count);
   text += line("{ .reg .pred p; .reg .b64 a, b;");
   for (int step = 0; step < steps; ++step) {
     text += line(
         fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? 0 : 1));  // the first step overwrites s
-    text += line(fmt::format("add.s64 a, %{}, {};", count, k_major_step(step, kRowsOfQ)));
-    text += line(fmt::format("add.s64 b, %{}, {};", count + 1, k_major_step(step, tile.block_n)));
-    text += line(
-        fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, a, b, p, 1, 1, 0, 0;",
-                    tile.block_n, ptx_type(tile.dtype), ptx_type(tile.dtype), operands(0, count)));
+    text += line(fmt::format("add.s64 a, %{}, {};", count, k_major_step(step, kRowsOfQ, t.row_qk)));
+    text +=
+        line(fmt::format("add.s64 b, %{}, {};", count + 1, k_major_step(step, t.block_n, t.row_qk)));
+    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
+                             t.shape(t.block_n), ptx_type(t.type_q), ptx_type(t.type_kv),
+                             operands(0, count), t.wide() ? ", 0, 0" : ""));
   }
   text += line("}");
   return text + fmt::format("      : {}\n      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}}\n",
                             bindings("+f", "s", count));
 }
 
-std::string emit_pv(const WgmmaTile& tile) {
-  const int count = tile.head_dim_v / 2;
-  const int steps = tile.block_n / kStepK;
+std::string emit_pv(const Products& t) {
+  const int count = t.head_dim_v / 2;
+  const int steps = t.block_n / t.step_k();
   const int p_count = 4 * steps;
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0})\n"
       "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
       "unsigned long long v) {{\n  asm volatile(\n",
-      tile.head_dim_v, tile.block_n, count, p_count);
+      t.head_dim_v, t.block_n, count, p_count);
   text += line("{ .reg .pred p; .reg .b64 b;");
   text += line("setp.ne.b32 p, 1, 0;");
   for (int step = 0; step < steps; ++step) {
-    text += line(fmt::format("add.s64 b, %{}, {};", count + p_count, mn_major_step(step)));
-    text += line(fmt::format(
-        "wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{{}}}, {{{}}}, b, p, 1, 1, 1;",
-        tile.head_dim_v, ptx_type(tile.dtype), ptx_type(tile.dtype), operands(0, count),
-        operands(count + 4 * step, 4)));
+    text += line(fmt::format("add.s64 b, %{}, {};", count + p_count, v_step(t, step)));
+    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
+                             t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv),
+                             operands(0, count), operands(count + 4 * step, 4),
+                             t.wide() ? ", 1" : ""));
   }
   text += line("}");
   return text + fmt::format("      : {}\n      : {}, \"l\"(v)\n      : \"memory\");\n}}\n",
                             bindings("+f", "o", count), bindings("r", "p", p_count));
 }
 
+std::string emit(const Products& t) {
+  return "namespace attune {\n\n" + emit_qk(t) + "\n" + emit_pv(t) + "\n}  // namespace attune\n";
+}
+
 }  // namespace
 
 std::string emit_wgmma_products(const WgmmaTile& tile) {
-  return "namespace attune {\n\n" + emit_qk(tile) + "\n" + emit_pv(tile) +
-         "\n}  // namespace attune\n";
+  if (dtype_bytes(tile.dtype) != 2)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("no 16-bit wgmma statement for {}", dtype_name(tile.dtype)));
+  return emit({tile.dtype, tile.dtype, tile.dtype, tile.block_n, tile.head_dim_qk, tile.head_dim_v,
+               kPanelRowBytes, kPanelRowBytes});
+}
+
+std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {
+  if (dtype_bytes(tile.dtype_kv) != 1)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("no 8-bit wgmma statement for {}", dtype_name(tile.dtype_kv)));
+  return emit({Dtype::kE4m3, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk,
+               tile.head_dim_v, tile.row_qk, tile.row_v});
 }
 
 }  // namespace attune

@@ -25,4 +25,17 @@ struct WgmmaTile {
 // (templates/shared/prefill_sm90_layout.h).
 std::string emit_wgmma_products(const WgmmaTile& tile);
 
+// 8-bit operands, which wgmma takes K-major alone: Q and P are e4m3, V is transposed.
+struct Fp8WgmmaTile {
+  Dtype dtype_kv = Dtype::kE4m3;  // e4m3 or e5m2
+  int block_n = 128;              // a multiple of 32 up to 256
+  int head_dim_qk = 128;          // shared memory is zero beyond it up to a multiple of 32
+  int head_dim_v = 128;
+  int row_qk = 128;  // bytes of a row of the swizzled panels of Q and K, and of V
+  int row_v = 128;
+};
+
+// The same two functions, with P in `unsigned (&p)[block_n / 8]`.
+std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile);
+
 }  // namespace attune

@@ -122,9 +122,15 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(config);
+  const double step = step_clocks(spec, t) * t.ctas * habits(spec, config, t);
+  return sm90_launch_clocks(spec, config, shape, device, step);
+}
+
+double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                          const DeviceFacts& device, double step) {
+  const Tile t = tile_of(config);
   const int64_t row_blocks = std::max<int64_t>(1, (shape.seqlen_q + t.block_m - 1) / t.block_m);
   const int64_t sampled = std::min<int64_t>(row_blocks, 64);
-  const double step = step_clocks(spec, t) * t.ctas * habits(spec, config, t);
   std::vector<double> tiles;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t row_block = sampled == row_blocks ? i : i * (row_blocks - 1) / (sampled - 1);

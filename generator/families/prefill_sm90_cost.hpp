@@ -20,4 +20,8 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device);
 
+// The same where a step of block_m x block_n of every resident block takes `step` clocks.
+double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                          const DeviceFacts& device, double step);
+
 }  // namespace attune

@@ -91,15 +91,22 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
   }
 }
 
-// First step of a tile: scores to probabilities under their exact maximum.
+// First step of a tile: the exact maximum of its scores.
 template <int kCount>
-__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
+__device__ __forceinline__ void first_row_max(const float (&s)[kCount], RowStats* rows,
                                               float scale_log2) {
   true_row_max(s, scale_log2, rows->max);
   rows->max[0] = fmaxf(rows->max[0], kLowestMax);
   rows->max[1] = fmaxf(rows->max[1], kLowestMax);
   rows->sum[0] = 0.f;
   rows->sum[1] = 0.f;
+}
+
+// First step of a tile: scores to probabilities under their exact maximum.
+template <int kCount>
+__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
+                                              float scale_log2) {
+  first_row_max(s, rows, scale_log2);
   exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 

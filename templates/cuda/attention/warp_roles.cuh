@@ -46,14 +46,14 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
     const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
-    RowEnds ends = consumer.ends(tile, row, rows);
+    RowEnds ends = consumer.ends(row, rows);
     tiles.advance();
     const PrefillTile next = prefill_tile(args, tiles.tile());
     consumer.finish(o);
     bool whole = true;
     if constexpr (kKvSplits > 1) {
       whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
-      ends = consumer.ends(tile, row, rows);
+      ends = consumer.ends(row, rows);
     }
     if (whole) write_tile(args, map_o, shared, warpgroup, tile, row, o, ends);
     tile = next;

@@ -70,7 +70,7 @@ class WgmmaConsumer {
   // Waits for the last product of attend().
   __device__ __forceinline__ void finish(Output& o) { products_.finish(o); }
 
-  __device__ __forceinline__ RowEnds ends(const PrefillTile&, int row, const RowStats& rows) const {
+  __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
     return end_rows(args_, row, rows);
   }
 

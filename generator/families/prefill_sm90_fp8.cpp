@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// What prefill_sm90_fp8 serves, its knobs and their rules, and how its two kernels are launched. The
+// numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
+#include "generator/families/prefill_sm90_fp8.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_sm90_fp8_cost.hpp"
+#include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/wgmma_emitter.hpp"
+#include "templates/shared/prefill_sm90_fp8_layout.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr const char* kTransposeEntry = "attune_transpose_v";
+
+int accumulators(const KernelSpec& spec, const Config& c) {
+  return prefill_sm90_fp8_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
+                                       c.at("overlap") != 0, c.at("flush_interval") != 0);
+}
+
+std::vector<Knob> knobs(const KernelSpec& spec) {
+  const bool causal = spec.mask != Mask::kNone;
+  const bool accurate = spec.fp8.accuracy == Accuracy::kAccurate;
+  return {{"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
+          {"block_n", {64, 96, 128, 160, 192, 224}, "keys of a step"},
+          {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
+          {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
+          {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
+          {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
+          {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
+          {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
+           "0 one tile per block, 1 static persistent, 2 dynamic"},
+          {"l2_section_mb", causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0},
+           "K and V of heads worked on together; 0 takes head after head"},
+          {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
+          {"flush_interval", accurate ? std::vector<int64_t>{0, 1, 2, 4, 8} : std::vector<int64_t>{0},
+           "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
+          {"early", {1, 0}, "the kernel starts while V is still being transposed"},
+          {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
+}
+
+std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
+  if (spec.dtype_q != Dtype::kE4m3)
+    return fmt::format("dtype_q {} is not e4m3", dtype_name(spec.dtype_q));
+  if (!is_fp8(spec.dtype_kv))
+    return fmt::format("dtype_kv {} is neither e4m3 nor e5m2", dtype_name(spec.dtype_kv));
+  if (spec.dtype_o != Dtype::kBf16 && spec.dtype_o != Dtype::kFp16)
+    return fmt::format("dtype_o {} is neither bf16 nor fp16", dtype_name(spec.dtype_o));
+  return std::nullopt;
+}
+
+Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
+  Config c({{"block_m", 128},
+            {"block_n", 128},
+            {"ctas_per_sm", 1},
+            {"stages", 2},
+            {"kv_ring", 0},
+            {"overlap", 1},
+            {"ping_pong", 1},
+            {"scheduler", causal ? 2 : 1},
+            {"l2_section_mb", causal ? 32 : 0},
+            {"o_staging", 1},
+            {"flush_interval", 0},
+            {"early", 1},
+            {"kv_splits", 1}});
+  for (const auto& [knob, value] : changes) c.set(knob, value);
+  return c;
+}
+
+// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_fp8.md), then two
+// that fit any head dims.
+std::vector<Config> proven_configs(const KernelSpec& spec) {
+  const bool causal = spec.mask != Mask::kNone;
+  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+  std::vector<Config> configs;
+  const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
+    configs.push_back(config_of(changes, causal));
+  };
+  if (widest <= 64) {
+    add({{"block_m", 192}, {"block_n", 128}});
+    add({{"block_n", 192}});
+    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}});
+    add({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});
+  } else if (widest <= 128) {
+    add({{"block_m", 192}, {"block_n", 96}});
+    add({{"block_n", 128}});
+  } else {
+    add({{"block_n", 128}});
+    add({{"block_n", 64}});
+  }
+  add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
+  add({{"block_n", 64}, {"ping_pong", 0}});
+  add({{"block_n", 64}, {"ping_pong", 0}, {"o_staging", 0}});
+  return configs;
+}
+
+// V^T in the workspace, and the kernel that writes it.
+void transpose_first(const KernelSpec& spec, const Shape& shape, LaunchPlan* plan) {
+  const bool given = spec.fp8.v_layout == VLayout::kTransposed;
+  const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);
+  const int64_t tiles = (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
+  const int64_t heads = shape.batch * shape.num_heads_kv;
+  plan->v_transposed = {plan->workspace_bytes, tiles * kTransposeKeys};
+  plan->workspace_bytes += (heads * spec.head_dim_v * plan->v_transposed.keys + 255) / 256 * 256;
+  KernelLaunch kernel;
+  kernel.entry = kTransposeEntry;
+  kernel.grid_x = static_cast<unsigned>(tiles * heads);
+  kernel.threads = kTransposeThreads;
+  kernel.shared_bytes = static_cast<unsigned>(layout.bytes);
+  const TensorMapPlan rows{Operand::kV, layout.row, kTransposeKeys, layout.row};
+  const TensorMapPlan transposed{Operand::kV, kTransposeKeys, spec.head_dim_v, kTransposeKeys};
+  kernel.tensor_maps = {given ? transposed : rows,
+                        {Operand::kVTransposed, kTransposeKeys, spec.head_dim_v, kTransposeKeys}};
+  plan->kernels.insert(plan->kernels.begin(), kernel);
+}
+
+class PrefillSm90Fp8 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "prefill_sm90_fp8"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm90_fp8.cu"; }
+  std::string_view knobs_path() const override { return "cuda/prefill_sm90_fp8_knobs.cuh"; }
+
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
+      return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
+    if (spec.op != Op::kPrefill) return "the op is not prefill";
+    if (auto reason = refused_dtypes(spec)) return reason;
+    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
+      if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
+        return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim,
+                           kMaxHeadDim);
+    if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
+      return fmt::format("scale_block_q {} is not a multiple of {}, the rows of a warpgroup",
+                         spec.fp8.scale_block_q, kWarpgroupRows);
+    return std::nullopt;
+  }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    return {knobs(spec), sm90_rules(spec, arch, accumulators)};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch,
+                        const Shape& shape) const override;
+
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override {
+    return sm90_resources(spec, arch, config);
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config& config) const override {
+    const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
+    return {{"generated/wgmma.cuh",
+             emit_fp8_wgmma_products({spec.dtype_kv, static_cast<int>(config.at("block_n")),
+                                      spec.head_dim_qk, spec.head_dim_v, layout.row_qk,
+                                      layout.row_v})}};
+  }
+
+  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override;
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    return sm90_fp8_predicted_clocks(spec, config, shape, device);
+  }
+};
+
+// The proven config that the cost model likes best: no tuning, but the shape counts.
+Config PrefillSm90Fp8::default_config(const KernelSpec& spec, const Arch& arch,
+                                      const Shape& shape) const {
+  const SearchSpace legal = space(spec, arch);
+  const DeviceFacts h200{132, 50ll << 20};
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const Config& proven : proven_configs(spec)) {
+    const Config config = sm90_with_splits(proven, legal, shape);
+    if (legal.broken(config)) continue;
+    const double cost = sm90_fp8_predicted_clocks(spec, config, shape, h200);
+    if (best && cost >= best_cost) continue;
+    best = config;
+    best_cost = cost;
+  }
+  if (!best)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("prefill_sm90_fp8 has no default config for {}", to_text(spec)));
+  return *best;
+}
+
+LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                                  const DeviceFacts& device) const {
+  const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
+  LaunchPlan plan = sm90_launch(spec, config, shape, device);
+  plan.main().early = config.at("early") != 0;
+  plan.main().tensor_maps = {
+      {Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
+      {Operand::kK, layout.row_qk, static_cast<int>(config.at("block_n")), layout.row_qk},
+      {Operand::kVTransposed, layout.row_v, spec.head_dim_v, layout.row_v},
+      {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
+  transpose_first(spec, shape, &plan);
+  return plan;
+}
+
+}  // namespace
+
+const KernelTemplate& prefill_sm90_fp8() {
+  static const PrefillSm90Fp8 instance;
+  return instance;
+}
+
+}  // namespace attune

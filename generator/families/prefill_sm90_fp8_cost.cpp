@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clocks of one step with 8-bit operands; the launch around it is prefill_sm90's model.
+#include "generator/families/prefill_sm90_fp8_cost.hpp"
+
+#include <cmath>
+#include <numeric>
+
+#include "generator/families/prefill_sm90_cost.hpp"
+
+namespace attune {
+namespace {
+
+// Per multiprocessor and clock (sm_90).
+constexpr double kMmaFlops = 8192;  // dense 8-bit
+constexpr double kExponentials = 16;
+constexpr double kOverlapPower = 1.3;  // as in prefill_sm90_cost.cpp, fitted anew
+
+// What the step of a tile costs beside its products and exponentials.
+double tile_factor(const KernelSpec& spec, const Config& c) {
+  const int64_t warpgroups = c.at("block_m") / kWarpgroupRows;
+  const int64_t resident = warpgroups * c.at("ctas_per_sm");
+  double factor = 1 + 10.0 / static_cast<double>(c.at("block_n"));
+  if (resident == 1) factor *= 1.6;
+  if (resident == 2) factor *= 1.08;
+  if (c.at("block_m") == 64 && spec.head_dim_v > 64) factor *= 1.2;
+  if (c.at("block_n") == 64 && c.at("ctas_per_sm") == 1) factor *= 1.1;
+  if (!c.at("overlap")) factor *= resident <= 3 ? 1.25 : 1.08;
+  return factor;
+}
+
+// Choices that change little beside the tile; what usually loses is ranked last.
+double habits(const KernelSpec& spec, const Config& c) {
+  const bool masked = spec.mask != Mask::kNone;
+  double factor = 1;
+  if (c.at("stages") > 2) factor *= 1.04;
+  if (!c.at("o_staging")) factor *= 1.01;
+  if (c.at("kv_ring")) factor *= 1.04;
+  if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
+  if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
+  if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
+  if (c.at("block_m") > 64 && c.at("overlap") && !c.at("ping_pong")) factor *= 1.02;
+  if (!c.at("early")) factor *= 1.01;
+  if (c.at("flush_interval"))
+    factor *= 1 + 0.25 / static_cast<double>(c.at("flush_interval"));
+  const int block = spec.fp8.scale_block_kv;
+  if (block > 0) {
+    const int64_t columns = std::gcd(static_cast<int64_t>(block), c.at("block_n"));
+    const int64_t groups = c.at("block_n") / columns;
+    if (groups > 1) factor *= 1.1 + 0.01 * static_cast<double>(groups);
+  }
+  return factor;
+}
+
+}  // namespace
+
+double sm90_fp8_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                                 const DeviceFacts& device) {
+  const double elements = static_cast<double>(config.at("block_m") * config.at("block_n"));
+  const double mma = elements * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
+  const double exponentials = elements / kExponentials;
+  const double busy = std::pow(
+      std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower), 1 / kOverlapPower);
+  const double step = busy * tile_factor(spec, config) *
+                      static_cast<double>(config.at("ctas_per_sm")) * habits(spec, config);
+  return sm90_launch_clocks(spec, config, shape, device, step);
+}
+
+}  // namespace attune

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rough run time of a prefill_sm90_fp8 launch, for ranking configs before any is compiled. What it
+// follows is in templates/cuda/prefill_sm90_fp8.md.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+double sm90_fp8_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                                 const DeviceFacts& device);
+
+}  // namespace attune

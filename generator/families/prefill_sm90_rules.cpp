@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules and launch of the warp-specialised sm_90 kernels; see prefill_sm90_rules.hpp. The numbers
+// behind the rules are in templates/cuda/prefill_sm90.md.
+#include "generator/families/prefill_sm90_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_sm90_cost.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
+bool fits_shared(const Arch& arch, const PrefillSm90Config& c) {
+  const int bytes = prefill_sm90_layout(c).bytes;
+  return bytes <= arch.shared_bytes_per_block &&
+         c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
+}
+
+// Accumulators that fit beside addresses, row statistics and temporaries: ptxas spills or
+// serialises wgmma above this.
+int accumulator_limit(const PrefillSm90Registers& registers) {
+  const int available = registers.moved ? registers.consumer : registers.launch;
+  return available - (available > 200 ? 28 : 32);
+}
+
+using Broken = std::optional<std::string>;
+
+Broken when(bool broken, std::string sentence) {
+  return broken ? Broken(std::move(sentence)) : Broken();
+}
+
+// Combinations that make no sense or never pay.
+std::vector<Constraint> usage_rules(const KernelSpec& spec) {
+  return {
+      {"splits",
+       [=](const Config& c) {
+         return when(c.at("kv_splits") > 1 && (c.at("scheduler") != 0 || c.at("stages") != 2 ||
+                                               c.at("l2_section_mb") == 16),
+                     "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
+                     "l2_section_mb other than 16");
+       }},
+      {"ping_pong",
+       [=](const Config& c) {
+         return when(c.at("ping_pong") && (c.at("block_m") < 128 || !c.at("overlap")),
+                     "ping_pong needs 2 warpgroups (block_m 128) and overlap");
+       }},
+      {"ring",
+       [=](const Config& c) {
+         return when(
+             c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
+             "kv_ring is for head dims above 64, with stages 2");
+       }},
+      {"small_tiles",
+       [=](const Config& c) {
+         return when(c.at("ctas_per_sm") > 1 && c.at("block_m") > 128,
+                     "several blocks per multiprocessor need block_m 64 or 128");
+       }},
+      {"no_overlap",
+       [=](const Config& c) {
+         return when(!c.at("overlap") && c.at("ctas_per_sm") == 1,
+                     "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
+       }},
+  };
+}
+
+// What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
+std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
+                                      Sm90Accumulators accumulators) {
+  return {
+      {"registers",
+       [=](const Config& c) {
+         const int block_m = static_cast<int>(c.at("block_m"));
+         const PrefillSm90Registers registers = prefill_sm90_registers(
+             block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")));
+         const int needed = accumulators(spec, c);
+         return when(needed > accumulator_limit(registers),
+                     fmt::format("accumulators take {} registers of at most {}", needed,
+                                 accumulator_limit(registers)));
+       }},
+      {"operands",
+       [=](const Config& c) {
+         const PrefillSm90Registers registers =
+             prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
+                                    static_cast<int>(c.at("ctas_per_sm")));
+         const int64_t accumulators = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
+         const int most = registers.launch - 24;  // beside A, descriptors and addresses
+         return when(accumulators > most,
+                     fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
+                                 accumulators, registers.launch, most));
+       }},
+      {"shared_memory",
+       [=](const Config& c) {
+         const PrefillSm90Config config = sm90_layout_config(spec, c);
+         return when(!fits_shared(arch, config),
+                     fmt::format("needs {} bytes of shared memory in each of {} blocks",
+                                 prefill_sm90_layout(config).bytes, config.ctas_per_sm));
+       }},
+      {"o_staging",
+       [=](const Config& c) {
+         PrefillSm90Config staged = sm90_layout_config(spec, c);
+         staged.o_staging = 1;
+         return when(!c.at("o_staging") && fits_shared(arch, staged),
+                     "o_staging 0 is for configs whose O does not fit in shared memory");
+       }},
+  };
+}
+
+int64_t row_blocks(const Shape& shape, int block_m) {
+  return (shape.seqlen_q + block_m - 1) / block_m;
+}
+
+}  // namespace
+
+PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
+  const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
+  return {knob("block_m"), knob("block_n"),   knob("ctas_per_sm"), knob("stages"),
+          knob("kv_ring"), knob("o_staging"), spec.head_dim_qk,    spec.head_dim_v,
+          dtype_bytes(spec.dtype_kv)};
+}
+
+std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
+                                   Sm90Accumulators accumulators) {
+  std::vector<Constraint> all = usage_rules(spec);
+  for (Constraint& rule : machine_rules(spec, arch, accumulators)) all.push_back(std::move(rule));
+  return all;
+}
+
+Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config) {
+  const PrefillSm90Config c = sm90_layout_config(spec, config);
+  const PrefillSm90Layout layout = prefill_sm90_layout(c);
+  Resources r;
+  r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
+  r.shared_bytes = layout.bytes;
+  const PrefillSm90Registers registers = prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm);
+  r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
+  r.min_blocks_per_sm = c.ctas_per_sm;
+  return r;
+}
+
+Config sm90_with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
+  constexpr int64_t kMultiprocessors = 132;  // of the device that most sm_90a code runs on
+  constexpr int64_t kLeastSteps = 4;
+  const int64_t tiles =
+      row_blocks(shape, static_cast<int>(config.at("block_m"))) * shape.batch * shape.num_heads_q;
+  int64_t best = 1;
+  for (const Knob& knob : legal.knobs()) {
+    if (knob.name != "kv_splits") continue;
+    for (const int64_t splits : knob.values)
+      if (splits * tiles <= kMultiprocessors &&
+          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
+        best = splits;
+  }
+  if (best == 1) return config;
+  config.set("kv_splits", best);
+  config.set("scheduler", 0);
+  return config;
+}
+
+LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                       const DeviceFacts& device) {
+  const PrefillSm90Config c = sm90_layout_config(spec, config);
+  const PrefillSm90Layout layout = prefill_sm90_layout(c);
+  const int64_t splits = config.at("kv_splits");
+  const int64_t whole_tiles = row_blocks(shape, c.block_m) * shape.batch * shape.num_heads_q;
+  const int64_t tiles = whole_tiles * splits;
+  if (tiles > std::numeric_limits<int>::max())
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} tiles of work are more than one launch can number", tiles));
+  LaunchPlan plan;
+  plan.num_tiles = static_cast<int>(tiles);
+  const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
+  const int64_t resident = static_cast<int64_t>(device.sm_count) * c.ctas_per_sm;
+  plan.main().grid_x = static_cast<unsigned>(
+      scheduler == Sm90Scheduler::kOneTile ? tiles : std::min(tiles, resident));
+  plan.main().threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
+  plan.main().shared_bytes = static_cast<unsigned>(layout.bytes);
+  if (scheduler == Sm90Scheduler::kDynamic)
+    plan.workspace_bytes = plan.zeroed_bytes = 256;  // the tile counter
+  if (splits > 1) {  // drawn in templates/cuda/attention/kv_split.cuh
+    plan.zeroed_bytes = (whole_tiles * layout.warpgroups * 4 + 255) / 256 * 256;
+    plan.workspace_bytes = plan.zeroed_bytes + tiles * layout.warpgroups *
+                                                   (spec.head_dim_v / 2 + 4) * kWarpgroupThreads *
+                                                   4;
+  }
+  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, kWarpgroupRows, kPanelRowBytes},
+                      {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
+                      {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
+                      {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
+  return plan;
+}
+
+}  // namespace attune

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The consumer role of prefill_sm90_fp8: one warpgroup computes 64 rows of O. As wgmma_consumer.cuh,
+// with P rounded to e4m3 and V transposed in shared memory, its keys in the order in which a lane
+// holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
+//
+// P is scaled up to use the range of e4m3, whose largest number is 448: no probability passes 2^8.
+//   accurate  the largest of a row is 2^8 exactly: the running maximum follows every growth
+//   fast      it begins at 2^4, and the maximum follows only a growth that would pass 2^8
+//
+// The tensor cores add 8-bit products with about 14 bits. With kFlushInterval their accumulator is
+// added to fp32 registers every so many steps, and begins again.
+#pragma once
+
+#include "cuda/attention/epilogue_tma.cuh"
+#include "cuda/attention/fp8_step_factors.cuh"
+#include "cuda/attention/wgmma_products.cuh"
+#include "cuda/ptx/round_fp8.cuh"
+
+namespace attune {
+
+// Accumulators 8 i .. 8 i + 7 are 16 keys: columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of two rows.
+__device__ __forceinline__ void round_probabilities(const Scores& s, Probabilities& p) {
+#pragma unroll
+  for (int i = 0; i < kBlockN / 16; ++i) {
+    const float* x = &s[8 * i];
+    p[2 * i] = pack_fp8<Dtype::kE4m3>(x[0], x[1], x[4], x[5]);
+    p[2 * i + 1] = pack_fp8<Dtype::kE4m3>(x[2], x[3], x[6], x[7]);
+  }
+}
+
+// What was flushed of O, in fp32.
+class FlushedOutput {
+ public:
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum_[i] = 0.f;
+  }
+  __device__ __forceinline__ void rescale(const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum_[i] *= factor[i / 2 % 2];
+  }
+  // Takes o over, which begins again at zero.
+  __device__ __forceinline__ void take(Output& o) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      sum_[i] += o[i];
+      o[i] = 0.f;
+    }
+  }
+  __device__ __forceinline__ void give_back(Output& o) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) o[i] += sum_[i];
+  }
+
+ private:
+  static constexpr int kCount = kFlushInterval > 0 ? kHeadDimV / 2 : 0;
+  float sum_[kCount > 0 ? kCount : 1];
+};
+
+class Fp8Consumer {
+ public:
+  using Args = ScaledAttentionArgs;
+
+  __device__ __forceinline__ Fp8Consumer(const Args& args, unsigned shared, int warpgroup)
+      : args_(args), warpgroup_(warpgroup), products_(shared, warpgroup) {}
+
+  // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
+  __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
+                                         RowStats* rows) {
+    const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
+    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for
+    // their sake.
+    const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
+    const StepFactors factors(args_, tile, first_row);
+    v_factor_ = factors.v_factor();
+    Scores s;
+    Probabilities p;
+#pragma unroll
+    for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
+    flushed_.clear();
+    products_.wait_q(parity);
+    first_step(tile, first_row, range, factors, s, p, rows);
+#pragma unroll 1
+    for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
+      GroupFactors here[kGroups];
+      factors.read(block, here);
+      products_.multiply(block == tile.first_block, s, p, o);
+      const float scale_log2 = factors.apply(here, s);
+      if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
+      float factor[2];
+      const bool grew = row_max_grew(s, *rows, scale_log2);
+      if (grew) raise_row_max(s, rows, scale_log2, factor);
+      factors.exponentiate_step(here, scale_log2, s, rows);
+      if constexpr (kOverlap) products_.finish(o);
+      round_probabilities(s, p);
+      if constexpr (kFlushInterval > 0) {
+        if (block % kFlushInterval == 0) flushed_.take(o);
+        if (grew) flushed_.rescale(factor);
+      }
+      if (grew) rescale(o, factor);
+    }
+    products_.last(o, p);
+  }
+
+  // Waits for the last product of attend().
+  __device__ __forceinline__ void finish(Output& o) {
+    products_.finish(o);
+    if constexpr (kFlushInterval > 0) flushed_.give_back(o);
+  }
+
+  __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
+    RowEnds ends = end_rows(args_, row, rows);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (ends.inverse[half] != 0.f) ends.inverse[half] *= v_factor_;  // 0: the row sees nothing
+    return ends;
+  }
+
+ private:
+  __device__ __forceinline__ void first_step(const PrefillTile& tile, int first_row,
+                                             const BlockRange& range, const StepFactors& factors,
+                                             Scores& s, Probabilities& p, RowStats* rows) {
+    GroupFactors here[kGroups];
+    factors.read(tile.last_block, here);
+    products_.first(tile.last_block == tile.first_block, s);
+    const float scale_log2 = factors.apply(here, s);
+    if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
+    first_row_max(s, rows, scale_log2);
+    factors.exponentiate_step(here, scale_log2, s, rows);
+    round_probabilities(s, p);
+  }
+
+  const Args& args_;
+  int warpgroup_;
+  float v_factor_;
+  WgmmaProducts products_;
+  FlushedOutput flushed_;
+};
+
+}  // namespace attune

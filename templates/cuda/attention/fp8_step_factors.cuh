@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The factors of Q, K and V as the softmax of prefill_sm90_fp8 takes them. Nothing is multiplied
+// element by element where it can be avoided:
+//
+//   Q, K   into the factor of a step's scores (softmax_scale * log2(e) * q * k). Where a step
+//          covers several blocks of K, scores are multiplied by their block's factor first.
+//   V      one factor a head: into 1 / row sum, at the end. Blocks: probabilities of block j are
+//          exp2(... + log2 r_j), r_j = v_j / v_max, and their sum counts divided by r_j; v_max, the
+//          largest factor of the blocks that the tile sees, goes into 1 / row sum. r_j is at least
+//          2^-40: what is that much smaller than the rest rounds to zero in P as it would in O.
+//
+// Factors that are 0, negative, or not finite would turn masked scores (-inf) into NaN: they are
+// multiplied into the scores before the mask instead, and count as 1 afterwards.
+#pragma once
+
+#include "shared/scaled_attention_args.h"
+
+#include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/wgmma_products.cuh"
+
+namespace attune {
+
+constexpr bool kBlockFactors = kScaleBlockKv > 0;
+constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+// Columns of a step under one factor of K and V, and how many such groups a step has.
+constexpr int kGroupColumns = kBlockFactors ? common_divisor(kScaleBlockKv, kBlockN) : kBlockN;
+constexpr int kGroups = kBlockN / kGroupColumns;
+static_assert(kGroupColumns % 16 == 0, "scale_block_kv is a multiple of 16");
+static_assert(kScaleBlockQ % kWarpgroupRows == 0, "scale_block_q is a multiple of 64");
+
+constexpr float kLeastRatio = 9.094947017729282e-13f;  // 2^-40
+
+using GroupScores = float[kGroupColumns / 2];
+
+__device__ __forceinline__ GroupScores& group_scores(Scores& s, int group) {
+  return *reinterpret_cast<GroupScores*>(&s[group * (kGroupColumns / 2)]);
+}
+
+__device__ __forceinline__ bool ordinary(float factor) {
+  return factor > 0.f && factor < __int_as_float(0x7f800000);
+}
+
+// The factors of one head, in steps of kScaleBlock rows.
+template <int kScaleBlock>
+class HeadFactors {
+ public:
+  __device__ __forceinline__ HeadFactors(const ScaleView& view, int batch, int head)
+      : data_(view.data), step_(view.block_stride) {
+    if (data_) data_ += batch * view.batch_stride + head / view.heads_per_scale * view.head_stride;
+  }
+  __device__ __forceinline__ float of_row(int row) const {
+    if (!data_) return 1.f;
+    if constexpr (kScaleBlock == 0) return __ldg(data_);
+    return __ldg(data_ + row / max(kScaleBlock, 1) * step_);
+  }
+
+ private:
+  const float* data_;
+  long long step_;
+};
+
+// The largest finite factor of rows [begin, end); 0 when there is none.
+__device__ __forceinline__ float largest_factor(const HeadFactors<kScaleBlockKv>& factors,
+                                                int begin, int end) {
+  constexpr int kRows = kScaleBlockKv > 0 ? kScaleBlockKv : 1;
+  float largest = 0.f;
+  for (int block = begin / kRows + static_cast<int>(threadIdx.x) % 32; block * kRows < end;
+       block += 32) {
+    const float factor = factors.of_row(block * kRows);
+    if (ordinary(factor)) largest = fmaxf(largest, factor);
+  }
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+  return largest;
+}
+
+// What one group of columns of a step is multiplied by, read before it is needed.
+struct GroupFactors {
+  float k;
+  float v;
+};
+
+class StepFactors {
+ public:
+  __device__ __forceinline__ StepFactors(const ScaledAttentionArgs& args, const PrefillTile& tile,
+                                         int first_row)
+      : k_(args.k_scale, tile.batch, tile.head / kGqaRatio),
+        v_(args.v_scale, tile.batch, tile.head / kGqaRatio) {
+    const HeadFactors<kScaleBlockQ> q(args.q_scale, tile.batch, tile.head);
+    score_log2_ = args.softmax_scale_log2 * q.of_row(min(first_row, args.seqlen_q - 1));
+    last_key_ = args.seqlen_kv - 1;
+    if constexpr (kBlockFactors) {
+      const BlockRange seen = visible_blocks<kBlockN>(
+          args, tile.first_row, min(tile.first_row + kBlockM, args.seqlen_q));
+      v_factor_ = largest_factor(v_, seen.begin * kBlockN, min(seen.end * kBlockN, args.seqlen_kv));
+    } else {
+      score_log2_ *= k_.of_row(0);
+      v_factor_ = v_.of_row(0);
+    }
+  }
+
+  // Factor that O is multiplied by at the end.
+  __device__ __forceinline__ float v_factor() const { return v_factor_; }
+
+  __device__ __forceinline__ void read(int block, GroupFactors (&factors)[kGroups]) const {
+    if constexpr (kBlockFactors) {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const int key = min(block * kBlockN + group * kGroupColumns, max(last_key_, 0));
+        factors[group] = {k_.of_row(key), v_.of_row(key)};
+      }
+    }
+  }
+
+  // Makes scores so that score * result is what the softmax is taken of, before any mask.
+  __device__ __forceinline__ float apply(const GroupFactors (&factors)[kGroups], Scores& s) const {
+    float scale_log2 = score_log2_;
+    if constexpr (kBlockFactors && kGroups == 1) scale_log2 *= factors[0].k;
+    bool as_they_are = ordinary(scale_log2);
+    if constexpr (kBlockFactors && kGroups == 1) as_they_are &= valid_v(factors[0]);
+    if (kGroups == 1 && as_they_are) return scale_log2;
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      float factor = as_they_are ? 1.f : scale_log2;
+      if constexpr (kBlockFactors) {
+        if (kGroups > 1) factor *= factors[group].k;
+        if (!valid_v(factors[group])) factor = __int_as_float(0x7fffffff);
+      }
+      GroupScores& scores = group_scores(s, group);
+#pragma unroll
+      for (int i = 0; i < kGroupColumns / 2; ++i) scores[i] *= factor;
+    }
+    return as_they_are ? scale_log2 : 1.f;
+  }
+
+  // s = probabilities under rows->max, the sums grow by them.
+  __device__ __forceinline__ void exponentiate_step(const GroupFactors (&factors)[kGroups],
+                                                    float scale_log2, Scores& s,
+                                                    RowStats* rows) const {
+    if constexpr (kBlockFactors) {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const bool usual = ordinary(v_factor_) && valid_v(factors[group]);
+        const float ratio = usual ? fmaxf(factors[group].v / v_factor_, kLeastRatio) : 1.f;
+        const float shift = log2_approx(ratio);
+        const float level[2] = {rows->max[0] - shift, rows->max[1] - shift};
+        float sum[2] = {0.f, 0.f};
+        exponentiate(group_scores(s, group), level, scale_log2, sum);
+        rows->sum[0] += sum[0] / ratio;
+        rows->sum[1] += sum[1] / ratio;
+      }
+    } else {
+      exponentiate(s, rows->max, scale_log2, rows->sum);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ bool valid_v(const GroupFactors& factors) {
+    return factors.v >= 0.f && factors.v < __int_as_float(0x7f800000);
+  }
+
+  HeadFactors<kScaleBlockKv> k_;
+  HeadFactors<kScaleBlockKv> v_;
+  float score_log2_;
+  float v_factor_;
+  int last_key_;
+};
+
+}  // namespace attune

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention forward for sm_90a with 8-bit operands: O = softmax(scale Q K^T + mask) V and LSE, for
+// Q in e4m3, K and V in e4m3 or e5m2 with factors per tensor, head or block of rows, O in bf16 or
+// fp16, fp32 accumulation. Two kernels: attune_transpose_v writes V^T into the workspace
+// (attention/fp8_transpose_v.cuh), attune_kernel attends, with the roles of prefill_sm90
+// (attention/warp_roles.cuh) around attention/fp8_consumer.cuh. Layouts:
+// shared/prefill_sm90_layout.h, shared/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and
+// measurements: prefill_sm90_fp8.md.
+#include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
+#include "shared/scaled_attention_args.h"
+
+#include "cuda/prefill_sm90_fp8_knobs.cuh"
+
+namespace attune {
+
+// Log2 of a row's largest probability when its maximum is taken, and of what none may pass.
+constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 8;
+constexpr int kRescaleThreshold = 8;
+constexpr bool kEarlyStart = kEarly != 0;
+
+}  // namespace attune
+
+#include "cuda/attention/sm90_layout.cuh"
+
+#include "cuda/attention/fp8_consumer.cuh"
+#include "cuda/attention/fp8_transpose_v.cuh"
+#include "cuda/attention/warp_roles.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_kernel(const __grid_constant__ ScaledAttentionArgs args,
+                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                  const __grid_constant__ TensorMap map_v,
+                  const __grid_constant__ TensorMap map_o) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  attend_tiles<Fp8Consumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
+}
+
+}  // namespace attune

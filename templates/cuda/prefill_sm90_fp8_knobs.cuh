@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of prefill_sm90_fp8: what an editor or nvcc sees. The renderer puts the chosen
+// ones in this file's place.
+#pragma once
+
+#include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
+
+namespace attune {
+
+constexpr int kArch = 90;
+constexpr Dtype kDtypeQ = Dtype::kE4m3;
+constexpr Dtype kDtypeKv = Dtype::kE4m3;
+constexpr Dtype kDtypeO = Dtype::kBf16;
+constexpr int kHeadDimQk = 128;
+constexpr int kHeadDimV = 128;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;   // -1 = open
+constexpr int kWindowRight = -1;  // -1 = open
+constexpr Accuracy kAccuracy = Accuracy::kAccurate;
+constexpr VLayout kVLayout = VLayout::kRows;
+constexpr int kScaleBlockQ = 0;   // rows that share a factor; 0 = all
+constexpr int kScaleBlockKv = 0;
+
+constexpr int kBlockM = 192;       // rows of Q per block: 64 per consumer warpgroup
+constexpr int kBlockN = 96;        // rows of K and V per step
+constexpr int kCtasPerSm = 1;      // blocks that share a multiprocessor
+constexpr int kStages = 2;         // slots for K, and as many for V
+constexpr int kKvRing = 0;         // > 0: one ring of so many slots for K and V instead
+constexpr int kOverlap = 1;        // softmax overlaps P V of the step before, in each warpgroup
+constexpr int kPingPong = 1;       // warpgroups take turns in issuing wgmma
+constexpr int kScheduler = 2;      // 0 one tile per block, 1 static persistent, 2 dynamic
+constexpr int kL2SectionMb = 32;   // K and V of heads worked on together; 0 = head after head
+constexpr int kOStaging = 1;       // 1 shared memory and TMA store, 0 16-byte stores
+constexpr int kFlushInterval = 0;  // steps between additions of the accumulator to fp32; 0 = never
+constexpr int kEarly = 1;          // the kernel starts while V is still being transposed
+constexpr int kKvSplits = 1;       // blocks that share one tile of Q, each a part of its keys
+
+}  // namespace attune

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm90_fp8 beside what it shares with prefill_sm90 (prefill_sm90_layout.h): registers of a
+// consumer, and the kernel ahead of it that writes V^T with its keys in the order that P has them.
+//
+// V^T in the workspace, [batch, num_heads_kv, head_dim_v, keys]: byte 4 q + r of each 16 holds key
+// 2 q + r % 2 + 8 (r / 2) of them, because lane q of a quad owns columns 2 q, 2 q + 1 of every 8
+// scores, and an 8-bit A operand wants 4 neighbours. Keys past seqlen_kv are zero.
+//
+// Shared memory of the transposing kernel, one block of kTransposeKeys keys of one head:
+// | region  | bytes                                 | written by       | read by   |
+// |---------|---------------------------------------|------------------|-----------|
+// | in      | panels * 128 keys * row, swizzled     | TMA              | threads   |
+// | out     | head_dim_v, padded to 16, rows of 128 | threads          | TMA store |
+// | barrier | 8                                     | TMA              | threads   |
+// With V given transposed, `in` is left out: TMA fills `out`, and threads reorder it in place.
+#pragma once
+
+#include "shared/prefill_sm90_layout.h"
+
+namespace attune {
+
+constexpr int kTransposeKeys = 128;
+constexpr int kTransposeThreads = 256;
+
+struct TransposeLayout {
+  int row;  // bytes of a panel's row in `in`
+  int panels;
+  int out;  // offsets
+  int barrier;
+  int bytes;
+};
+
+constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed) {
+  TransposeLayout l{};
+  l.row = swizzle_span(head_dim_v);
+  l.panels = (head_dim_v + l.row - 1) / l.row;
+  l.out = given_transposed ? 0 : l.panels * kTransposeKeys * l.row;
+  l.barrier = l.out + aligned_slot((head_dim_v + 15) / 16 * 16 * kTransposeKeys);
+  l.bytes = l.barrier + 8;
+  return l;
+}
+
+// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits, and
+// with a flush interval the sum of what was flushed.
+constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap, bool flush) {
+  return block_n / 2 + (overlap ? block_n / 8 : 0) + head_dim_v / 2 * (flush ? 2 : 1);
+}
+
+}  // namespace attune
