@@ -9,14 +9,18 @@
 #include "generator/families/prefill_sm75.hpp"
 #include "generator/families/prefill_sm80.hpp"
 #include "generator/families/prefill_sm90.hpp"
+#include "generator/families/prefill_sm90_fp8.hpp"
+#include "generator/families/quantise_cpu.hpp"
+#include "generator/families/quantise_cuda.hpp"
 #include "generator/families/reference_cpu.hpp"
 #include "generator/families/reference_cuda.hpp"
 
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates() {
-  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm80(),   &prefill_sm75(),
-                                                            &prefill_cpu(),  &reference_cuda(), &reference_cpu()};
+  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(),   &prefill_sm75(),
+                                                            &prefill_cpu(),  &quantise_cuda(), &quantise_cpu(),
+                                                            &reference_cuda(), &reference_cpu()};
   return templates;
 }
 

@@ -175,7 +175,18 @@ void check_quantise_operands(const Problem& problem, const Operands& operands) {
   check_operand(o_of(problem, operands));
   if (!operands.o_scale.data)
     refuse("o_scale is a null pointer; op quantise writes a factor for each block of rows there");
-  check_scale({"o_scale", operands.o_scale, problem.dtype_o, problem.num_heads_q});
+  const ScaleView& scale = operands.o_scale;
+  check_scale({"o_scale", scale, problem.dtype_o, problem.num_heads_q});
+  if (scale.heads_per_scale != 1)
+    refuse(fmt::format("o_scale.heads_per_scale is {}; op quantise writes a factor for each head: accepted is 1",
+                       scale.heads_per_scale));
+  const int64_t block = problem.fp8.scale_block_q;
+  const Stride strides[3] = {{"batch_stride", scale.batch_stride, problem.batch},
+                             {"head_stride", scale.head_stride, problem.num_heads_q},
+                             {"block_stride", scale.block_stride, block > 0 ? (problem.seqlen_q + block - 1) / block : 1}};
+  for (const Stride& stride : strides)
+    if (stride.extent > 1 && stride.value == 0)
+      refuse(fmt::format("o_scale.{} is 0 for {} steps; an output cannot be written twice at one address", stride.name, stride.extent));
 }
 
 }  // namespace

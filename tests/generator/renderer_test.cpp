@@ -36,6 +36,8 @@ const GoldenCase kCases[] = {
     {"reference_cuda_d128_bf16", "reference_cuda", "sm_80", "dtype=bf16,head_dim=128,heads=8/2,seqlen=128"},
     {"cpu_d128_causal_fp32", "prefill_cpu", "cpu:x86-64", "dtype=fp32,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right"},
     {"cpu_d64_full_bf16", "prefill_cpu", "cpu:x86-64", "dtype=bf16,head_dim=64,heads=12,seqlen=512"},
+    {"quantise_cuda_d128_hadamard", "quantise_cuda", "sm_90a", "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=128,heads=32,seqlen=4096,scale_block=128,rotation=hadamard"},
+    {"quantise_cpu_d64_transposed", "quantise_cpu", "cpu:x86-64", "op=quantise,dtype=fp16,dtype_o=e5m2,head_dim=64,heads=8,seqlen=1024,scale_block=128,v_layout=transposed"},
     {"reference_cpu_d64_fp32", "reference_cpu", "cpu:x86-64", "dtype=fp32,head_dim=64,heads=4,seqlen=128"},
 };
 

@@ -48,6 +48,10 @@ std::vector<KernelSpec> sample_specs() {
     for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=40", "head_dim_qk=192,head_dim_v=128"})
       for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=128:0"})
         specs.push_back(spec_of(parse_problem(std::string("heads=8/2,seqlen=64,dtype=") + dtype + "," + dims + "," + mask)));
+  for (const char* dims : {"head_dim=16", "head_dim=24", "head_dim=80", "head_dim=128", "head_dim=256"})
+    for (const char* options : {"", "scale_block=16", "scale_block=48,v_layout=transposed", "scale_block=128", "scale_block=1008,v_layout=transposed", "scale_block=65536"})
+      specs.push_back(spec_of(parse_problem(std::string("op=quantise,heads=8,seqlen=64,dtype=bf16,dtype_o=e4m3,") + dims + (*options ? "," : "") + options)));
+  specs.push_back(spec_of(parse_problem("op=quantise,heads=8,seqlen=64,dtype=fp32,dtype_o=e5m2,head_dim=256,scale_block=128,rotation=hadamard")));
   return specs;
 }
 

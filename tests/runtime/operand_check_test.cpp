@@ -18,7 +18,7 @@ class OperandCheck : public ::testing::Test {
  protected:
   static void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-  const Problem problem_ =
+  Problem problem_ =
       parse_problem("dtype=fp16,head_dim=64,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7");
   Operands operands_ =
       contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x3000), at(0x4000), nullptr);
@@ -136,6 +136,19 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
             "workspace_bytes is 1023; accepted are 1024 and more for this plan");
   EXPECT_THAT(text(nullptr, 1024), HasSubstr("workspace is a null pointer"));
   EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
+}
+
+TEST_F(OperandCheck, QuantiseWritesEachFactorOnce) {
+  problem_ = parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,batch=2,seqlen=100,scale_block=32");
+  float factors[2 * 4 * 4] = {};
+  operands_ = contiguous_operands(problem_, at(0x100), nullptr, nullptr, at(0x200), nullptr);
+  EXPECT_THAT(refusal(), HasSubstr("o_scale is a null pointer"));
+  operands_.o_scale = {factors, 16, 4, 1, 1};
+  EXPECT_NO_THROW(check_operands(problem_, operands_));
+  operands_.o_scale.block_stride = 0;
+  EXPECT_THAT(refusal(), HasSubstr("o_scale.block_stride is 0 for 4 steps"));
+  operands_.o_scale = {factors, 8, 4, 1, 2};
+  EXPECT_THAT(refusal(), HasSubstr("o_scale.heads_per_scale is 2"));
 }
 
 TEST_F(OperandCheck, TensorMapsTakeNeitherRepeatsNorHugeStrides) {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// See quantise_cuda.hpp, and templates/cuda/quantise.cu for what the knobs do.
+#include "generator/families/quantise_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "templates/shared/quantise_layout.h"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kMaxParts = 256;   // of a block of rows, in the first of two kernels
+constexpr int64_t kMaxValues = 128;  // fp32 that a thread holds
+constexpr int64_t kOtherRegisters = 32;
+constexpr int64_t kMaxFusedValues = 65536;  // that a block of threads holds
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+bool transposed(const KernelSpec& spec) { return spec.fp8.v_layout == VLayout::kTransposed; }
+
+// What a thread holds: kSteps * kVector of the kernel.
+int64_t values_per_thread(const KernelSpec& spec, const Config& config) {
+  const int64_t group = transposed(spec) ? 4 : 1;
+  const int64_t slots = config.at("rows") / group * (spec.head_dim_qk / config.at("vector"));
+  const int64_t threads = config.at("threads");
+  return (slots + threads - 1) / threads * group * config.at("vector");
+}
+
+Constraint vectors_fill_rows(const KernelSpec& spec) {
+  return {"vector", [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t vector = config.at("vector");
+            if (spec.head_dim_qk % vector == 0) return std::nullopt;
+            return fmt::format("vector is {}; accepted are divisors of head_dim {}", vector,
+                               spec.head_dim_qk);
+          }};
+}
+
+Constraint rows_fit_blocks(const KernelSpec& spec) {
+  return {
+      "rows", [spec](const Config& config) -> std::optional<std::string> {
+        const int64_t rows = config.at("rows");
+        const int64_t block = spec.fp8.scale_block_q;
+        if (config.at("fused") != 0 && rows != block)
+          return fmt::format("rows is {}; one kernel holds the {} rows of a factor", rows, block);
+        if (block > 0 && block % rows != 0)
+          return fmt::format("rows is {}; accepted are divisors of scale_block {}", rows, block);
+        return std::nullopt;
+      }};
+}
+
+Constraint values_fit_registers(const KernelSpec& spec) {
+  return {"registers", [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t threads = config.at("threads");
+            if (spec.head_dim_qk % config.at("vector") != 0) return std::nullopt;  // refused above
+            const int64_t values = values_per_thread(spec, config);
+            const int64_t most = std::min(kMaxValues, 65536 / threads - kOtherRegisters);
+            if (values > most)
+              return fmt::format("a thread holds {} values; with {} threads at most {} fit", values,
+                                 threads, most);
+            const int64_t group = transposed(spec) ? 4 : 1;
+            if (threads > 32 &&
+                config.at("rows") / group * (spec.head_dim_qk / config.at("vector")) * 2 <= threads)
+              return fmt::format("threads is {}; less than half of them have anything to hold",
+                                 threads);
+            return std::nullopt;
+          }};
+}
+
+class QuantiseCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "quantise_cuda"; }
+  std::string_view source_path() const override { return "cuda/quantise.cu"; }
+  std::string_view knobs_path() const override { return "cuda/quantise_knobs.cuh"; }
+
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    if (spec.op != Op::kQuantise) return "it serves the op quantise";
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    return std::nullopt;
+  }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    const int64_t block = spec.fp8.scale_block_q;
+    const bool may_fuse = block > 0 && block * spec.head_dim_qk <= kMaxFusedValues;
+    std::vector<int64_t> rows{16, 32, 64, 128};
+    if (may_fuse && std::find(rows.begin(), rows.end(), block) == rows.end()) rows.push_back(block);
+    return SearchSpace(
+        {{"fused", may_fuse ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0},
+          "1: one kernel holds the rows of a factor; 0: one finds the factors, one rounds"},
+         {"rows", rows, "rows that a block of threads holds at a time"},
+         {"vector", {8, 16, 32}, "elements of a row that a thread holds"},
+         {"threads", {32, 64, 128, 256, 512, 1024}, "threads of a block"}},
+        {vectors_fill_rows(spec), rows_fit_blocks(spec), values_fit_registers(spec)});
+  }
+
+  // Fused where it can be; the fewest values a thread, of those that need few shuffles.
+  Config default_config(const KernelSpec& spec, const Arch& arch,
+                        const Shape& shape) const override {
+    const std::vector<Config> configs = space(spec, arch).enumerate();
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, {}); };
+    return *std::min_element(configs.begin(), configs.end(),
+                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+    const int threads = static_cast<int>(config.at("threads"));
+    return {.threads = threads,
+            .shared_bytes = quantise_shared_bytes(static_cast<int>(config.at("rows")),
+                                                  spec.head_dim_qk, transposed(spec)),
+            .max_registers = std::min(255, 65536 / threads)};
+  }
+
+  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts&) const override {
+    const int64_t rows = config.at("rows");
+    const int64_t heads = shape.batch * shape.num_heads_q;
+    LaunchPlan plan;
+    KernelLaunch& rounding = plan.main();
+    rounding.grid_x =
+        static_cast<unsigned>(std::max<int64_t>(1, heads * ((shape.seqlen_q + rows - 1) / rows)));
+    rounding.threads = static_cast<unsigned>(config.at("threads"));
+    rounding.shared_bytes = static_cast<unsigned>(
+        quantise_shared_bytes(static_cast<int>(rows), spec.head_dim_qk, transposed(spec)));
+    if (config.at("fused") != 0) return plan;
+
+    const int64_t block =
+        spec.fp8.scale_block_q > 0 ? spec.fp8.scale_block_q : std::max<int64_t>(1, shape.seqlen_q);
+    const int64_t blocks = (shape.seqlen_q + block - 1) / block;
+    const int64_t parts = std::clamp<int64_t>((block + rows - 1) / rows, 1, kMaxParts);
+    KernelLaunch amax;
+    amax.entry = "attune_amax";
+    amax.grid_x = static_cast<unsigned>(std::max<int64_t>(1, heads * blocks * parts));
+    amax.threads = rounding.threads;
+    amax.shared_bytes = kQuantiseReduceBytes;
+    plan.num_tiles = static_cast<int>(parts);
+    plan.workspace_bytes =
+        round_up(heads * blocks * parts * static_cast<int64_t>(sizeof(float)), 256);
+    plan.kernels.insert(plan.kernels.begin(), amax);
+    return plan;
+  }
+
+  // Bytes moved; more where few threads leave the memory idle, or a rotation needs many shuffles.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts&) const override {
+    const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *
+                            static_cast<double>(shape.seqlen_q + 1) * spec.head_dim_qk;
+    const double passes = config.at("fused") != 0 ? 1 : 2;
+    const double bytes = passes * dtype_bytes(spec.dtype_q) + 1;
+    const double values = static_cast<double>(values_per_thread(spec, config));
+    const double lanes =
+        static_cast<double>(spec.head_dim_qk) / static_cast<double>(config.at("vector"));
+    const double shuffles = spec.fp8.rotation == Rotation::kHadamard ? std::log2(lanes) : 0;
+    const double threads = static_cast<double>(config.at("threads"));
+    const double shape_penalty =
+        0.05 * std::abs(std::log2(threads / 256)) + 0.05 * std::abs(std::log2(values / 32));
+    return elements * (bytes * (1 + shape_penalty) + 0.2 * passes * shuffles) + 1e6 * passes;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& quantise_cuda() {
+  static const QuantiseCuda instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantise: o = round(rotate(q) / factor) in e4m3 or e5m2 on a CPU, with a factor for each block of
+// kScaleBlockQ rows of a head (0: all rows); semantics and corners as in cuda/quantise.cu. Plain
+// loops over a row that clang turns into vectors; a block of rows is one thread's.
+//
+// q: fp32, bf16 or fp16, [batch, seqlen, heads, head_dim]; o by rows or transposed (kVLayout).
+//   kKeep      1: the rows of a block stay in the workspace, fp32, between finding their factor and
+//              rounding; 0: they are loaded (and rotated) again
+//   kTileRows  transposed output only: rows whose codes are written together
+// Workspace: kScratchFloats a thread.
+#include "cpu/quantise_knobs.hpp"
+#include "shared/attention_enums.h"
+#include "shared/quantise_layout.h"
+#include "shared/scaled_attention_args.h"
+
+namespace attune {
+
+constexpr int kDim = kHeadDimQk;
+
+template <class To, class From>
+inline To bits_as(From value) {
+  return __builtin_bit_cast(To, value);
+}
+
+// One row; zeros for magnitudes under 2^-126.
+inline void load_row(const void* data, long long index, float* row) {
+  for (int i = 0; i < kDim; ++i) {
+    float value;
+    if constexpr (kDtypeQ == Dtype::kFp32) value = static_cast<const float*>(data)[index + i];
+    if constexpr (kDtypeQ == Dtype::kBf16)
+      value = bits_as<float>(
+          static_cast<unsigned>(static_cast<const unsigned short*>(data)[index + i]) << 16);
+    if constexpr (kDtypeQ == Dtype::kFp16)
+      value = static_cast<float>(static_cast<const _Float16*>(data)[index + i]);
+    const unsigned bits = bits_as<unsigned>(value), sign = bits & 0x80000000u;
+    row[i] = bits_as<float>((bits ^ sign) < 0x00800000u ? sign : bits);
+  }
+}
+
+// One butterfly for the index's highest bit, which becomes its lowest.
+inline void butterfly(const float* from, float* to) {
+  for (int i = 0; i < kDim / 2; ++i) {
+    const float low = from[i], high = from[i + kDim / 2];
+    to[2 * i] = low + high;
+    to[2 * i + 1] = low - high;
+  }
+}
+
+constexpr float reciprocal_square_root(int power_of_two) {
+  double root = 1.0;
+  for (int left = power_of_two; left > 1; left /= 2) root *= 0.70710678118654752440;
+  return static_cast<float>(root);
+}
+
+// The row times the orthonormal Hadamard matrix: each butterfly turns the bits of an element's
+// index by one, so after all of them every element stands where it stood.
+inline void rotate_row(float* row) {
+  if constexpr (kRotation == Rotation::kHadamard) {
+    float other[kDim];
+    int bit = 1;
+    for (; bit * 2 < kDim; bit *= 4) {
+      butterfly(row, other);
+      butterfly(other, row);
+    }
+    if (bit < kDim) butterfly(row, other);
+    const float* last = bit < kDim ? other : row;
+    constexpr float kScale = reciprocal_square_root(kDim);
+    for (int i = 0; i < kDim; ++i) row[i] = last[i] * kScale;
+  }
+}
+
+// As an integer, which orders magnitudes as their values; NaN and infinity do not take part.
+inline int largest_magnitude(const float* row, int largest) {
+  for (int i = 0; i < kDim; ++i) {
+    const int magnitude = bits_as<int>(row[i]) & 0x7fffffff;
+    const int finite = magnitude < 0x7f800000 ? magnitude : 0;
+    largest = finite > largest ? finite : largest;
+  }
+  return largest;
+}
+
+inline float factor_of(int largest) {
+  if (largest < 0x00800000) return 1.0f;
+  const float factor = bits_as<float>(largest) / largest_code_value(kDtypeO);
+  return factor < kSmallestFactor ? kSmallestFactor : factor;
+}
+
+// To nearest even; beyond the largest finite value that value, NaN 0x7f.
+inline unsigned code_of(float value) {
+  constexpr int kMantissa = kDtypeO == Dtype::kE4m3 ? 3 : 2;
+  constexpr int kBias = kDtypeO == Dtype::kE4m3 ? 7 : 15;
+  constexpr unsigned kLargest = kDtypeO == Dtype::kE4m3 ? 0x7e : 0x7b;
+  constexpr int kShift = 23 - kMantissa;
+  constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
+  // Under the first normal number codes are multiples of one step: adding this rounds to it.
+  constexpr unsigned kStep = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
+  const unsigned bits = bits_as<unsigned>(value);
+  const unsigned magnitude = bits & 0x7fffffffu;
+  const unsigned rounded =
+      (magnitude + (1u << (kShift - 1)) - 1 + (magnitude >> kShift & 1u)) >> kShift;
+  const unsigned normal = rounded - (static_cast<unsigned>(127 - kBias) << kMantissa);
+  const unsigned subnormal =
+      bits_as<unsigned>(bits_as<float>(magnitude) + bits_as<float>(kStep)) - kStep;
+  const unsigned saturated = normal > kLargest ? kLargest : normal;
+  const unsigned code = (magnitude < kFirstNormal ? subnormal : saturated) | (bits >> 24 & 0x80u);
+  return magnitude > 0x7f800000u ? 0x7fu : code;
+}
+
+inline void round_row(const float* row, float inverse, unsigned char* codes) {
+  for (int i = 0; i < kDim; ++i) codes[i] = static_cast<unsigned char>(code_of(row[i] * inverse));
+}
+
+// Rows [first, first + count) of one head: those that share a factor.
+struct Block {
+  int batch, head;
+  long long index, first;
+  int count;
+};
+
+inline const float* rotated_row(const ScaledAttentionArgs& args, const Block& block, int row,
+                                float* to) {
+  load_row(args.q.data,
+           block.batch * args.q.batch_stride + block.head * args.q.head_stride +
+               (block.first + row) * args.q.row_stride,
+           to);
+  rotate_row(to);
+  return to;
+}
+
+inline float find_factor(const ScaledAttentionArgs& args, const Block& block, float* scratch) {
+  int largest = 0;
+  for (int row = 0; row < block.count; ++row) {
+    float* to = kKeep ? scratch + static_cast<long long>(row) * kDim : scratch;
+    largest = largest_magnitude(rotated_row(args, block, row, to), largest);
+  }
+  return factor_of(largest);
+}
+
+inline const float* row_again(const ScaledAttentionArgs& args, const Block& block, int row,
+                              float* scratch) {
+  if constexpr (kKeep != 0) return scratch + static_cast<long long>(row) * kDim;
+  return rotated_row(args, block, row, scratch);
+}
+
+inline void store_rows(const ScaledAttentionArgs& args, const Block& block, float inverse,
+                       float* scratch) {
+  unsigned char* o = static_cast<unsigned char*>(args.o.data) + block.batch * args.o.batch_stride +
+                     block.head * args.o.head_stride + block.first * args.o.row_stride;
+  for (int row = 0; row < block.count; ++row)
+    round_row(row_again(args, block, row, scratch), inverse, o + row * args.o.row_stride);
+}
+
+inline void store_transposed(const ScaledAttentionArgs& args, const Block& block, float inverse,
+                             float* scratch) {
+  unsigned char* o = static_cast<unsigned char*>(args.o.data) + block.batch * args.o.batch_stride +
+                     block.head * args.o.head_stride + block.first;
+  unsigned char codes[kTileRows][kDim];
+  for (int begin = 0; begin < block.count; begin += kTileRows) {
+    const int rows = block.count - begin < kTileRows ? block.count - begin : kTileRows;
+    for (int row = 0; row < rows; ++row)
+      round_row(row_again(args, block, begin + row, scratch), inverse, codes[row]);
+    for (int column = 0; column < kDim; ++column) {
+      unsigned char* to = o + column * args.o.row_stride + begin;
+      for (int row = 0; row < rows; ++row) to[row] = codes[row][column];
+    }
+  }
+}
+
+inline void quantise_block(const ScaledAttentionArgs& args, const Block& block, float* scratch) {
+  const float factor = find_factor(args, block, scratch);
+  const ScaleView& scale = args.o_scale;
+  scale.data[block.batch * scale.batch_stride + block.head * scale.head_stride +
+             block.index * scale.block_stride] = factor;
+  if constexpr (kVLayout == VLayout::kTransposed)
+    store_transposed(args, block, 1.0f / factor, scratch);
+  else
+    store_rows(args, block, 1.0f / factor, scratch);
+}
+
+}  // namespace attune
+
+extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const ScaledAttentionArgs& args = *static_cast<const ScaledAttentionArgs*>(given);
+  const long long rows = kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
+  if (rows == 0) return;
+  const long long blocks = (args.seqlen_q + rows - 1) / rows;
+  float* scratch = static_cast<float*>(args.workspace) + thread * kScratchFloats;
+  for (long long i = thread; i < blocks * args.batch * args.num_heads_q; i += num_threads) {
+    const long long list = i / args.num_heads_q;
+    const long long first = list % blocks * rows;
+    const long long left = args.seqlen_q - first;
+    quantise_block(args,
+                   {static_cast<int>(list / blocks), static_cast<int>(i % args.num_heads_q),
+                    list % blocks, first, static_cast<int>(left < rows ? left : rows)},
+                   scratch);
+  }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// fp32 to e4m3 and e5m2, to nearest even: what is beyond the largest finite value (infinity too)
+// becomes it, NaN becomes 0x7f. One instruction for two values from sm_89 on (PTX ISA 9.7.9.22,
+// cvt.rn.satfinite), integer arithmetic before.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+namespace attune {
+
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned fp8_by_arithmetic(float value) {
+  constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
+  constexpr int kBias = kDtype == Dtype::kE4m3 ? 7 : 15;
+  constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7E : 0x7B;
+  constexpr int kShift = 23 - kMantissa;
+  constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
+  // Under the first normal number codes are multiples of one step: adding this rounds to it.
+  constexpr unsigned kStepBits = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
+  const unsigned bits = __float_as_uint(value);
+  const unsigned magnitude = bits & 0x7FFFFFFFu;
+  unsigned code = ((magnitude + (1u << (kShift - 1)) - 1 + (magnitude >> kShift & 1u)) >> kShift) -
+                  (static_cast<unsigned>(127 - kBias) << kMantissa);
+  if (magnitude < kFirstNormal)
+    code = __float_as_uint(__uint_as_float(magnitude) + __uint_as_float(kStepBits)) - kStepBits;
+  if (magnitude >= kFirstNormal && code > kLargest) code = kLargest;
+  if (magnitude > 0x7F800000u) return 0x7Fu;
+  return code | (bits >> 24 & 0x80u);
+}
+
+// Four values in one word, `a` in the lowest byte.
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned pack_fp8(float a, float b, float c, float d) {
+  static_assert(kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2, "pack_fp8 makes e4m3 or e5m2");
+  unsigned word;
+  if constexpr (kArch < 89) {
+    word = fp8_by_arithmetic<kDtype>(a) | fp8_by_arithmetic<kDtype>(b) << 8 |
+           fp8_by_arithmetic<kDtype>(c) << 16 | fp8_by_arithmetic<kDtype>(d) << 24;
+  } else if constexpr (kDtype == Dtype::kE4m3) {
+    asm("{ .reg .b16 l, h;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;\n"
+        "cvt.rn.satfinite.e4m3x2.f32 h, %4, %3;\n"
+        "mov.b32 %0, {l, h}; }"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+  } else {
+    asm("{ .reg .b16 l, h;\n"
+        "cvt.rn.satfinite.e5m2x2.f32 l, %2, %1;\n"
+        "cvt.rn.satfinite.e5m2x2.f32 h, %4, %3;\n"
+        "mov.b32 %0, {l, h}; }"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+  }
+  return word;
+}
+
+}  // namespace attune

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// quantise: o = round(rotate(q) / factor) in e4m3 or e5m2, with a factor for each block of
+// kScaleBlockQ rows of a head (0: all rows), factor = largest magnitude / largest code. Every CUDA
+// arch; q in bf16, fp16 or fp32; o by rows or transposed (kVLayout); o_scale [batch, heads,
+// blocks].
+//
+//   kFused 1  one kernel: a block of threads holds the rows of one factor in registers between
+//             finding it and rounding (kRows == kScaleBlockQ). q is read once.
+//   kFused 0  attune_amax leaves the largest magnitudes of args.num_tiles parts of each block in
+//             the workspace, fp32 [batch, heads, blocks, parts]; attune_kernel reads q again.
+//
+//   kRows     rows that a block of threads holds at a time
+//   kVector   elements of a row that a thread holds: 8, 16, 32
+//   kThreads  threads of a block
+//
+// Rows and their rotation: cuda/quantise/row_values.cuh; corners: block_factor.cuh. Shared memory:
+// shared/quantise_layout.h.
+#include "cuda/quantise/block_factor.cuh"
+#include "cuda/quantise/row_values.cuh"
+#include "cuda/quantise/store_codes.cuh"
+#include "cuda/quantise_knobs.cuh"
+#include "shared/scaled_attention_args.h"
+
+namespace attune {
+
+// What one block of threads works on: `index` counts heads first, then `parts` of a head, then
+// batches.
+struct Place {
+  int batch, head;
+  long long part;
+};
+
+__device__ __forceinline__ Place place_of(const AttentionArgs& args, long long parts) {
+  const long long list = static_cast<long long>(blockIdx.x) / args.num_heads_q;
+  return {static_cast<int>(list / parts), static_cast<int>(blockIdx.x % args.num_heads_q),
+          list % parts};
+}
+
+// Rows that share a factor, but for the last block of a head.
+__device__ __forceinline__ int block_rows(const AttentionArgs& args) {
+  return kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
+}
+__device__ __forceinline__ int num_blocks(const AttentionArgs& args) {
+  return (args.seqlen_q + block_rows(args) - 1) / block_rows(args);
+}
+
+// The parts' largest magnitudes of one block of rows.
+__device__ __forceinline__ float* parts_of(const AttentionArgs& args, const Place& place,
+                                           long long block) {
+  const long long head = static_cast<long long>(place.batch) * args.num_heads_q + place.head;
+  return static_cast<float*>(args.workspace) + (head * num_blocks(args) + block) * args.num_tiles;
+}
+
+__device__ __forceinline__ int rows_of_tile(long long left) {
+  return static_cast<int>(left < kRows ? left : kRows);
+}
+
+__device__ __forceinline__ void load_tile(const AttentionArgs& args, const Place& place, int row,
+                                          int rows, RowValues& values) {
+  const long long first =
+      place.batch * args.q.batch_stride + place.head * args.q.head_stride + row * args.q.row_stride;
+  load_rows(args.q, first, rows, values);
+  rotate_rows(values);
+}
+
+__device__ __forceinline__ void store_tile(const AttentionArgs& args, const Place& place, int row,
+                                           int rows, const RowValues& values, float inverse,
+                                           unsigned* tile) {
+  const long long head = place.batch * args.o.batch_stride + place.head * args.o.head_stride;
+  if constexpr (kVLayout == VLayout::kTransposed) {
+    transpose_to_shared(values, inverse, tile);
+    __syncthreads();
+    store_transposed(args.o, head + row, rows, tile);
+  } else {
+    store_rows(args.o, head + row * args.o.row_stride, rows, values, inverse);
+  }
+}
+
+__device__ __forceinline__ float largest_of_parts(const AttentionArgs& args, const Place& place,
+                                                  int row) {
+  const float* parts = parts_of(args, place, row / block_rows(args));
+  float largest = 0.0f;
+  for (int i = static_cast<int>(threadIdx.x); i < args.num_tiles; i += kThreads)
+    largest = fmaxf(largest, parts[i]);
+  return largest;
+}
+
+}  // namespace attune
+
+extern __shared__ __align__(16) char shared_memory[];
+
+// Grid: parts x blocks of rows x batches x heads. Part p takes tiles p, p + num_tiles, ...
+extern "C" __global__ void __launch_bounds__(attune::kThreads)
+    attune_amax(const __grid_constant__ attune::ScaledAttentionArgs args) {
+  using namespace attune;
+  if constexpr (kFused == 0) {
+    const Place place = place_of(args, static_cast<long long>(num_blocks(args)) * args.num_tiles);
+    if (place.batch >= args.batch) return;
+    const long long block = place.part / args.num_tiles;
+    const int part = static_cast<int>(place.part % args.num_tiles);
+    const long long begin = block * block_rows(args);
+    const long long left = args.seqlen_q - begin;
+    const int count = static_cast<int>(left < block_rows(args) ? left : block_rows(args));
+    float largest = 0.0f;
+    for (long long row = static_cast<long long>(part) * kRows; row < count;
+         row += static_cast<long long>(args.num_tiles) * kRows) {
+      RowValues values;
+      load_tile(args, place, static_cast<int>(begin + row), rows_of_tile(count - row), values);
+      largest = fmaxf(largest, largest_magnitude(values));
+    }
+    largest = largest_of_block(largest, reinterpret_cast<float*>(shared_memory));
+    if (threadIdx.x == 0) parts_of(args, place, block)[part] = largest;
+  }
+}
+
+// Grid: tiles of kRows rows x batches x heads.
+extern "C" __global__ void __launch_bounds__(attune::kThreads)
+    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
+  using namespace attune;
+  const Place place = place_of(args, (static_cast<long long>(args.seqlen_q) + kRows - 1) / kRows);
+  if (place.batch >= args.batch) return;
+  const int row = static_cast<int>(place.part) * kRows;
+  const int rows = rows_of_tile(args.seqlen_q - row);
+
+  RowValues values;
+  load_tile(args, place, row, rows, values);
+  const float part = kFused ? largest_magnitude(values) : largest_of_parts(args, place, row);
+  const float factor = factor_of(largest_of_block(part, reinterpret_cast<float*>(shared_memory)));
+  if (row % block_rows(args) == 0 && threadIdx.x == 0) {
+    const ScaleView& scale = args.o_scale;
+    scale.data[place.batch * scale.batch_stride + place.head * scale.head_stride +
+               row / block_rows(args) * scale.block_stride] = factor;
+  }
+  store_tile(args, place, row, rows, values, __fdiv_rn(1.0f, factor),
+             reinterpret_cast<unsigned*>(shared_memory + kQuantiseReduceBytes));
+}

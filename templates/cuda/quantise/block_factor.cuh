@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The factor of a block of rows: largest finite magnitude over the largest code. NaN and infinity
+// do not take part, so that they spoil no other element; magnitudes under 2^-126 are zeros (the
+// arithmetic flushes them). A block of zeros has factor 1.
+#pragma once
+
+#include "cuda/quantise/row_values.cuh"
+#include "shared/quantise_layout.h"
+
+namespace attune {
+
+__device__ __forceinline__ float largest_magnitude(const RowValues& values) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const float magnitude = fabsf(values.at[step][i]);
+      largest = fmaxf(largest, magnitude <= 3.402823466e+38f ? magnitude : 0.0f);
+    }
+  return largest;
+}
+
+// The largest value of all threads, in all threads. `shared`: a word for each warp.
+__device__ __forceinline__ float largest_of_block(float value, float* shared) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, distance));
+  if constexpr (kThreads > 32) {
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+#pragma unroll
+    for (int warp = 0; warp < kThreads / 32; ++warp) value = fmaxf(value, shared[warp]);
+  }
+  return value;
+}
+
+__device__ __forceinline__ float factor_of(float largest) {
+  if (largest == 0.0f) return 1.0f;
+  return fmaxf(__fdiv_rn(largest, largest_code_value(kDtypeO)), kSmallestFactor);
+}
+
+}  // namespace attune

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of one head in the registers of a block of threads, as the quantise kernels hold them: where
+// each element is, loading it, and its rotation.
+//
+// kLanes neighbouring threads share a row; thread l of them has elements 8 * (c * kLanes + l) to
+// + 7 for each chunk c, so that every load and store of a row is one contiguous run. With a
+// transposed output a thread's rows come in fours that follow each other: one word of codes each.
+#pragma once
+
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+#include "shared/attention_args.h"
+
+namespace attune {
+
+constexpr int kLanes = kHeadDimQk / kVector;
+constexpr int kChunks = kVector / 8;
+constexpr int kGroup = kVLayout == VLayout::kTransposed ? 4 : 1;  // rows that follow each other
+constexpr int kSteps = (kRows / kGroup * kLanes + kThreads - 1) / kThreads * kGroup;
+
+static_assert(kHeadDimQk % kVector == 0, "a row is a whole number of threads' vectors");
+static_assert(kRows % kGroup == 0, "rows come in whole groups");
+static_assert(kRotation == Rotation::kNone || (32 % kLanes == 0 && kThreads % 32 == 0),
+              "the threads of a rotated row stand in one warp");
+
+struct RowValues {
+  float at[kSteps][kVector];
+};
+
+__device__ __forceinline__ int slot_of(int step) {
+  return step / kGroup * kThreads + static_cast<int>(threadIdx.x);
+}
+// Row of the tile, which may be kRows and beyond in the last step.
+__device__ __forceinline__ int row_of(int step) {
+  return slot_of(step) / kLanes * kGroup + step % kGroup;
+}
+__device__ __forceinline__ int column_of(int step, int chunk) {
+  return (chunk * kLanes + slot_of(step) % kLanes) * 8;
+}
+
+// Eight elements at a 16-byte aligned place.
+template <Dtype kDtype>
+__device__ __forceinline__ void load_eight(const void* data, long long index, float* values) {
+  if constexpr (kDtype == Dtype::kFp32) {
+    const auto* from = reinterpret_cast<const Vector16*>(static_cast<const float*>(data) + index);
+    const Vector16 low = from[0], high = from[1];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[i] = __uint_as_float(low.word[i]);
+      values[i + 4] = __uint_as_float(high.word[i]);
+    }
+  } else {
+    const Vector16 packed =
+        *reinterpret_cast<const Vector16*>(static_cast<const unsigned short*>(data) + index);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const auto bits = static_cast<unsigned short>(packed.word[i / 2] >> (i % 2 * 16));
+      values[i] = kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+    }
+  }
+}
+
+// Rows [0, rows) of the tile whose first element is `first`, rows <= kRows; zeros beyond.
+__device__ __forceinline__ void load_rows(const OperandView& view, long long first, int rows,
+                                          RowValues& values) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int row = row_of(step);
+    if (row < rows) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c)
+        load_eight<kDtypeQ>(view.data, first + row * view.row_stride + column_of(step, c),
+                            values.at[step] + c * 8);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) values.at[step][i] = 0.0f;
+    }
+  }
+}
+
+constexpr float reciprocal_square_root(int power_of_two) {
+  double root = 1.0;
+  for (int left = power_of_two; left > 1; left /= 2) root *= 0.70710678118654752440;
+  return static_cast<float>(root);
+}
+
+// Each row times the orthonormal Hadamard matrix: one butterfly for each bit of an element's index,
+// bits inside a thread first, then across the lanes of its row. fp32, no memory.
+__device__ __forceinline__ void rotate_rows(RowValues& values) {
+  if constexpr (kRotation == Rotation::kHadamard) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      float* v = values.at[step];
+#pragma unroll
+      for (int bit = 1; bit < kVector; bit *= 2)
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) {
+          if (i & bit) continue;
+          const float low = v[i], high = v[i | bit];
+          v[i] = low + high;
+          v[i | bit] = low - high;
+        }
+#pragma unroll
+      for (int bit = 1; bit < kLanes; bit *= 2) {
+        const float sign = threadIdx.x & bit ? -1.0f : 1.0f;
+#pragma unroll
+        for (int i = 0; i < kVector; ++i)
+          v[i] = fmaf(sign, v[i], __shfl_xor_sync(0xFFFFFFFFu, v[i], bit));
+      }
+      constexpr float kScale = reciprocal_square_root(kHeadDimQk);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) v[i] *= kScale;
+    }
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes rows held in registers as 8-bit codes: row by row, or transposed through shared memory
+// (layout in shared/quantise_layout.h).
+#pragma once
+
+#include "cuda/ptx/round_fp8.cuh"
+#include "cuda/quantise/row_values.cuh"
+#include "shared/quantise_layout.h"
+
+namespace attune {
+
+struct alignas(8) Vector8 {
+  unsigned word[2];
+};
+
+// `first`: index of the tile's first element in o.
+__device__ __forceinline__ void store_rows(const OperandView& o, long long first, int rows,
+                                           const RowValues& values, float inverse) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int row = row_of(step);
+    if (row >= rows) continue;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const float* v = values.at[step] + c * 8;
+      Vector8 codes;
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        codes.word[i] = pack_fp8<kDtypeO>(v[4 * i] * inverse, v[4 * i + 1] * inverse,
+                                          v[4 * i + 2] * inverse, v[4 * i + 3] * inverse);
+      char* to = static_cast<char*>(o.data) + first + row * o.row_stride + column_of(step, c);
+      *reinterpret_cast<Vector8*>(to) = codes;
+    }
+  }
+}
+
+constexpr int kTileWords = quantise_tile_words(kRows);
+
+// Four rows that follow each other are one word of every column.
+__device__ __forceinline__ void transpose_to_shared(const RowValues& values, float inverse,
+                                                    unsigned* tile) {
+#pragma unroll
+  for (int step = 0; step < kSteps; step += kGroup) {
+    const int row = row_of(step);
+    if (row >= kRows) continue;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const int column = column_of(step, i / 8) + i % 8;
+      tile[column * kTileWords + row / 4] = pack_fp8<kDtypeO>(
+          values.at[step][i] * inverse, values.at[step + 1 % kGroup][i] * inverse,
+          values.at[step + 2 % kGroup][i] * inverse, values.at[step + 3 % kGroup][i] * inverse);
+    }
+  }
+}
+
+// `first`: index in o of the tile's first row in column 0. Nothing beyond `rows` is written.
+__device__ __forceinline__ void store_transposed(const OperandView& o, long long first, int rows,
+                                                 const unsigned* tile) {
+  constexpr int kWords = kRows / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < kHeadDimQk * kWords; i += kThreads) {
+    const int column = i / kWords, row = i % kWords * 4;
+    const unsigned codes = tile[column * kTileWords + row / 4];
+    unsigned char* to = static_cast<unsigned char*>(o.data) + first + column * o.row_stride + row;
+    if (row + 4 <= rows) {
+      *reinterpret_cast<unsigned*>(to) = codes;
+    } else {
+      for (int byte = 0; byte < rows - row; ++byte)
+        to[byte] = static_cast<unsigned char>(codes >> (8 * byte));
+    }
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// See quantise_check.hpp.
+#include "tuner/quantise_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "generator/core/narrow_float.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kSmallest = 0x1p-126;  // factors and magnitudes that count begin here
+constexpr double kLargestFp32 = std::numeric_limits<float>::max();
+constexpr double kMayDiffer = 0.02;         // share of codes
+constexpr int kMayAlwaysDiffer = 2;         // codes of a block
+constexpr double kRotationError = 0x1p-21;  // of fp32 sums, in units of the row's RMS
+
+// Finite magnitudes of an 8-bit type; index = code.
+std::vector<double> magnitudes_of(Dtype dtype) {
+  std::vector<double> values;
+  for (int code = 0; code < 128; ++code) {
+    const auto byte = static_cast<uint8_t>(code);
+    const double value = load_element(dtype, &byte, 0);
+    if (std::isfinite(value)) values.push_back(value);
+  }
+  return values;
+}
+
+// The nearest code; of two, the even one. Beyond the table its last.
+int nearest_code(const std::vector<double>& table, double magnitude) {
+  const auto above = std::lower_bound(table.begin(), table.end(), magnitude);
+  if (above == table.end()) return static_cast<int>(table.size()) - 1;
+  const int code = static_cast<int>(above - table.begin());
+  if (code == 0) return 0;
+  const double middle = (table[static_cast<size_t>(code) - 1] + *above) / 2;
+  if (magnitude == middle) return code % 2 == 0 ? code : code - 1;
+  return magnitude < middle ? code - 1 : code;
+}
+
+// Sylvester's Hadamard matrix times the row, in place.
+void rotate(std::vector<double>* row) {
+  const size_t size = row->size();
+  for (size_t bit = 1; bit < size; bit *= 2)
+    for (size_t i = 0; i < size; ++i) {
+      if ((i & bit) != 0) continue;
+      const double low = (*row)[i], high = (*row)[i | bit];
+      (*row)[i] = low + high;
+      (*row)[i | bit] = low - high;
+    }
+  for (double& value : *row) value /= std::sqrt(static_cast<double>(size));
+}
+
+// Of the finite values.
+double rms(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::isfinite(value) ? value * value : 0;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+struct Block {
+  int64_t batch, head, index, begin, end;
+};
+
+class QuantiseCheck {
+ public:
+  QuantiseCheck(const Problem& problem, const Operands& host)
+      : problem_(problem), host_(host), table_(magnitudes_of(problem.dtype_o)) {}
+
+  void add(const Block& block) {
+    std::vector<std::vector<double>> rows;
+    double largest = 0;
+    for (int64_t row = block.begin; row < block.end; ++row) {
+      rows.push_back(rotated_row(problem_, host_, block.batch, block.head, row));
+      for (const double value : rows.back())
+        if (std::fabs(value) <= kLargestFp32) largest = std::max(largest, std::fabs(value));
+    }
+    const double factor = check_factor(block, largest);
+    for (int64_t row = block.begin; row < block.end; ++row)
+      check_row(block, row, rows[static_cast<size_t>(row - block.begin)], factor);
+    blocks_ += 1;
+  }
+
+  CheckError result() const {
+    const auto allowed = kMayDiffer * static_cast<double>(elements_) +
+                         static_cast<double>(kMayAlwaysDiffer * blocks_);
+    CheckError error{max_, elements_ == 0 ? 0 : static_cast<double>(differ_) / allowed, wrong_};
+    if (!error.wrong && error.mean > 1)
+      error.wrong = fmt::format("{} of {} codes are not the nearest ones", differ_, elements_);
+    return error;
+  }
+
+ private:
+  double check_factor(const Block& block, double largest) {
+    const ScaleView& scale = host_.o_scale;
+    const double got = static_cast<double>(
+        scale.data[block.batch * scale.batch_stride + block.head * scale.head_stride +
+                   block.index * scale.block_stride]);
+    const double want = largest < kSmallest ? 1.0 : std::max(largest / table_.back(), kSmallest);
+    const double allowed = problem_.fp8.rotation == Rotation::kNone ? 1e-6 : 2e-6;
+    if (!(std::fabs(got - want) <= allowed * want))
+      blame(fmt::format("the factor of batch {}, head {}, block {} is {}; it should be {}",
+                        block.batch, block.head, block.index, got, want));
+    return got;
+  }
+
+  uint8_t code_at(const Block& block, int64_t row, int64_t column) const {
+    const bool turned = problem_.fp8.v_layout == VLayout::kTransposed;
+    const int64_t line = turned ? column : row;
+    const int64_t within = turned ? row : column;
+    return static_cast<const uint8_t*>(
+        host_.o.data)[block.batch * host_.o.batch_stride + block.head * host_.o.head_stride +
+                      line * host_.o.row_stride + within];
+  }
+
+  void check_row(const Block& block, int64_t row, const std::vector<double>& values,
+                 double factor) {
+    const double slack =
+        problem_.fp8.rotation == Rotation::kNone ? 0 : kRotationError * rms(values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint8_t got = code_at(block, row, static_cast<int64_t>(i));
+      ++elements_;
+      const double off = distance(values[i], slack, factor, got);
+      if (off > 0) ++differ_;
+      max_ = std::max(max_, off);
+      if (off > 1)
+        blame(
+            fmt::format("the code of batch {}, head {}, row {}, column {} is {:#04x}; the value "
+                        "is {} and the factor {}",
+                        block.batch, block.head, row, i, got, values[i], factor));
+    }
+  }
+
+  // In codes, from the nearest ones of value - slack to value + slack; far more than 1 where one of
+  // both is not a number.
+  double distance(double value, double slack, double factor, uint8_t got) const {
+    constexpr double kFar = 1000;
+    const int magnitude = got & 0x7f;
+    if (std::isnan(value)) return magnitude == 0x7f ? 0 : kFar;
+    if (magnitude >= static_cast<int>(table_.size())) return kFar;
+    const int place = (got & 0x80) != 0 ? -magnitude : magnitude;
+    return std::max({0, signed_code((value - slack) / factor) - place,
+                     place - signed_code((value + slack) / factor)});
+  }
+
+  int signed_code(double value) const {
+    const int code = nearest_code(table_, std::fabs(value));
+    return value < 0 ? -code : code;
+  }
+
+  void blame(std::string sentence) {
+    if (!wrong_) wrong_ = std::move(sentence);
+  }
+
+  const Problem& problem_;
+  const Operands& host_;
+  const std::vector<double> table_;
+  int64_t blocks_ = 0, elements_ = 0, differ_ = 0;
+  double max_ = 0;
+  std::optional<std::string> wrong_;
+};
+
+}  // namespace
+
+std::vector<double> rotated_row(const Problem& p, const Operands& host, int64_t batch, int64_t head,
+                                int64_t row) {
+  std::vector<double> values(static_cast<size_t>(p.head_dim_qk));
+  const int64_t first =
+      batch * host.q.batch_stride + head * host.q.head_stride + row * host.q.row_stride;
+  for (int64_t i = 0; i < p.head_dim_qk; ++i) {
+    const double value = load_element(p.dtype_q, host.q.data, first + i);
+    values[static_cast<size_t>(i)] =
+        std::fabs(value) < kSmallest ? std::copysign(0.0, value) : value;
+  }
+  if (p.fp8.rotation == Rotation::kHadamard) rotate(&values);
+  return values;
+}
+
+CheckError check_quantised(const Problem& p, const Operands& host) {
+  QuantiseCheck check(p, host);
+  const int64_t rows = p.fp8.scale_block_q > 0 ? p.fp8.scale_block_q : p.seqlen_q;
+  for (int64_t batch = 0; batch < p.batch; ++batch)
+    for (int64_t head = 0; head < p.num_heads_q; ++head)
+      for (int64_t begin = 0; begin < p.seqlen_q; begin += rows)
+        check.add({batch, head, begin / rows, begin, std::min(begin + rows, p.seqlen_q)});
+  return check.result();
+}
+
+}  // namespace attune
