@@ -9,9 +9,13 @@
     print(plan.explain())
     plan.run(q, k, v, o)                                          # on torch's current stream
 
+    q8, q_scale = attune.quantise(q, scale_block=128)             # 8 bits: k and v likewise
+    o = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=128, accuracy="accurate")
+
 PyTorch is used only when tensors of it are given. Errors raise attune.Error with the status and the library's sentence.
 """
 from ._library import Error, version
 from ._context import Context, Plan, attention, problem_text
+from ._quantise import quantise
 
-__all__ = ["Context", "Error", "Plan", "attention", "problem_text", "version"]
+__all__ = ["Context", "Error", "Plan", "attention", "problem_text", "quantise", "version"]

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""8-bit tensors from Python: quantise(), and attention() on what it gives, with every shape of factors. NumPy on the CPU; with
+PyTorch also its float8 tensors, on the CPU and, where there is one, on the GPU. Skips aloud (status 77) without NumPy or the CPU."""
+import os
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+try:
+    import torch
+except ImportError:
+    torch = None
+
+import attune
+
+BLOCK = 32
+
+
+def e4m3_values():
+    codes = np.arange(256, dtype=np.int64)
+    exponent, mantissa = codes >> 3 & 15, codes & 7
+    values = np.where(exponent == 0, mantissa * 2.0 ** -9, (8 + mantissa) * 2.0 ** (exponent.astype(float) - 10))
+    values[codes & 0x7F == 0x7F] = np.nan
+    return np.where(codes < 128, values, -values)
+
+
+VALUES = e4m3_values()
+
+
+def draw(*shape, seed=7):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def decode(codes, scale, block=0):
+    """float64 [batch, rows, heads, head_dim] of e4m3 codes and factors [batch, heads(, blocks)]."""
+    factors = np.asarray(scale, np.float64)
+    if block:
+        factors = np.repeat(factors, block, axis=2)[:, :, :codes.shape[1]].transpose(0, 2, 1)[..., None]
+    elif factors.ndim:
+        factors = factors[:, None, :, None]
+    return VALUES[codes] * factors
+
+
+def expected(q, k, v):
+    group = q.shape[2] // k.shape[2]
+    k, v = np.repeat(k, group, axis=2), np.repeat(v, group, axis=2)
+    scores = np.einsum("bihd,bjhd->bhij", q, k) * q.shape[3] ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("bhij,bjhd->bihd", weights / weights.sum(-1, keepdims=True), v)
+
+
+def rms(x):
+    return float(np.sqrt(np.mean(np.square(np.asarray(x, np.float64)))))
+
+
+class NumpyTest(unittest.TestCase):
+    def test_quantise_keeps_the_values(self):
+        for block in (0, BLOCK):
+            x = draw(2, 70, 3, 80)
+            codes, scale = attune.quantise(x, scale_block=block)
+            self.assertEqual((codes.dtype, scale.shape), (np.uint8, (2, 3) if block == 0 else (2, 3, 3)))
+            self.assertLess(rms(decode(codes, scale, block) - x), 0.03)
+            self.assertLess(np.nanmax(np.abs(VALUES[codes])), 448.1)
+
+    def test_transposed_is_the_transpose(self):
+        x = draw(2, 70, 3, 64)
+        rows, scale = attune.quantise(x, scale_block=BLOCK)
+        turned, turned_scale = attune.quantise(x, scale_block=BLOCK, v_layout="transposed")
+        np.testing.assert_array_equal(turned, rows.transpose(0, 2, 3, 1))
+        np.testing.assert_array_equal(turned_scale, scale)
+
+    def test_rotation_keeps_products_and_spreads_outliers(self):
+        q, k = draw(1, 64, 2, 64), draw(1, 64, 2, 64, seed=8)
+        q[0, 5, 0, 3] = 1e5  # without rotation the other elements under this factor have two or three codes
+        products = lambda a, b: np.einsum("bihd,bjhd->bhij", a, b)
+        errors = {}
+        for rotation in ("none", "hadamard"):
+            (q8, q_scale), (k8, k_scale) = (attune.quantise(x, scale_block=16, rotation=rotation) for x in (q, k))
+            got = products(decode(q8, q_scale, 16), decode(k8, k_scale, 16))
+            errors[rotation] = rms((got - products(q, k))[0, 0, :5])  # rows that share a factor with the outlier
+        self.assertLess(errors["hadamard"], errors["none"] / 3)
+
+    def attend(self, tolerance=0.02, **choices):
+        """Attention on quantised operands against float64 on the very same values."""
+        q, k, v = draw(2, 40, 4, 64), draw(2, 70, 2, 64, seed=8), draw(2, 70, 2, 64, seed=9)
+        block = choices.get("scale_block", 0)
+        q8, q_scale = attune.quantise(q, scale_block=block)
+        k8, k_scale = attune.quantise(k, scale_block=block)
+        rows, _ = attune.quantise(v, scale_block=block)
+        v8, v_scale = attune.quantise(v, scale_block=block, v_layout=choices.get("v_layout", "rows"))
+        want = expected(decode(q8, q_scale, block), decode(k8, k_scale, block), decode(rows, v_scale, block))
+        o = attune.attention(q8, k8, v8, dtype="e4m3", q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, **choices)
+        self.assertEqual(o.dtype, np.float16)
+        self.assertLess(rms(o - want) / rms(want), tolerance)
+
+    def test_attention(self):
+        self.attend()
+        self.attend(scale_block=BLOCK)
+        self.attend(scale_block=BLOCK, v_layout="transposed")
+        self.attend(accuracy="fast", v_layout="transposed", tolerance=0.05)
+
+    def test_every_shape_of_factors(self):
+        q, k, v = (np.random.default_rng(3).integers(0x20, 0x40, (2, 24, heads, 64)).astype(np.uint8) for heads in (4, 2, 2))
+        call = lambda **scales: attune.attention(q, k, v, dtype="e4m3", **scales)
+        per_head = np.float32([[1.5, 0.5]])  # of q: one for each group of heads
+        scalar = np.float32(2)
+        got = call(q_scale=per_head, k_scale=0.25, v_scale=np.array(scalar))
+        factors = np.repeat(per_head, 2, axis=1)
+        want = expected(decode(q, np.broadcast_to(factors, (2, 4))), VALUES[k] * 0.25, VALUES[v] * 2)
+        self.assertLess(rms(got - want) / rms(want), 0.02)
+        want = expected(VALUES[q], VALUES[k], VALUES[v])
+        self.assertLess(rms(call() - want) / rms(want), 0.02)
+
+    def test_errors_name_what_is_wrong(self):
+        q8, scale = attune.quantise(draw(1, 32, 2, 64), scale_block=16)
+        with self.assertRaisesRegex(ValueError, "needs the name of its type"):
+            attune.attention(q8, q8, q8)
+        with self.assertRaisesRegex(ValueError, r"q_scale has shape \(1, 2, 2\); accepted are"):
+            attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale)
+        with self.assertRaisesRegex(ValueError, "k_scale is float64"):
+            attune.attention(q8, q8, q8, dtype="e4m3", k_scale=np.float64([[1.0]]))
+        with self.assertRaisesRegex(attune.Error, "takes powers of two"):
+            attune.quantise(draw(1, 32, 2, 80), rotation="hadamard")
+        with self.assertRaisesRegex(attune.Error, "accuracy is \"high\"; accepted are accurate and fast"):
+            attune.attention(q8, q8, q8, dtype="e4m3", accuracy="high")
+
+
+@unittest.skipIf(torch is None, "there is no PyTorch here")
+class TorchTest(unittest.TestCase):
+    def check(self, device):
+        torch.manual_seed(7)
+        q, k, v = (torch.randn(2, rows, heads, 128, device=device, dtype=torch.bfloat16) for rows, heads in ((96, 4), (130, 2), (130, 2)))
+        want = expected(*(x.double().cpu().numpy() for x in (q, k, v)))
+        for block, layout, out_dtype in ((0, "rows", torch.bfloat16), (64, "transposed", torch.float16)):
+            q8, q_scale = attune.quantise(q, torch.float8_e4m3fn, scale_block=block, rotation="hadamard")
+            k8, k_scale = attune.quantise(k, torch.float8_e4m3fn, scale_block=block, rotation="hadamard")
+            v8, v_scale = attune.quantise(v, torch.float8_e4m3fn, scale_block=block, v_layout=layout)
+            self.assertEqual((q8.dtype, q8.shape, v8.shape[-1]), (torch.float8_e4m3fn, q.shape, 130 if block else 128))
+            o, lse = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=block, v_layout=layout,
+                                      out_dtype=out_dtype, return_lse=True)
+            self.assertEqual((o.dtype, o.device), (out_dtype, q.device))
+            self.assertTrue(torch.isfinite(lse).all().item())
+            self.assertLess(rms(o.double().cpu().numpy() - want) / rms(want), 0.08)
+
+    def test_cpu(self):
+        self.check(torch.device("cpu"))
+
+    @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "PyTorch sees no GPU here")
+    def test_gpu(self):
+        self.check(torch.device("cuda:0"))
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    try:
+        attune.Context("cpu")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    unittest.main()
