@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/any_dtype.hpp"
+
 namespace attune {
 namespace {
 
@@ -23,7 +25,8 @@ int vector_registers(const Arch& arch) {
 
 int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
 
-bool is_16_bit(Dtype dtype) { return dtype_bytes(dtype) == 2; }
+// Blocks of anything but fp32 are widened before they are used.
+bool must_pack(const KernelSpec& spec) { return spec.dtype_kv != Dtype::kFp32; }
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
@@ -107,7 +110,7 @@ class PrefillCpu final : public KernelTemplate {
     std::vector<int64_t> block_m;
     for (const int64_t vectors : {1, 2, 4, 8, 16}) block_m.push_back(vectors * lanes);
     const std::vector<int64_t> pack_kv =
-        is_16_bit(spec.dtype_kv) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
+        must_pack(spec) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
     return SearchSpace(
         {{"block_m", block_m, "query rows (of all heads of a group) a thread takes at a time"},
          {"block_n", {128, 256}, "keys between two updates of the softmax"},
@@ -115,7 +118,8 @@ class PrefillCpu final : public KernelTemplate {
          {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
          {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
          {"pack_kv", pack_kv,
-          "1: copy blocks of K and V to contiguous fp32 first (always for 16-bit K and V)"},
+          "1: copy blocks of K and V to contiguous fp32 first (always for K and V of 16 or 8 "
+          "bits)"},
          {"schedule", {0, 1}, "0: tiles dealt out in turn, 1: taken from a shared counter"}},
         {tile_fits(arch), whole_panels(arch)});
   }
@@ -138,8 +142,11 @@ class PrefillCpu final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
-    return {{"int", "kVectorBytes", std::to_string(arch.vector_bytes)},
-            {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))}};
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
+    constants.push_back(
+        {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
+    return constants;
   }
 
   LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
@@ -198,7 +205,7 @@ class PrefillCpu final : public KernelTemplate {
                    {"rows", rows},
                    {"vectors", vectors},
                    {"unroll", 4},
-                   {"pack_kv", is_16_bit(spec.dtype_kv) ? 1 : 0},
+                   {"pack_kv", must_pack(spec) ? 1 : 0},
                    {"schedule", 1}});
   }
 };
@@ -207,10 +214,7 @@ class PrefillCpu final : public KernelTemplate {
 
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
-  for (const Dtype dtype : {spec.dtype_q, spec.dtype_kv, spec.dtype_o}) {
-    if (dtype != Dtype::kFp32 && dtype != Dtype::kBf16 && dtype != Dtype::kFp16)
-      return fmt::format("dtype is {}; accepted are fp32, bf16, fp16", dtype_name(dtype));
-  }
+  if (auto reason = any_dtype_refusal(spec)) return reason;
   for (const auto& [what, value] :
        {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}}) {
     if (value < 16 || value > 256 || value % 8 != 0)

@@ -2,6 +2,7 @@
 // See reference_cpu.hpp.
 #include "generator/families/reference_cpu.hpp"
 
+#include "generator/families/any_dtype.hpp"
 #include "generator/families/prefill_cpu.hpp"
 
 namespace attune {
@@ -22,6 +23,11 @@ class ReferenceCpu final : public KernelTemplate {
   }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
     return {.threads = 1};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config&) const override {
+    return constants_without_8_bits(spec);
   }
 
   LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,

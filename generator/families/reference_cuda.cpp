@@ -6,14 +6,12 @@
 
 #include <algorithm>
 
+#include "generator/families/any_dtype.hpp"
+
 namespace attune {
 namespace {
 
 constexpr int kWarps = 4;  // query rows of a block, one a warp
-
-bool served(Dtype dtype) {
-  return dtype == Dtype::kFp32 || dtype == Dtype::kBf16 || dtype == Dtype::kFp16;
-}
 
 class ReferenceCuda final : public KernelTemplate {
  public:
@@ -23,9 +21,7 @@ class ReferenceCuda final : public KernelTemplate {
 
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
-    for (const Dtype dtype : {spec.dtype_q, spec.dtype_kv, spec.dtype_o})
-      if (!served(dtype))
-        return fmt::format("dtype is {}; it serves fp32, bf16 and fp16", dtype_name(dtype));
+    if (auto reason = any_dtype_refusal(spec)) return reason;
     for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
       if (head_dim < 1 || head_dim > 256)
         return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
@@ -39,9 +35,11 @@ class ReferenceCuda final : public KernelTemplate {
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
     return {.threads = 32 * kWarps};
   }
-  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    return {{"int", "kWarps", std::to_string(kWarps)}};
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    constants.push_back({"int", "kWarps", std::to_string(kWarps)});
+    return constants;
   }
 
   LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,

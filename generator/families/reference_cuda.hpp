@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference_cuda: the tuner's oracle on a GPU; every CUDA arch, fp32, bf16 and fp16. Kernel:
+// reference_cuda: the tuner's oracle on a GPU; every CUDA arch, fp32, bf16, fp16 and 8 bits. Kernel:
 // templates/cuda/reference.cu.
 #pragma once
 

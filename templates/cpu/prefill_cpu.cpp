@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of keys.
-// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic is fp32.
+// prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of
+// keys. q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic is
+// fp32. Or 8-bit q, k and v times their factors, v in either layout. P stays fp32 then too: more
+// accurate than either mode asks for, so one kernel serves both.
 //
 // The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA
 // shares every load of K and V. A thread takes a tile of kBlockM of them, cut in panels of
@@ -9,19 +11,22 @@
 //     for each panel: S^T = K Q^T, mask, softmax, O^T += V^T P^T.
 // Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (16-bit K and V must
-// be packed), kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter).
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (narrower K and V
+// must be packed), kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter).
 // Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a
 // thread.
+#include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
+
 #include "cpu/prefill_cpu_knobs.hpp"
 
 #include "cpu/online_softmax.hpp"
+#include "cpu/pack_kv.hpp"
 #include "cpu/simd.hpp"
 #include "cpu/tile_product.hpp"
 #include "cpu/transpose.hpp"
 #include "cpu/visibility.hpp"
-#include "shared/attention_args.h"
-#include "shared/attention_enums.h"
+#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -29,7 +34,8 @@ constexpr int kPanels = kBlockM / kPanelRows;
 constexpr int kCounterBytes = 128;
 
 static_assert(kBlockM % kPanelRows == 0, "block_m must be a multiple of vectors times lanes");
-static_assert(kPackKv != 0 || !is_16_bit(kDtypeKv), "16-bit K and V must be packed");
+static_assert(kPackKv != 0 || kDtypeKv == Dtype::kFp32,
+              "K and V narrower than fp32 must be packed");
 
 struct Scratch {
   Panel queries[kPanels][kHeadDimQk];  // Q^T, scaled
@@ -57,15 +63,14 @@ inline T* row_address(const OperandView& view, const Tile& tile, long long index
          index / kGqaRatio * view.row_stride;
 }
 
-inline int least(int a, int b) { return a < b ? a : b; }
+inline const ScaledAttentionArgs& scaled(const AttentionArgs& args) {
+  return static_cast<const ScaledAttentionArgs&>(args);  // the host always passes these
+}
 
-// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes
-// does not divide kWidth.
-template <int kWidth>
-constexpr int kChunks = (kWidth + kLanes - 1) / kLanes;
-template <int kWidth>
-inline int chunk_begin(int chunk) {
-  return least(chunk * kLanes, kWidth - kLanes);
+// What Q's row `index` of the list is multiplied by.
+inline float query_factor(const AttentionArgs& args, const Tile& tile, long long index) {
+  const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
+  return RowFactors<kScaleBlockQ>(scaled(args).q_scale, tile.batch, head).at(index / kGqaRatio);
 }
 
 // One register of a panel.
@@ -79,8 +84,9 @@ inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_
     Floats rows[kLanes] = {};
     const int count = least(kLanes, tile.count - first_in_tile);
     for (int i = 0; i < count; ++i) {
-      rows[i] = load<kDtypeQ>(
-          row_address<Element<kDtypeQ>>(args.q, tile, tile.first + first_in_tile + i) + c);
+      const long long index = tile.first + first_in_tile + i;
+      rows[i] = load<kDtypeQ>(row_address<Element<kDtypeQ>>(args.q, tile, index) + c);
+      if constexpr (is_8_bit(kDtypeQ)) rows[i] *= query_factor(args, tile, index);
     }
     transpose(rows);
     for (int i = 0; i < kLanes; ++i)
@@ -118,30 +124,29 @@ inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_
   }
 }
 
-// Copies rows of K or V as contiguous fp32.
-template <int kWidth>
-inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
-  for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
-    for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
-      const int c = chunk_begin<kWidth>(chunk);
-      store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
-    }
-  }
-}
-
 // Rows of K or V from the tile's current block on, packed or where they are.
 struct Rows {
   const float* data;
   long long stride;
 };
 
-template <int kWidth>
-inline Rows block_rows(const OperandView& view, const Tile& tile, KeyRange block, float* packed) {
+template <int kWidth, VLayout kLayout>
+inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Tile& tile,
+                       KeyRange block, float* packed) {
+  constexpr bool kTurned = kLayout == VLayout::kTransposed;
+  const int count = block.end - block.begin;
   const auto* from = static_cast<const Element<kDtypeKv>*>(view.data) +
                      tile.batch * view.batch_stride + tile.head_kv * view.head_stride +
-                     block.begin * view.row_stride;
-  if constexpr (kPackKv != 0) {
-    pack<kWidth>(from, view.row_stride, block.end - block.begin, packed);
+                     block.begin * (kTurned ? 1 : view.row_stride);
+  if constexpr (is_8_bit(kDtypeKv)) {
+    const KvFactors factors(scale, tile.batch, tile.head_kv);
+    if constexpr (kTurned)
+      pack_transposed<kWidth>(from, view.row_stride, factors, block.begin, count, packed);
+    else
+      pack_scaled<kWidth>(from, view.row_stride, factors, block.begin, count, packed);
+    return {packed, kWidth};
+  } else if constexpr (kPackKv != 0) {
+    pack<kWidth>(from, view.row_stride, count, packed);
     return {packed, kWidth};
   } else {
     return {static_cast<const float*>(static_cast<const void*>(from)), view.row_stride};
@@ -197,8 +202,10 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
-    const Rows keys = block_rows<kHeadDimQk>(args.k, tile, block, scratch.keys);
-    const Rows values = block_rows<kHeadDimV>(args.v, tile, block, scratch.values);
+    const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).k_scale, tile,
+                                                             block, scratch.keys);
+    const Rows values =
+        block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).v_scale, tile, block, scratch.values);
     for (int panel = 0; panel < panels; ++panel)
       attend_block(args, tile, panel, block, keys, values, scratch);
   }

@@ -3,16 +3,32 @@
 // weighted mean of V. It shares nothing with prefill_cpu and is the tuner's oracle for it. fp32
 // arithmetic, with expf and logf of the C library.
 //
-// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
+// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; or 8-bit q, k and v times
+// their factors, v in either layout. No knobs.
 // Workspace: seqlen_kv floats a thread, for the scores of one row.
-#include "cpu/reference_cpu_knobs.hpp"
-#include "shared/attention_args.h"
 #include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
+
+#include "cpu/reference_cpu_knobs.hpp"
+#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
+// e5m2 is the upper half of an fp16. e4m3 has its exponent's lower four bits, and a bias less by 8.
+template <Dtype kDtype>
+float float_of_8_bits(unsigned char bits) {
+  if constexpr (kDtype == Dtype::kE5m2)
+    return static_cast<float>(__builtin_bit_cast(_Float16, static_cast<unsigned short>(bits << 8)));
+  const int magnitude = bits & 0x7f;
+  if (magnitude == 0x7f) return __builtin_nanf("");
+  const auto half = static_cast<unsigned short>((bits & 0x80) << 8 | magnitude << 7);
+  return 256.0f * static_cast<float>(__builtin_bit_cast(_Float16, half));
+}
+
 template <Dtype kDtype>
 float element(const void* data, long long index) {
+  if constexpr (kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2)
+    return float_of_8_bits<kDtype>(static_cast<const unsigned char*>(data)[index]);
   if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
   if constexpr (kDtype == Dtype::kBf16)
     return __builtin_bit_cast(float, static_cast<const unsigned short*>(data)[index] << 16);
@@ -33,6 +49,15 @@ void set_element(void* data, long long index, float value) {
   }
 }
 
+// What the elements of a row are multiplied by: 1 where there are no factors.
+template <int kBlock>
+float factor(const ScaleView& scale, int batch, int head, int row) {
+  if (!scale.data) return 1.0f;
+  long long index = batch * scale.batch_stride + head / scale.heads_per_scale * scale.head_stride;
+  if constexpr (kBlock > 0) index += row / kBlock * scale.block_stride;
+  return scale.data[index];
+}
+
 inline bool is_visible(const AttentionArgs& args, long long i, long long j) {
   const long long diagonal = kMask == Mask::kCausalTopLeft ? i : i + args.seqlen_kv - args.seqlen_q;
   if (kMask != Mask::kNone && j > diagonal) return false;
@@ -41,7 +66,7 @@ inline bool is_visible(const AttentionArgs& args, long long i, long long j) {
   return true;
 }
 
-inline void attend_row(const AttentionArgs& args, int batch, int head, int i, float* scores) {
+inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int i, float* scores) {
 #pragma clang fp reassociate(on)  // lets sums over head_dim use vectors
   const int head_kv = head / kGqaRatio;
   const long long q =
@@ -51,6 +76,7 @@ inline void attend_row(const AttentionArgs& args, int batch, int head, int i, fl
   const long long o =
       batch * args.o.batch_stride + head * args.o.head_stride + i * args.o.row_stride;
 
+  const float q_factor = factor<kScaleBlockQ>(args.q_scale, batch, head, i) * args.softmax_scale;
   float largest = -__builtin_inff();
   for (int j = 0; j < args.seqlen_kv; ++j) {
     if (!is_visible(args, i, j)) continue;
@@ -59,7 +85,7 @@ inline void attend_row(const AttentionArgs& args, int batch, int head, int i, fl
       dot += element<kDtypeQ>(args.q.data, q + c) *
              element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
     }
-    scores[j] = dot * args.softmax_scale;
+    scores[j] = dot * factor<kScaleBlockKv>(args.k_scale, batch, head_kv, j) * q_factor;
     if (!(scores[j] <= largest)) largest = scores[j];
   }
 
@@ -69,8 +95,11 @@ inline void attend_row(const AttentionArgs& args, int batch, int head, int i, fl
     if (!is_visible(args, i, j)) continue;
     const float weight = __builtin_expf(scores[j] - largest);
     sum += weight;
+    const float scaled = weight * factor<kScaleBlockKv>(args.v_scale, batch, head_kv, j);
+    const long long key_stride = kVLayout == VLayout::kTransposed ? 1 : args.v.row_stride;
+    const long long column_stride = kVLayout == VLayout::kTransposed ? args.v.row_stride : 1;
     for (int c = 0; c < kHeadDimV; ++c)
-      output[c] += weight * element<kDtypeKv>(args.v.data, v + j * args.v.row_stride + c);
+      output[c] += scaled * element<kDtypeKv>(args.v.data, v + j * key_stride + c * column_stride);
   }
   for (int c = 0; c < kHeadDimV; ++c)
     set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
@@ -88,7 +117,8 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
   const long long rows = static_cast<long long>(args->batch) * args->num_heads_q * args->seqlen_q;
   for (long long row = thread; row < rows; row += num_threads) {
     const long long list = row / args->seqlen_q;
-    attune::attend_row(*args, static_cast<int>(list / args->num_heads_q),
+    attune::attend_row(*static_cast<const attune::ScaledAttentionArgs*>(args),
+                       static_cast<int>(list / args->num_heads_q),
                        static_cast<int>(list % args->num_heads_q),
                        static_cast<int>(row % args->seqlen_q), scores);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
 
 namespace attune {
 
@@ -16,5 +17,8 @@ constexpr int kGqaRatio = 1;
 constexpr Mask kMask = Mask::kCausalBottomRight;
 constexpr int kWindowLeft = -1;
 constexpr int kWindowRight = -1;
+constexpr VLayout kVLayout = VLayout::kRows;
+constexpr int kScaleBlockQ = 0;
+constexpr int kScaleBlockKv = 0;
 
 }  // namespace attune

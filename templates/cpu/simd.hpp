@@ -14,6 +14,8 @@ constexpr int kPanelRows = kVectors * kLanes;
 typedef float Floats __attribute__((ext_vector_type(kLanes)));  // one register
 typedef unsigned int Words __attribute__((ext_vector_type(kLanes)));
 typedef unsigned short HalfWords __attribute__((ext_vector_type(kLanes)));
+typedef unsigned char Bytes __attribute__((ext_vector_type(kLanes)));
+typedef int Ints __attribute__((ext_vector_type(kLanes)));
 typedef _Float16 Halves __attribute__((ext_vector_type(kLanes)));
 // One value for each query of a panel: kVectors registers. LLVM splits it late, which keeps compile
 // time low.
@@ -82,9 +84,34 @@ inline HalfWords fp16_of_floats(Floats f) {
   return bits_as<HalfWords>(__builtin_convertvector(f, Halves));
 }
 
+// e4m3 and e5m2 by integer arithmetic: the bits moved to their place and the exponent's bias
+// exchanged. Below the smallest normal number they count its smallest steps.
+template <Dtype kDtype>
+inline Floats floats_of_8_bits(Bytes b) {
+  constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
+  constexpr int kBias = kDtype == Dtype::kE4m3 ? 7 : 15;
+  constexpr float kStep = kDtype == Dtype::kE4m3 ? 0x1p-9f : 0x1p-16f;
+  constexpr unsigned kSpecial = kDtype == Dtype::kE4m3 ? 0x7fu : 0x7cu;  // NaN; infinity and NaN
+  const Words word = __builtin_convertvector(b, Words);
+  const Words magnitude = word & 0x7fu;
+  const Words normal = (magnitude << (23 - kMantissa)) + ((127u - kBias) << 23);
+  const Floats small = __builtin_convertvector(bits_as<Ints>(magnitude), Floats) * kStep;
+  Words bits = magnitude < (1u << kMantissa) ? bits_as<Words>(small) : normal;
+  bits = magnitude >= kSpecial ? 0x7f800000u | ((magnitude & 3u) << 21) : bits;
+  return bits_as<Floats>(bits | ((word & 0x80u) << 24));
+}
+
 template <Dtype kDtype>
 struct ElementOf {
   using Type = unsigned short;
+};
+template <>
+struct ElementOf<Dtype::kE4m3> {
+  using Type = unsigned char;
+};
+template <>
+struct ElementOf<Dtype::kE5m2> {
+  using Type = unsigned char;
 };
 template <>
 struct ElementOf<Dtype::kFp32> {
@@ -93,15 +120,19 @@ struct ElementOf<Dtype::kFp32> {
 template <Dtype kDtype>
 using Element = typename ElementOf<kDtype>::Type;
 
-constexpr bool is_16_bit(Dtype dtype) { return dtype == Dtype::kBf16 || dtype == Dtype::kFp16; }
+constexpr bool is_8_bit(Dtype dtype) { return dtype == Dtype::kE4m3 || dtype == Dtype::kE5m2; }
 
-// kLanes consecutive elements as fp32, and back with round to nearest even.
+// kLanes consecutive elements as fp32, and back (not to 8 bits) with round to nearest even.
 template <Dtype kDtype>
 inline Floats load(const Element<kDtype>* from) {
   if constexpr (kDtype == Dtype::kFp32) {
     Floats f;
     __builtin_memcpy(&f, from, sizeof(f));
     return f;
+  } else if constexpr (is_8_bit(kDtype)) {
+    Bytes b;
+    __builtin_memcpy(&b, from, sizeof(b));
+    return floats_of_8_bits<kDtype>(b);
   } else {
     HalfWords h;
     __builtin_memcpy(&h, from, sizeof(h));

@@ -2,23 +2,49 @@
 // reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp a
 // query row, one pass for the maximum, one for the weights. Slow and simple on purpose: it is the
 // tuner's oracle, and shares no part with the kernels it judges. Any dtype of fp32, bf16, fp16;
-// head dims up to 256; no shared memory.
+// 8-bit Q, K and V times their factors, V in either layout, in both modes of accuracy; head dims up
+// to 256; no shared memory.
+#include "shared/fp8_options.h"
+
 #include "cuda/ptx/convert.cuh"
 #include "cuda/reference_knobs.cuh"
-#include "shared/attention_args.h"
+#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
 constexpr int kQkPerLane = (kHeadDimQk + 31) / 32;  // lane l has elements l, l + 32, ...
 constexpr int kVPerLane = (kHeadDimV + 31) / 32;
 
+// e5m2 is the upper half of an fp16. e4m3 has its exponent's lower four bits, and a bias less by 8.
+template <Dtype kDtype>
+__device__ float float_of_8_bits(unsigned char bits) {
+  if constexpr (kDtype == Dtype::kE5m2)
+    return fp16_to_float(static_cast<unsigned short>(static_cast<unsigned>(bits) << 8));
+  const unsigned magnitude = bits & 0x7Fu;
+  if (magnitude == 0x7Fu) return __int_as_float(0x7FC00000);
+  const unsigned half = ((bits & 0x80u) << 8) | (magnitude << 7);
+  return 256.0f * fp16_to_float(static_cast<unsigned short>(half));
+}
+
 template <Dtype kDtype>
 __device__ float load(const void* data, long long index) {
-  static_assert(kDtype == Dtype::kFp32 || kDtype == Dtype::kBf16 || kDtype == Dtype::kFp16,
-                "the reference takes fp32, bf16 and fp16");
-  if constexpr (kDtype == Dtype::kFp32) return static_cast<const float*>(data)[index];
-  const unsigned short bits = static_cast<const unsigned short*>(data)[index];
-  return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+  if constexpr (kDtype == Dtype::kFp32) {
+    return static_cast<const float*>(data)[index];
+  } else if constexpr (kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2) {
+    return float_of_8_bits<kDtype>(static_cast<const unsigned char*>(data)[index]);
+  } else {
+    const unsigned short bits = static_cast<const unsigned short*>(data)[index];
+    return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+  }
+}
+
+// What the elements of a row are multiplied by: 1 where there are no factors.
+template <int kBlock>
+__device__ float factor(const ScaleView& scale, int batch, int head, int row) {
+  if (scale.data == nullptr) return 1.0f;
+  const long long block = kBlock > 0 ? row / (kBlock > 0 ? kBlock : 1) * scale.block_stride : 0;
+  return scale
+      .data[batch * scale.batch_stride + head / scale.heads_per_scale * scale.head_stride + block];
 }
 
 template <Dtype kDtype>
@@ -40,9 +66,18 @@ __device__ bool visible(const AttentionArgs& args, int row, int column) {
   return true;
 }
 
+// The heads of one query row.
+struct Place {
+  int batch;
+  int head_kv;
+  long long k;  // elements to the first of K's head
+  long long v;
+};
+
 // softmax_scale * (q . k), the same in all lanes.
-__device__ float score(const AttentionArgs& args, const float (&q)[kQkPerLane], long long k_row,
-                       int lane) {
+__device__ float score(const ScaledAttentionArgs& args, const float (&q)[kQkPerLane],
+                       const Place& place, int column, int lane) {
+  const long long k_row = place.k + column * args.k.row_stride;
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kQkPerLane; ++i) {
@@ -50,42 +85,52 @@ __device__ float score(const AttentionArgs& args, const float (&q)[kQkPerLane], 
     if (element < kHeadDimQk) sum += q[i] * load<kDtypeKv>(args.k.data, k_row + element);
   }
   for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, other);
-  return sum * args.softmax_scale;
+  return sum * factor<kScaleBlockKv>(args.k_scale, place.batch, place.head_kv, column) *
+         args.softmax_scale;
 }
 
-__device__ void attend_row(const AttentionArgs& args, int batch, int head, int row, int lane) {
+__device__ float value(const ScaledAttentionArgs& args, const Place& place, int column,
+                       int element) {
+  const long long index = kVLayout == VLayout::kTransposed
+                              ? place.v + element * args.v.row_stride + column
+                              : place.v + column * args.v.row_stride + element;
+  return load<kDtypeKv>(args.v.data, index);
+}
+
+__device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head, int row,
+                           int lane) {
   const int head_kv = head / kGqaRatio;
   const long long q_row =
       batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
-  const long long k_head = batch * args.k.batch_stride + head_kv * args.k.head_stride;
-  const long long v_head = batch * args.v.batch_stride + head_kv * args.v.head_stride;
   const long long o_row =
       batch * args.o.batch_stride + head * args.o.head_stride + row * args.o.row_stride;
+  const Place place{batch, head_kv, batch * args.k.batch_stride + head_kv * args.k.head_stride,
+                    batch * args.v.batch_stride + head_kv * args.v.head_stride};
 
   float q[kQkPerLane];
+  const float q_factor = factor<kScaleBlockQ>(args.q_scale, batch, head, row);
 #pragma unroll
   for (int i = 0; i < kQkPerLane; ++i)
-    q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) : 0.0f;
+    q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) * q_factor
+                                      : 0.0f;
 
   const float minus_infinity = __int_as_float(0xFF800000u);
   float maximum = minus_infinity;
   for (int column = 0; column < args.seqlen_kv; ++column) {
-    if (visible(args, row, column))
-      maximum = fmaxf(maximum, score(args, q, k_head + column * args.k.row_stride, lane));
+    if (visible(args, row, column)) maximum = fmaxf(maximum, score(args, q, place, column, lane));
   }
 
   float sum = 0.0f;
   float output[kVPerLane] = {};
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (!visible(args, row, column)) continue;
-    const float weight = expf(score(args, q, k_head + column * args.k.row_stride, lane) - maximum);
+    const float weight = expf(score(args, q, place, column, lane) - maximum);
+    const float v_factor = factor<kScaleBlockKv>(args.v_scale, batch, head_kv, column);
     sum += weight;
 #pragma unroll
     for (int i = 0; i < kVPerLane; ++i) {
       const int element = lane + 32 * i;
-      if (element < kHeadDimV)
-        output[i] +=
-            weight * load<kDtypeKv>(args.v.data, v_head + column * args.v.row_stride + element);
+      if (element < kHeadDimV) output[i] += weight * v_factor * value(args, place, column, element);
     }
   }
 
@@ -105,7 +150,7 @@ __device__ void attend_row(const AttentionArgs& args, int batch, int head, int r
 // Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
 // counted row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(const __grid_constant__ attune::AttentionArgs args) {
+    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
   const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
   const int row = static_cast<int>(index % args.seqlen_q);
   const int batch_head = static_cast<int>(index / args.seqlen_q);

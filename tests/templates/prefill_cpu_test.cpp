@@ -31,7 +31,7 @@ class PrefillCpu : public ::testing::Test {
              const std::string& trace) {
     const AttentionCase test_case(problem, layout, Inputs::kNormal, 7);
     const HostOutcome outcome = host.run(test_case, threads);
-    const std::string broken = verdict(test_case, outcome.result);
+    const std::string broken = verdict(test_case, outcome.result, Arithmetic::kFp32);
     EXPECT_TRUE(broken.empty()) << trace << " " << to_text(problem) << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << " " << to_text(problem) << ": wrote outside o";
     EXPECT_TRUE(outcome.counters_clear)
@@ -59,7 +59,11 @@ class PrefillCpu : public ::testing::Test {
     for (const char* text : {"dtype=fp32,head_dim=64,heads=2,seqlen=150,mask=causal_bottom_right",
                              "dtype=fp16,head_dim_qk=72,head_dim_v=40,heads=6/"
                              "2,seqlen_q=45,seqlen_kv=301,window=80:20",
-                             "dtype=bf16,head_dim=128,heads=7/1,seqlen=70,mask=causal_top_left"}) {
+                             "dtype=bf16,head_dim=128,heads=7/1,seqlen=70,mask=causal_top_left",
+                             "dtype=e4m3,dtype_o=fp32,head_dim=72,heads=4/2,seqlen_q=45,seqlen_kv="
+                             "131,scale_block=16,v_layout=transposed",
+                             "dtype=e4m3,dtype_kv=e5m2,head_dim=128,heads=3,seqlen=70,mask=causal_"
+                             "top_left"}) {
       const Problem problem = parse_problem(text);
       const Config config = prefill_cpu().default_config(spec_of(problem), arch, shape_of(problem));
       check(HostConfig(*toolchain_, arch, prefill_cpu(), spec_of(problem), config), problem,
@@ -86,6 +90,77 @@ TEST_F(PrefillCpu, EveryConfigIsRightInBf16) {
 
 TEST_F(PrefillCpu, EveryConfigIsRightInFp16) {
   check_space("dtype=fp16,head_dim=80,heads=3,seqlen_q=200,seqlen_kv=259");
+}
+
+TEST_F(PrefillCpu, EveryConfigIsRightIn8Bits) {
+  check_space(
+      "dtype=e4m3,dtype_o=fp32,head_dim_qk=72,head_dim_v=40,heads=6/2,seqlen_q=131,seqlen_kv=290,"
+      "mask=causal_bottom_right,scale_block_q=16,scale_block_kv=48");
+  check_space(
+      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=64,heads=3,seqlen_q=200,seqlen_kv=259,"
+      "v_layout=transposed,accuracy=fast");
+}
+
+// Any factors, layouts and inputs; output in fp32, so that nothing hides behind its rounding.
+TEST_F(PrefillCpu, EightBitsOfAnySizeKeepTheRule) {
+  for (const char* text :
+       {"dtype=e4m3,dtype_o=fp32,head_dim=64,heads=4/2,seqlen_q=40,seqlen_kv=300,"
+        "scale_block_q=16,scale_block_kv=64",
+        "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp32,head_dim=24,heads=2,seqlen_q=40,"
+        "seqlen_kv=75,v_layout=transposed,scale_block=16"}) {
+    const Problem problem = parse_problem(text);
+    const HostConfig prefill(
+        *toolchain_, arch_, prefill_cpu(), spec_of(problem),
+        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+    const HostConfig reference(*toolchain_, arch_, reference_cpu(), spec_of(problem), Config());
+    for (uint64_t seed = 0; seed < 24; ++seed) {
+      const AttentionCase test_case(problem, static_cast<Layout>(seed % 3),
+                                    static_cast<Inputs>(seed % 8), seed);
+      for (const HostConfig* host : {&prefill, &reference})
+        EXPECT_EQ(verdict(test_case, host->run(test_case, 2).result, Arithmetic::kFp32), "")
+            << text << " seed " << seed << (host == &reference ? " reference" : "");
+    }
+  }
+}
+
+// NaN factors reach the rows that see them, and nothing reaches others (an infinite factor may also
+// make a weight of 0); a factor of 0 makes zeros.
+TEST_F(PrefillCpu, OddFactorsStayWhereTheyBelong) {
+  const Problem problem = parse_problem(
+      "dtype=e4m3,dtype_o=fp32,head_dim=32,heads=4/2,seqlen=100,mask=causal_bottom_right,"
+      "scale_block=16");
+  const HostConfig prefill(
+      *toolchain_, arch_, prefill_cpu(), spec_of(problem),
+      prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  const HostConfig reference(*toolchain_, arch_, reference_cpu(), spec_of(problem), Config());
+  const auto with = [&](HostScale AttentionCase::*scale, float factor) {
+    AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
+    (test_case.*scale) = {std::vector<float>(14, 0.01F), 14, 7, 1, 1, 16};
+    if (scale == &AttentionCase::q_scale) (test_case.*scale).heads_per_scale = 2;
+    (test_case.*scale).values[7 + 3] = factor;  // rows 48 to 63 of the second K/V head
+    return test_case;
+  };
+  for (const HostConfig* host : {&prefill, &reference}) {
+    for (const float factor : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      for (const auto scale : {&AttentionCase::q_scale, &AttentionCase::k_scale}) {
+        const AttentionResult got = host->run(with(scale, factor), 2).result;
+        for (int64_t row = 0; row < 100; ++row)
+          for (int64_t head = 0; head < 4; ++head) {
+            const bool hit =
+                head >= 2 && row >= 48 && (scale == &AttentionCase::k_scale || row < 64);
+            const double value = got.o[static_cast<size_t>((row * 4 + head) * 32 + 5)];
+            if (!hit || std::isnan(factor)) {
+              EXPECT_EQ(std::isfinite(value), !hit) << row << " " << head;
+            }
+          }
+      }
+    }
+    for (const auto scale :
+         {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
+      const AttentionCase zero = with(scale, 0);
+      EXPECT_EQ(verdict(zero, host->run(zero, 2).result, Arithmetic::kFp32), "");
+    }
+  }
 }
 
 TEST_F(PrefillCpu, Avx2RegistersGiveTheSame) {
@@ -141,7 +216,7 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
 }
 
 TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
-  for (const char* dtype : {"fp32", "bf16"}) {
+  for (const char* dtype : {"fp32", "bf16", "e4m3"}) {
     const KernelSpec spec =
         spec_of(parse_problem(std::string("head_dim=64,seqlen=64,dtype=") + dtype));
     for (const int vector_bytes : {16, 32, 64}) {
@@ -178,6 +253,14 @@ TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
               ::testing::HasSubstr("head_dim_v is 264"));
   EXPECT_THAT(prefill_cpu().refuses(spec, parse_arch("sm_90")).value_or(""),
               ::testing::HasSubstr("sm_90"));
+  KernelSpec mixed = spec;
+  mixed.dtype_kv = Dtype::kE4m3;
+  EXPECT_THAT(prefill_cpu().refuses(mixed, arch_).value_or(""),
+              ::testing::HasSubstr("dtype_q is bf16 and dtype_kv is e4m3"));
+  const KernelSpec quantise =
+      spec_of(parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,seqlen=64"));
+  for (const KernelTemplate* t : {&prefill_cpu(), &reference_cpu()})
+    EXPECT_THAT(t->refuses(quantise, arch_).value_or(""), ::testing::HasSubstr("op is quantise"));
 }
 
 }  // namespace

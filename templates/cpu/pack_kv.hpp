@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of K and V as contiguous rows of fp32, for the products to read. Here 8-bit elements meet
+// their factors, and a transposed V is turned back.
+#pragma once
+
+#include "cpu/simd.hpp"
+#include "cpu/transpose.hpp"
+#include "shared/scaled_attention_args.h"
+
+namespace attune {
+
+inline int least(int a, int b) { return a < b ? a : b; }
+
+// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes
+// does not divide kWidth.
+template <int kWidth>
+constexpr int kChunks = (kWidth + kLanes - 1) / kLanes;
+template <int kWidth>
+inline int chunk_begin(int chunk) {
+  return least(chunk * kLanes, kWidth - kLanes);
+}
+
+// The factors of one head's rows, kBlock rows each (0: all rows share one).
+template <int kBlock>
+struct RowFactors {
+  const float* data;
+  long long block_stride;
+
+  RowFactors(const ScaleView& scale, int batch, long long head)
+      : data(scale.data ? scale.data + batch * scale.batch_stride +
+                              head / scale.heads_per_scale * scale.head_stride
+                        : nullptr),
+        block_stride(scale.block_stride) {}
+
+  float at(long long row) const {
+    if (!data) return 1.0f;
+    if constexpr (kBlock > 0) return data[row / kBlock * block_stride];
+    return *data;
+  }
+};
+typedef RowFactors<kScaleBlockKv> KvFactors;
+
+// `count` rows, as they are.
+template <int kWidth>
+inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
+  for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
+    for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
+      const int c = chunk_begin<kWidth>(chunk);
+      store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
+    }
+  }
+}
+
+// Rows [first, first + count) of a head, times their factors. `from` is row `first`.
+template <int kWidth>
+inline void pack_scaled(const Element<kDtypeKv>* from, long long row_stride,
+                        const KvFactors& factors, long long first, int count, float* to) {
+  for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
+    const float factor = factors.at(first + n);
+    for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
+      const int c = chunk_begin<kWidth>(chunk);
+      store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c) * factor);
+    }
+  }
+}
+
+// The same from columns, each with its keys side by side: `from` is key `first` of column 0. What
+// lies behind the last key is not read.
+template <int kWidth>
+inline void pack_transposed(const Element<kDtypeKv>* from, long long column_stride,
+                            const KvFactors& factors, long long first, int count, float* to) {
+  for (int n = 0; n < count; n += kLanes) {
+    const int keys = least(kLanes, count - n);
+    for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
+      const int c = chunk_begin<kWidth>(chunk);
+      Floats rows[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        Element<kDtypeKv> column[kLanes] = {};
+        __builtin_memcpy(column, from + (c + i) * column_stride + n,
+                         static_cast<unsigned long>(keys) * sizeof(column[0]));
+        rows[i] = load<kDtypeKv>(column);
+      }
+      transpose(rows);
+      for (int i = 0; i < keys; ++i)
+        store<Dtype::kFp32>(to + (n + i) * kWidth + c, rows[i] * factors.at(first + n + i));
+    }
+  }
+}
+
+}  // namespace attune
