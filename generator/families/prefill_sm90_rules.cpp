@@ -74,8 +74,9 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
       {"registers",
        [=](const Config& c) {
          const int block_m = static_cast<int>(c.at("block_m"));
-         const PrefillSm90Registers registers = prefill_sm90_registers(
-             block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")));
+         const PrefillSm90Registers registers =
+             prefill_sm90_registers(block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")),
+                                    dtype_bytes(spec.dtype_kv));
          const int needed = accumulators(spec, c);
          return when(needed > accumulator_limit(registers),
                      fmt::format("accumulators take {} registers of at most {}", needed,
@@ -85,7 +86,8 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
        [=](const Config& c) {
          const PrefillSm90Registers registers =
              prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
-                                    static_cast<int>(c.at("ctas_per_sm")));
+                                    static_cast<int>(c.at("ctas_per_sm")),
+                                    dtype_bytes(spec.dtype_kv));
          const int64_t accumulators = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
          const int most = registers.launch - 24;  // beside A, descriptors and addresses
          return when(accumulators > most,
@@ -135,7 +137,8 @@ Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config&
   Resources r;
   r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
   r.shared_bytes = layout.bytes;
-  const PrefillSm90Registers registers = prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm);
+  const PrefillSm90Registers registers =
+      prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm, c.operand_bytes);
   r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
   r.min_blocks_per_sm = c.ctas_per_sm;
   return r;

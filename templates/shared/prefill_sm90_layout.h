@@ -10,7 +10,7 @@
 // | v slots  | stages * panels_v * rows_v * row_v       | TMA        | wgmma, warpgroups  |
 // | o        | warpgroups * 64 rows * panels_o * 128    | stmatrix   | TMA store          |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
-// | tiles    | 2 * 4: tile numbers for the consumers    | producer   | consumers          |
+// | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
 //
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
 // A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
@@ -71,6 +71,7 @@ constexpr int kPanelRowBytes = 128;
 constexpr int kWarpgroupRows = 64;
 constexpr int kWarpgroupThreads = 128;
 constexpr int kTileSlots = 2;
+constexpr int kTileSlotBytes = 32;
 
 // Bytes of the swizzled rows that hold `bytes`, and of the widest ones that `bytes` is made of.
 constexpr int swizzle_span(int bytes) { return bytes <= 32 ? 32 : bytes <= 64 ? 64 : 128; }
@@ -114,8 +115,8 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   l.v_empty = ring ? l.k_empty : l.v_full + 8 * l.v_slots;
   l.tile_full = (ring ? l.k_empty + 8 * l.k_slots : l.v_empty + 8 * l.v_slots);
   l.tile_empty = l.tile_full + 8 * kTileSlots;
-  l.tiles = l.tile_empty + 8 * kTileSlots;
-  l.bytes = l.tiles + 4 * kTileSlots;
+  l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
+  l.bytes = l.tiles + kTileSlotBytes * kTileSlots;
   return l;
 }
 
@@ -129,13 +130,14 @@ struct PrefillSm90Registers {
   bool moved;  // false: the launch count already suffices and setmaxnreg is left out
 };
 
-constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_per_sm) {
+constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_per_sm,
+                                                      int operand_bytes = 2) {
   PrefillSm90Registers r{};
   const int threads = (warpgroups + 1) * kWarpgroupThreads;
   int launch = 65536 / (threads * ctas_per_sm) / 8 * 8;
   r.launch = launch > 248 ? 248 : launch;
   const int pool = (warpgroups + 1) * r.launch;
-  const int least_producer = 32;  // with fewer it spills
+  const int least_producer = operand_bytes == 1 ? 24 : 32;  // with fewer it spills
   const int consumer = (pool - least_producer) / warpgroups / 8 * 8;
   r.consumer = consumer > 240 ? 240 : consumer;
   const int left = pool - warpgroups * r.consumer;

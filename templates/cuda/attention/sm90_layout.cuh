@@ -15,7 +15,8 @@ constexpr PrefillSm90Config kSm90Config = {kBlockM,   kBlockN,    kCtasPerSm, kS
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;
-constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kWarpgroups, kCtasPerSm);
+constexpr PrefillSm90Registers kRegisters = 
+    prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");
