@@ -42,6 +42,7 @@ WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>&
   winner.candidates = candidates;
   winner.why = choice.why;
   winner.driver = key.device.driver;
+  winner.created = utc_now();
   return winner;
 }
 

@@ -35,6 +35,7 @@ gpu_problem=dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=2048,mask=causal_b
   attune emit --problem $gpu_problem --arch sm_80 --what resources --json
   expect 0
   json 'o["fault"] is None and 0 < o["registers"] <= 255 and o["shared_bytes"] > 0 and o["compile_time_s"] > 0'
+  json '"registers" in o["compiler_log"] and "\0" not in o["compiler_log"]'
 }
 
 @test "emit --what ptx prints PTX for the arch" {

@@ -12,6 +12,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["schema"] == "attune.tune/1" and o["stored"] and len(o["shapes"]) == 1'
   json '0 < o["shapes"][0]["winner"]["tuned"]["time_s"] <= o["shapes"][0]["winner"]["default"]["hi_s"]'
   json 'o["shapes"][0]["complete"] and o["shapes"][0]["measured"] > 3'
+  json 'o["shapes"][0]["winner"]["created"].startswith("20")'
   [ "$(stat -c %a "$ATTUNE_STORE")" = 600 ]
   [ -z "$errors" ]
 }

@@ -34,6 +34,8 @@ TEST_F(NvrtcTest, CompilesForSeveralArchsAtOnce) {
     EXPECT_EQ(image.bytes.substr(0, 4), "\x7f" "ELF");
     EXPECT_EQ(image.info.spill_store_bytes, 0);
     EXPECT_GT(image.compile_ms, 0);
+    EXPECT_EQ(image.log.find('\0'), std::string::npos);
+    EXPECT_NE(image.log.find("registers"), std::string::npos) << image.log;
   }
 }
 

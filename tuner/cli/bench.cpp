@@ -23,16 +23,11 @@
 namespace attune::cli {
 namespace {
 
-struct Options {
-  bool json = false;
-  MachineOptions machine;
-  WorkloadOptions workload;
-  std::string template_name;
+struct Options : RunOptions {
   std::string config;
   double time_s = 1.5;
   double fail_if_slower = -1;  // percent; negative: never
   bool no_standard = false;
-  uint64_t seed = 1;
 };
 
 enum Lane : int { kTuned, kDefault, kStandard };
@@ -276,13 +271,10 @@ int bench(const Options& options) {
 
 void add_bench(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
-      program, "bench", "Time tuned against default against standard attention",
-      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096", &options->json);
-  add_workload_options(command, &options->workload);
-  add_machine_options(command, &options->machine);
-  command->add_option("--template", options->template_name,
-                      "Time this template instead of what the runtime would choose");
+  CLI::App* command =
+      add_run_command(program, "bench", "Time tuned against default against standard attention",
+                      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
+                      "Time this template instead of what the runtime would choose", options.get());
   command->add_option(
       "--config", options->config,
       "Time this config instead: knobs that differ from the default, knob=value,...");
@@ -293,7 +285,6 @@ void add_bench(CLI::App& program, int* exit_code) {
       "--fail-if-slower", options->fail_if_slower,
       "Exit code 7 when tuned is slower than default by more than this many percent");
   command->add_flag("--no-standard", options->no_standard, "Leave standard attention out");
-  command->add_option("--seed", options->seed, "Of inputs and order")->capture_default_str();
   command->callback([options, exit_code] { *exit_code = bench(*options); });
 }
 

@@ -20,14 +20,9 @@
 namespace attune::cli {
 namespace {
 
-struct Options {
-  bool json = false;
-  MachineOptions machine;
-  WorkloadOptions workload;
-  std::string template_name;
+struct Options : RunOptions {
   std::string config;
   int sample = 0;
-  uint64_t seed = 1;
 };
 
 struct Row {
@@ -171,19 +166,14 @@ int check(const Options& options) {
 
 void add_check(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  CLI::App* command = add_run_command(
       program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
       "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
-      &options->json);
-  add_workload_options(command, &options->workload);
-  add_machine_options(command, &options->machine);
-  command->add_option("--template", options->template_name,
-                      "Template (default: what the runtime would choose)");
+      "Template (default: what the runtime would choose)", options.get());
   command->add_option("--config", options->config,
                       "Knobs that differ from the default, knob=value,...");
   command->add_option("--sample", options->sample,
                       "Check this many random configs of each template instead");
-  command->add_option("--seed", options->seed, "Of inputs and sample")->capture_default_str();
   command->callback([options, exit_code] { *exit_code = check(*options); });
 }
 

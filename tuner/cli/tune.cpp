@@ -23,14 +23,9 @@
 namespace attune::cli {
 namespace {
 
-struct Options {
-  bool json = false;
-  MachineOptions machine;
-  WorkloadOptions workload;
+struct Options : RunOptions {
   std::string effort = "normal";
   std::string budget;
-  std::string only_template;
-  uint64_t seed = 1;
   bool refresh = false;
   bool retry_failed = false;
   int jobs = 0;
@@ -181,7 +176,7 @@ int tune_command(const Options& options) {
   const std::filesystem::path path = options.machine.store_path();
   Store store = Store::open(path, StoreMode::kReadWrite);
   const KernelTemplate* only =
-      options.only_template.empty() ? nullptr : &template_by_name(options.only_template);
+      options.template_name.empty() ? nullptr : &template_by_name(options.template_name);
   const DeviceTarget target(device, only);
   IsolatedBackend backend(own_worker_command(options.machine.target));
   std::signal(SIGINT, on_interrupt);
@@ -206,12 +201,11 @@ int tune_command(const Options& options) {
 
 void add_tune(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  CLI::App* command = add_run_command(
       program, "tune", "Make and measure kernels here; store every trial and the winners",
       "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick",
-      &options->json);
-  add_workload_options(command, &options->workload);
-  add_machine_options(command, &options->machine);
+      "Tune this template alone, for instance prefill_sm80 (default: all that serve)",
+      options.get());
   command
       ->add_option("--effort", options->effort,
                    "quick, normal or exhaustive; a higher effort replaces a lower one")
@@ -220,10 +214,6 @@ void add_tune(CLI::App& program, int* exit_code) {
   command->add_option(
       "--budget", options->budget,
       "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
-  command->add_option("--template", options->only_template,
-                      "Tune this template alone, for instance prefill_sm80 (default: all that serve)");
-  command->add_option("--seed", options->seed, "Of inputs, candidates and order")
-      ->capture_default_str();
   command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")
       ->capture_default_str();
   command

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "tuner/cli/command.hpp"
 #include "tuner/cli/output.hpp"
 #include "tuner/workload.hpp"
 
@@ -41,6 +42,18 @@ std::vector<Problem> problems_of(const WorkloadOptions& options, Target target) 
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
   return std::move(workload.problems);
+}
+
+CLI::App* add_run_command(CLI::App& program, const std::string& name, const std::string& what,
+                          const std::string& example, const std::string& template_help,
+                          RunOptions* options) {
+  CLI::App* command = add_command(program, name, what, example, &options->json);
+  add_workload_options(command, &options->workload);
+  add_machine_options(command, &options->machine);
+  command->add_option("--template", options->template_name, template_help);
+  command->add_option("--seed", options->seed, "Of inputs and of every random choice")
+      ->capture_default_str();
+  return command;
 }
 
 std::string short_text(const Problem& problem) {

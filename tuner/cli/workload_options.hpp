@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which problems a command works on: a model's config.json, --problem, or --captured; with
-// --seqlen, --batch and --dtype lists. Used by tune, bench, check and compile.
+// --seqlen, --batch and --dtype lists. Used by tune, bench, check and compile; the first three run
+// them here.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "generator/core/arch.hpp"
 #include "generator/core/problem.hpp"
+#include "tuner/cli/machine.hpp"
 
 namespace attune::cli {
 
@@ -26,6 +29,20 @@ void add_workload_options(CLI::App* command, WorkloadOptions* options);
 // kInvalidArgument for bad or missing input, kIo for an unreadable file. Notes of the model's
 // config that do not change a problem (a softcap, say) go to stderr.
 std::vector<Problem> problems_of(const WorkloadOptions& options, Target target);
+
+// What every command that runs a workload on this machine takes.
+struct RunOptions {
+  bool json = false;
+  MachineOptions machine;
+  WorkloadOptions workload;
+  std::string template_name;  // empty: every one that serves the problem
+  uint64_t seed = 1;
+};
+
+// A subcommand with these; `template_help` says what --template does there.
+CLI::App* add_run_command(CLI::App& program, const std::string& name, const std::string& what,
+                          const std::string& example, const std::string& template_help,
+                          RunOptions* options);
 
 // For tables: "bf16 d128 32/8 heads, 1 x 2048 causal".
 std::string short_text(const Problem& problem);
