@@ -14,6 +14,7 @@ constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thr
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
 constexpr int kScarceRegisters = 24;  // with fewer to spare, what is held may cost a spill
+constexpr int kSpareOf8Bits = 24;
 constexpr int kMaxKeysInFlight = 192;
 
 // Shared memory that the driver keeps for itself in each block, from sm_80 on.
@@ -25,17 +26,22 @@ int register_cap(const Arch& arch, const MmaConfig& c) {
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
+// n8 tiles of O; of 8 bits they come in pairs.
+int output_tiles(const KernelSpec& spec) {
+  return is_fp8(spec) ? (spec.head_dim_v + 15) / 16 * 2 : spec.head_dim_v / 8;
+}
+
 // Registers that cannot be avoided: O, S and Q fragments, a tile on its way (no cp.async), and what
 // addresses, row statistics and fragments in flight take beside them (seen in compiled kernels).
 int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   const int rows = c.row_tiles();
-  const int output = rows * (spec.head_dim_v / 8) * 4;
+  const int output = rows * output_tiles(spec) * 4;
   const int scores = rows * (c.block_n / 8) * 4;
-  const int query = c.q_place == kQShared ? 0 : rows * ((spec.head_dim_qk + 15) / 16) * 4;
+  const int query = c.q_place == kQShared ? 0 : rows * mma_row_bytes(spec, spec.head_dim_qk) / 8;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const int staged = arch.compute_capability >= 80
                          ? 0
-                         : c.block_n * prefill_sm80_row_bytes(widest) / (4 * c.threads());
+                         : c.block_n * mma_row_bytes(spec, widest) / (4 * c.threads());
   const int staging = staged == 0 ? 0 : 2 * staged + 4;  // with the addresses it comes from
   const int others = rows == 1 ? 44 : 32 + spec.head_dim_v / 8;
   return output + scores + query + staging + others;
@@ -47,11 +53,14 @@ int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaC
   return arch.shared_bytes_per_sm / (bytes + reserved_bytes(arch));
 }
 
-// The most blocks per multiprocessor whose registers and shared memory fit.
+// The most blocks per multiprocessor whose registers and shared memory fit. With 8 bits another
+// block is not worth the last registers: what byte permutations, factors and products on their way
+// take is seen least well.
 int most_blocks(const KernelSpec& spec, const Arch& arch, MmaConfig c) {
   const int by_memory = std::min(blocks_by_shared_memory(spec, arch, c), kMaxBlocksTried);
-  for (c.min_blocks = by_memory; c.min_blocks > 0; --c.min_blocks)
-    if (registers_needed(spec, arch, c) <= register_cap(arch, c)) return c.min_blocks;
+  for (const int spare : {is_fp8(spec) ? kSpareOf8Bits : 0, 0})
+    for (c.min_blocks = by_memory; c.min_blocks > 0; --c.min_blocks)
+      if (registers_needed(spec, arch, c) + spare <= register_cap(arch, c)) return c.min_blocks;
   return 0;
 }
 
@@ -153,17 +162,23 @@ MmaConfig mma_config(const Config& config) {
           static_cast<int>(config.get("load_hint", kPlainLoadHint))};
 }
 
+int mma_row_bytes(const KernelSpec& spec, int head_dim) {
+  return prefill_sm80_row_bytes(head_dim, dtype_bytes(spec.dtype_q));
+}
+
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
-  return {c.block_m,  c.block_n, c.warps,          c.stages,
-          c.share_kv, c.q_place, spec.head_dim_qk, spec.head_dim_v};
+  return {c.block_m,        c.block_n,       c.warps,
+          c.stages,         c.share_kv,      c.q_place,
+          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_q)};
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
+  if (spec.op != Op::kPrefill) return "the op is not prefill";
   for (const auto& [name, value] :
        {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
     if (value < 16 || value > 256 || value % 8 != 0)
       return fmt::format("{} is {}; it serves multiples of 8 from 16 to 256", name, value);
-  if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)
+  if (!is_fp8(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
     return "q, k, v and o must have one dtype";
   return std::nullopt;
 }
@@ -174,8 +189,11 @@ bool tiles_differ_in_length(const KernelSpec& spec) {
 
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
-                                                     : std::vector<int64_t>{64, 32, 16, 48, 80};
+  std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
+                                               : std::vector<int64_t>{64, 32, 16, 48, 80};
+  if (is_fp8(spec))  // multiples of 32, the depth of a product
+    block_n =
+        widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
   return {{"block_m", {128, 64}, "rows of Q per tile"},
           {"block_n", block_n, "rows of K and V per step"},
           {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
@@ -209,13 +227,16 @@ std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch
           rule("place of Q", q_place_rule)};
 }
 
-Resources mma_resources(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
+Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
+                                const Config& config) const {
+  const MmaConfig c = mma_config(config);
   return {c.threads(), prefill_sm80_shared_bytes(mma_layout(spec, c)), register_cap(arch, c),
           c.min_blocks};
 }
 
-LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
-                      const DeviceFacts& device) {
+LaunchPlan PrefillMma::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                              const DeviceFacts& device) const {
+  const MmaConfig c = mma_config(config);
   LaunchPlan plan;
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   plan.num_tiles = static_cast<int>(row_blocks * shape.batch * shape.num_heads_q);
@@ -225,6 +246,23 @@ LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& c, const Shape& s
   plan.main().threads = static_cast<unsigned>(c.threads());
   plan.main().shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)));
   return plan;
+}
+
+double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
+                                  const Shape& shape, const DeviceFacts& device) const {
+  return mma_predicted_cost(spec, arch, mma_config(config), shape, device);
+}
+
+std::optional<Config> PrefillMma::with_most_blocks(
+    const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen) {
+  Config config;
+  for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
+  for (const auto& [knob, value] : chosen) config.set(knob, value);
+  for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
+    config.set("min_blocks", min_blocks);
+    if (!legal.broken(config)) return config;
+  }
+  return std::nullopt;
 }
 
 }  // namespace attune

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/kernel_template.hpp"
@@ -25,6 +26,7 @@ struct MmaConfig {
 
 MmaConfig mma_config(const Config& config);
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& config);
+int mma_row_bytes(const KernelSpec& spec, int head_dim);  // of a tile in shared memory
 
 // nullopt when the spec suits mma.sync kernels at all (dtypes are the family's own matter).
 std::optional<std::string> mma_refusal(const KernelSpec& spec);
@@ -34,13 +36,28 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec);
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec);
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch);
 
-Resources mma_resources(const KernelSpec& spec, const Arch& arch, const MmaConfig& config);
-LaunchPlan mma_launch(const KernelSpec& spec, const MmaConfig& config, const Shape& shape,
-                      const DeviceFacts& device);
 double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaConfig& config,
                           const Shape& shape, const DeviceFacts& device);
 
 // True where rows of Q see different numbers of columns, so that the order of tiles matters.
 bool tiles_differ_in_length(const KernelSpec& spec);
+
+// What follows from the knobs in both families alike; each adds what it serves, its space and its
+// defaults.
+class PrefillMma : public KernelTemplate {
+ public:
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override;
+  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override;
+  double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override;
+
+ protected:
+  // These values, min_blocks as it follows from them (the one value that the space accepts), and
+  // of every other knob the first. nullopt when that is not legal.
+  static std::optional<Config> with_most_blocks(
+      const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
+};
 
 }  // namespace attune

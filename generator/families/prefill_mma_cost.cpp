@@ -32,14 +32,15 @@ constexpr double kTileClocks = 3000.0;       // start, first loads and epilogue 
 // Clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, double blocks) {
   const double rows = c.row_tiles();
-  const double steps_qk = (spec.head_dim_qk + 15) / 16;
+  const double depth = 32 / dtype_bytes(spec.dtype_q);  // elements that one mma.sync adds up
+  const double steps_qk = std::ceil(spec.head_dim_qk / depth);
   const double products =
-      rows * (c.block_n / 8.0 * steps_qk + c.block_n / 16.0 * spec.head_dim_v / 8);
+      rows * (c.block_n / 8.0 * steps_qk + c.block_n / depth * spec.head_dim_v / 8);
   const double scores = rows * c.block_n / 8.0 * 4;
-  const double kv_bytes = c.block_n * (prefill_sm80_row_bytes(spec.head_dim_qk) +
-                                       prefill_sm80_row_bytes(spec.head_dim_v));
+  const double kv_bytes =
+      c.block_n * (mma_row_bytes(spec, spec.head_dim_qk) + mma_row_bytes(spec, spec.head_dim_v));
   const double q_bytes =
-      c.q_place == kQShared ? rows * 16 * prefill_sm80_row_bytes(spec.head_dim_qk) : 0;
+      c.q_place == kQShared ? rows * 16 * mma_row_bytes(spec, spec.head_dim_qk) : 0;
   const double mma = products * kClocksPerMma * (arch.compute_capability < 80 ? 2 : 1);
   const double issue = products + kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 +
                        kIssuesPerCopy * kv_bytes / 16 / c.threads() + kIssuesPerStep;

@@ -23,22 +23,21 @@ struct DefaultTile {
 // should hold kEnoughWarps.
 constexpr int kEnoughWarps = 8;
 constexpr DefaultTile kDefaultTiles[] = {
-    {64, 128, 64, 4, 2, 1},  {64, 128, 64, 4, 1, 1},  //
-    {128, 128, 64, 4, 2, 0}, {128, 128, 64, 4, 2, 1}, {128, 128, 64, 4, 1, 0},
-    {128, 128, 64, 4, 1, 1}, {128, 128, 32, 4, 1, 1},  //
+    {64, 128, 64, 4, 2, 1},  {64, 128, 64, 4, 1, 1},                            //
+    {128, 128, 64, 4, 2, 0}, {128, 128, 64, 4, 1, 0}, {128, 128, 32, 4, 1, 1},  //
     {256, 64, 64, 4, 1, 1},  {256, 128, 64, 8, 1, 1}, {256, 128, 32, 8, 1, 1},
     {256, 64, 32, 4, 1, 1},
 };
 
-// Three blocks of 128x64 leave no register to spare at head dim 64: with limits on both sides,
-// ptxas 13.0 spills on sm_80 to sm_86 unless offsets are made anew, and on sm_90 if they are.
+// Where registers are all taken, limits on both sides decide: with them ptxas 13.0 spills on sm_89
+// and sm_90 if offsets are made anew, elsewhere unless they are.
 bool makes_offsets_anew(const KernelSpec& spec, const Arch& arch, const DefaultTile& tile) {
   const bool limited_right = spec.mask != Mask::kNone || spec.window_right >= 0;
-  return tile.hold_offsets == 0 || (tile.widest_head_dim == 64 && arch.compute_capability < 89 &&
-                                    spec.window_left >= 0 && limited_right);
+  const bool holds_more = arch.compute_capability == 89 || arch.compute_capability == 90;
+  return tile.hold_offsets == 0 || (spec.window_left >= 0 && limited_right && !holds_more);
 }
 
-class PrefillSm80 final : public KernelTemplate {
+class PrefillSm80 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm80"; }
   std::string_view source_path() const override { return "cuda/prefill_sm80.cu"; }
@@ -76,7 +75,7 @@ class PrefillSm80 final : public KernelTemplate {
       if (widest > tile.widest_head_dim ||
           (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128))
         continue;
-      const auto config = with_most_blocks(legal, spec, arch, tile);
+      const auto config = with_tile(legal, tile, makes_offsets_anew(spec, arch, tile));
       if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps) return *config;
       if (config && !small) small = config;
     }
@@ -85,37 +84,17 @@ class PrefillSm80 final : public KernelTemplate {
                                                   to_text(spec), arch.name()));
   }
 
-  Resources resources(const KernelSpec& spec, const Arch& arch,
-                      const Config& config) const override {
-    return mma_resources(spec, arch, mma_config(config));
-  }
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
-                    const DeviceFacts& device) const override {
-    return mma_launch(spec, mma_config(config), shape, device);
-  }
-  double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
-                        const Shape& shape, const DeviceFacts& device) const override {
-    return mma_predicted_cost(spec, arch, mma_config(config), shape, device);
-  }
-
  private:
-  // min_blocks follows from the tile: the one value that the space accepts.
-  static std::optional<Config> with_most_blocks(const SearchSpace& legal, const KernelSpec& spec,
-                                                const Arch& arch, const DefaultTile& t) {
-    for (int min_blocks = 1; min_blocks <= 4; ++min_blocks) {
-      Config config({{"block_m", t.block_m},
-                     {"block_n", t.block_n},
-                     {"warps", t.warps},
-                     {"stages", t.stages},
-                     {"share_kv", 0},
-                     {"q_place", kQShared},
-                     {"min_blocks", min_blocks},
-                     {"persistent", 0},
-                     {"tile_order", tiles_differ_in_length(spec) ? 1 : 0},
-                     {"hold_offsets", makes_offsets_anew(spec, arch, t) ? 0 : 1},
-                     {"load_hint", 128}});
-      if (!legal.broken(config)) return config;
-    }
+  // Offsets are held after all where registers are spare.
+  static std::optional<Config> with_tile(const SearchSpace& legal, const DefaultTile& tile,
+                                         bool offsets_anew) {
+    for (int hold_offsets = offsets_anew ? 0 : 1; hold_offsets <= 1; ++hold_offsets)
+      if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
+                                                 {"block_n", tile.block_n},
+                                                 {"warps", tile.warps},
+                                                 {"stages", tile.stages},
+                                                 {"hold_offsets", hold_offsets}}))
+        return config;
     return std::nullopt;
   }
 };
