@@ -95,7 +95,6 @@ class QuantiseCuda final : public KernelTemplate {
         {vectors_fill_rows(spec), rows_fit_blocks(spec), values_fit_registers(spec)});
   }
 
-  // Fused where it can be; the fewest values a thread, of those that need few shuffles.
   Config default_config(const KernelSpec& spec, const Arch& arch,
                         const Shape& shape) const override {
     const std::vector<Config> configs = space(spec, arch).enumerate();
@@ -141,21 +140,23 @@ class QuantiseCuda final : public KernelTemplate {
     return plan;
   }
 
-  // Bytes moved; more where few threads leave the memory idle, or a rotation needs many shuffles.
+  // Bytes moved; more where too few are under way at once, where a thread's share of a row is small
+  // (more addresses for each element), or a rotation needs many shuffles. Weights: times on an
+  // H200.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *
                             static_cast<double>(shape.seqlen_q + 1) * spec.head_dim_qk;
     const double passes = config.at("fused") != 0 ? 1 : 2;
     const double bytes = passes * dtype_bytes(spec.dtype_q) + 1;
-    const double values = static_cast<double>(values_per_thread(spec, config));
-    const double lanes =
-        static_cast<double>(spec.head_dim_qk) / static_cast<double>(config.at("vector"));
+    const double vector = static_cast<double>(config.at("vector"));
+    const double lanes = static_cast<double>(spec.head_dim_qk) / vector;
+    const double penalty =
+        0.05 * std::abs(std::log2(static_cast<double>(values_per_thread(spec, config)) / 45)) +
+        0.03 * std::abs(std::log2(static_cast<double>(config.at("threads")) / 256)) +
+        0.1 * std::log2(32 / vector) + 0.1 * std::max(0.0, std::log2(4 / lanes));
     const double shuffles = spec.fp8.rotation == Rotation::kHadamard ? std::log2(lanes) : 0;
-    const double threads = static_cast<double>(config.at("threads"));
-    const double shape_penalty =
-        0.05 * std::abs(std::log2(threads / 256)) + 0.05 * std::abs(std::log2(values / 32));
-    return elements * (bytes * (1 + shape_penalty) + 0.2 * passes * shuffles) + 1e6 * passes;
+    return elements * (bytes * (1 + penalty) + 0.2 * passes * shuffles) + 1e6 * passes;
   }
 };
 

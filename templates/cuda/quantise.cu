@@ -15,10 +15,11 @@
 //
 // Rows and their rotation: cuda/quantise/row_values.cuh; corners: block_factor.cuh. Shared memory:
 // shared/quantise_layout.h.
+#include "cuda/quantise_knobs.cuh"
+
 #include "cuda/quantise/block_factor.cuh"
 #include "cuda/quantise/row_values.cuh"
 #include "cuda/quantise/store_codes.cuh"
-#include "cuda/quantise_knobs.cuh"
 #include "shared/scaled_attention_args.h"
 
 namespace attune {
@@ -26,14 +27,15 @@ namespace attune {
 // What one block of threads works on: `index` counts heads first, then `parts` of a head, then
 // batches.
 struct Place {
-  int batch, head;
-  long long part;
+  int batch, head, part;
 };
 
-__device__ __forceinline__ Place place_of(const AttentionArgs& args, long long parts) {
-  const long long list = static_cast<long long>(blockIdx.x) / args.num_heads_q;
-  return {static_cast<int>(list / parts), static_cast<int>(blockIdx.x % args.num_heads_q),
-          list % parts};
+__device__ __forceinline__ Place place_of(const AttentionArgs& args, unsigned index,
+                                          unsigned parts) {
+  const unsigned heads = static_cast<unsigned>(args.num_heads_q);
+  const unsigned list = index / heads;
+  return {static_cast<int>(list / parts), static_cast<int>(index % heads),
+          static_cast<int>(list % parts)};
 }
 
 // Rows that share a factor, but for the last block of a head.
@@ -41,12 +43,12 @@ __device__ __forceinline__ int block_rows(const AttentionArgs& args) {
   return kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
 }
 __device__ __forceinline__ int num_blocks(const AttentionArgs& args) {
-  return (args.seqlen_q + block_rows(args) - 1) / block_rows(args);
+  return kScaleBlockQ > 0 ? (args.seqlen_q + kScaleBlockQ - 1) / kScaleBlockQ : 1;
 }
 
 // The parts' largest magnitudes of one block of rows.
 __device__ __forceinline__ float* parts_of(const AttentionArgs& args, const Place& place,
-                                           long long block) {
+                                           int block) {
   const long long head = static_cast<long long>(place.batch) * args.num_heads_q + place.head;
   return static_cast<float*>(args.workspace) + (head * num_blocks(args) + block) * args.num_tiles;
 }
@@ -94,11 +96,11 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_amax(const __grid_constant__ attune::ScaledAttentionArgs args) {
   using namespace attune;
   if constexpr (kFused == 0) {
-    const Place place = place_of(args, static_cast<long long>(num_blocks(args)) * args.num_tiles);
+    const Place place = place_of(args, blockIdx.x, num_blocks(args) * args.num_tiles);
     if (place.batch >= args.batch) return;
-    const long long block = place.part / args.num_tiles;
-    const int part = static_cast<int>(place.part % args.num_tiles);
-    const long long begin = block * block_rows(args);
+    const int block = place.part / args.num_tiles;
+    const int part = place.part % args.num_tiles;
+    const long long begin = static_cast<long long>(block) * block_rows(args);
     const long long left = args.seqlen_q - begin;
     const int count = static_cast<int>(left < block_rows(args) ? left : block_rows(args));
     float largest = 0.0f;
@@ -117,9 +119,12 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
   using namespace attune;
-  const Place place = place_of(args, (static_cast<long long>(args.seqlen_q) + kRows - 1) / kRows);
+  // After attune_amax its last tiles are still in the L2: the second reading goes backwards.
+  const unsigned index = kFused ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  const Place place =
+      place_of(args, index, (static_cast<unsigned>(args.seqlen_q) + kRows - 1) / kRows);
   if (place.batch >= args.batch) return;
-  const int row = static_cast<int>(place.part) * kRows;
+  const int row = place.part * kRows;
   const int rows = rows_of_tile(args.seqlen_q - row);
 
   RowValues values;

@@ -27,15 +27,15 @@ struct RowValues {
   float at[kSteps][kVector];
 };
 
-__device__ __forceinline__ int slot_of(int step) {
-  return step / kGroup * kThreads + static_cast<int>(threadIdx.x);
+__device__ __forceinline__ unsigned slot_of(int step) {
+  return static_cast<unsigned>(step / kGroup * kThreads) + threadIdx.x;
 }
 // Row of the tile, which may be kRows and beyond in the last step.
 __device__ __forceinline__ int row_of(int step) {
-  return slot_of(step) / kLanes * kGroup + step % kGroup;
+  return static_cast<int>(slot_of(step) / kLanes * kGroup) + step % kGroup;
 }
 __device__ __forceinline__ int column_of(int step, int chunk) {
-  return (chunk * kLanes + slot_of(step) % kLanes) * 8;
+  return static_cast<int>(chunk * kLanes + slot_of(step) % kLanes) * 8;
 }
 
 // Eight elements at a 16-byte aligned place.
@@ -60,21 +60,18 @@ __device__ __forceinline__ void load_eight(const void* data, long long index, fl
   }
 }
 
-// Rows [0, rows) of the tile whose first element is `first`, rows <= kRows; zeros beyond.
+// Rows [0, rows) of the tile whose first element is `first`, 1 <= rows <= kRows. Slots beyond hold
+// the last of these rows again, which changes no largest magnitude: without a branch all loads are
+// under way at once.
 __device__ __forceinline__ void load_rows(const OperandView& view, long long first, int rows,
                                           RowValues& values) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const int row = row_of(step);
-    if (row < rows) {
+    const int row = row_of(step) < rows ? row_of(step) : rows - 1;
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c)
-        load_eight<kDtypeQ>(view.data, first + row * view.row_stride + column_of(step, c),
-                            values.at[step] + c * 8);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values.at[step][i] = 0.0f;
-    }
+    for (int c = 0; c < kChunks; ++c)
+      load_eight<kDtypeQ>(view.data, first + row * view.row_stride + column_of(step, c),
+                          values.at[step] + c * 8);
   }
 }
 
