@@ -52,7 +52,7 @@ def gemm_tflops() -> float:
     b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     for _ in range(3):
         a @ b
-    return 2 * 8192**3 / statistics.median(time_once_us(lambda: a @ b, 5) for _ in range(3)) / 1e6
+    return 2 * 8192**3 / statistics.median(device_us(lambda: a @ b, 5) for _ in range(3)) / 1e6
 
 
 def command() -> str:

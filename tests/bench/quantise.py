@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth of the op quantise on a CUDA device, and what fusing the Hadamard rotation into it is worth.
+
+Each case: bf16 tensors of N(0,1), in all larger than twice the L2, quantised to e4m3 with the config of a tuned store or the
+default. GB/s count q once and o once. Beside it, interleaved: a copy of the same bytes in and half out (bf16 to 8 bits by PyTorch's
+cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by quantise without rotation. All run
+from CUDA graphs, so that no host time counts.
+
+    python3 tests/bench/quantise.py --out tests/bench/results/quantise.json
+"""
+import argparse
+import itertools
+import json
+import random
+from pathlib import Path
+
+import torch
+
+import attune
+import timing
+
+SHAPES = ((1, 16384, 16, 128), (1, 2048, 16, 128), (1, 16384, 32, 64), (1, 16384, 8, 256))
+OPTIONS = ({"scale_block": 128}, {"scale_block": 128, "rotation": "hadamard"}, {"scale_block": 128, "v_layout": "transposed"},
+           {"scale_block": 64}, {"scale_block": 0}, {"scale_block": 0, "rotation": "hadamard"})
+CALLS = 24  # in one graph
+
+
+def hadamard(size):
+    matrix = torch.ones(1, 1, device="cuda", dtype=torch.float64)
+    while matrix.shape[0] < size:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
+    return (matrix * size ** -0.5).to(torch.bfloat16)
+
+
+def graph_of(call, sets):
+    """A function that replays CALLS calls over the sets in turn."""
+    for x in sets[:2]:
+        call(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(CALLS):
+            call(sets[i % len(sets)])
+    return graph.replay
+
+
+def run_case(shape, options, rng, arguments):
+    bytes_in = 2 * shape[0] * shape[1] * shape[2] * shape[3]
+    sets = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(min(CALLS, 160_000_000 // bytes_in + 2))]
+    runners = {"quantise": graph_of(lambda x: attune.quantise(x, **options), sets), "cast": graph_of(lambda x: x.to(torch.float8_e4m3fn), sets)}
+    if options.get("rotation") == "hadamard":
+        matrix, plain = hadamard(shape[3]), {key: value for key, value in options.items() if key != "rotation"}
+        runners["rotate, then quantise"] = graph_of(lambda x: attune.quantise(x @ matrix, **plain), sets)
+    timings = timing.interleaved_us(runners, arguments.rounds, 3000, rng)
+    us = {name: row["median_us"] / CALLS for name, row in timings.items()}
+    row = {"shape": shape, "options": options, "us": us, "gb_per_s": {name: 1.5 * bytes_in / time / 1e3 for name, time in us.items()}}
+    if "rotate, then quantise" in us:
+        row["fused_speedup"] = us["rotate, then quantise"] / us["quantise"]
+    print(f"{str(shape):24s} {str(options):48s} " + "  ".join(f"{name} {time:.2f} us {row['gb_per_s'][name]:.0f} GB/s" for name, time in us.items()), flush=True)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", default=None)
+    arguments = parser.parse_args()
+    torch.manual_seed(1)
+    rng = random.Random(1)
+    rows = [run_case(shape, options, rng, arguments) for shape, options in itertools.product(SHAPES, OPTIONS)]
+    if arguments.out:
+        result = {"schema": "attune.bench.quantise.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
+        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
