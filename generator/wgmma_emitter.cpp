@@ -49,6 +49,12 @@ std::string bindings(std::string_view constraint, std::string_view name, int cou
 
 std::string line(const std::string& text) { return fmt::format("      \"{}\\n\"\n", text); }
 
+// A descriptor `by` units further on: only its low half changes, so no carry is formed.
+std::string moved(std::string_view to, std::string_view from, int by) {
+  return line(fmt::format("add.u32 low, {}_low, {};", from, by)) +
+         line(fmt::format("mov.b64 {}, {{low, {}_high}};", to, from));
+}
+
 // What the two products of one tile have in common.
 struct Products {
   Dtype type_q, type_p, type_kv;
@@ -82,13 +88,14 @@ std::string emit_qk(const Products& t) {
       "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned "
       "long long k) {{\n  asm volatile(\n",
       t.block_n, t.head_dim_qk, count);
-  text += line("{ .reg .pred p; .reg .b64 a, b;");
+  text += line("{ .reg .pred p; .reg .b64 a, b; .reg .b32 q_low, q_high, k_low, k_high, low;");
+  text += line(fmt::format("mov.b64 {{q_low, q_high}}, %{};", count));
+  text += line(fmt::format("mov.b64 {{k_low, k_high}}, %{};", count + 1));
   for (int step = 0; step < steps; ++step) {
     text += line(
         fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? 0 : 1));  // the first step overwrites s
-    text += line(fmt::format("add.s64 a, %{}, {};", count, k_major_step(step, kRowsOfQ, t.row_qk)));
-    text +=
-        line(fmt::format("add.s64 b, %{}, {};", count + 1, k_major_step(step, t.block_n, t.row_qk)));
+    text += moved("a", "q", k_major_step(step, kRowsOfQ, t.row_qk));
+    text += moved("b", "k", k_major_step(step, t.block_n, t.row_qk));
     text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
                              t.shape(t.block_n), ptx_type(t.type_q), ptx_type(t.type_kv),
                              operands(0, count), t.wide() ? ", 0, 0" : ""));
@@ -107,14 +114,15 @@ std::string emit_pv(const Products& t) {
       "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
       "unsigned long long v) {{\n  asm volatile(\n",
       t.head_dim_v, t.block_n, count, p_count);
-  text += line("{ .reg .pred p; .reg .b64 b;");
+  text += line("{ .reg .pred p; .reg .b64 b; .reg .b32 v_low, v_high, low;");
+  text += line(fmt::format("mov.b64 {{v_low, v_high}}, %{};", count + p_count));
   text += line("setp.ne.b32 p, 1, 0;");
   for (int step = 0; step < steps; ++step) {
-    text += line(fmt::format("add.s64 b, %{}, {};", count + p_count, v_step(t, step)));
-    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
-                             t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv),
-                             operands(0, count), operands(count + 4 * step, 4),
-                             t.wide() ? ", 1" : ""));
+    text += moved("b", "v", v_step(t, step));
+    text +=
+        line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
+                         t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv),
+                         operands(0, count), operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
   }
   text += line("}");
   return text + fmt::format("      : {}\n      : {}, \"l\"(v)\n      : \"memory\");\n}}\n",

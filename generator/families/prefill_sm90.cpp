@@ -128,17 +128,23 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
     configs.push_back(config_of(changes, causal));
   };
   if (widest <= 64) {
-    add({{"block_m", 192}, {"row_max", 1}, {"ping_pong", causal ? 0 : 1}});
-    add({{"block_m", 256}, {"block_n", 64}, {"row_max", 1}, {"ping_pong", 0}});
-    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 1}});
+    add({{"block_m", 192}, {"row_max", 1}});
+    add({{"block_m", 256}, {"block_n", 64}, {"stages", 3}, {"row_max", 1}, {"ping_pong", 0}});
+    add({{"block_n", 64},
+         {"ctas_per_sm", 2},
+         {"stages", 3},
+         {"overlap", 0},
+         {"ping_pong", 0},
+         {"row_max", 1}});
     add({{"block_m", 64},
          {"block_n", 64},
          {"ctas_per_sm", 3},
+         {"stages", 3},
          {"ping_pong", 0},
          {"row_max", spec.window_left < 0 ? 1 : 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
   } else if (widest <= 128) {
-    add({{"kv_ring", 5}, {"ping_pong", 0}});
+    add({{"row_max", 1}});
     add({{"ping_pong", 0}});
     add({{"block_m", 192}, {"block_n", 80}, {"row_max", 1}});
     add({{"block_m", 64}, {"block_n", 96}, {"scheduler", 0}, {"ping_pong", 0}});

@@ -18,7 +18,7 @@ constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
 // d64, d128 and d256.
 constexpr double kOverlapPower = 1.56;
 constexpr double kTileClocks =
-    1800;  // first product, last product and epilogue that nothing overlaps
+    1400;  // first product, last product and epilogue that nothing overlaps
 constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
@@ -53,11 +53,11 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   const int resident = t.warpgroups * t.ctas;  // warpgroups that hide each other's latency
   if (resident == 1) clocks *= 1.6;
   if (resident == 2) clocks *= spec.head_dim_v <= 64 ? 1.2 : 1.02;
-  if (resident == 3 && t.ctas > 1) clocks *= 1.06;
+  if (resident == 3 && t.ctas > 1) clocks *= 1.1;
   if (t.block_m == 64 && spec.head_dim_v > 64) clocks *= 1.2;  // K and V from L2 twice as often
-  if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.06;
+  if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.0;
   clocks *= 1 + 6.0 / t.block_n;  // barriers and bookkeeping of a step
-  if (t.warpgroups >= 3) clocks *= 0.97;
+  if (t.warpgroups >= 3 && spec.head_dim_v <= 64) clocks *= 0.97;
   return clocks;
 }
 
@@ -69,17 +69,17 @@ double habits(const KernelSpec& spec, const Config& c, const Tile& t) {
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
   double factor = 1;
-  if (c.at("stages") > 2) factor *= 1.05;
+  if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : 1.01;
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   const bool sums = c.at("row_max") == 1;
-  const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3);
+  const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || !masked);
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
   if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1) factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
-  const bool turns_win = t.warpgroups == 3 && !(narrow && masked);
+  const bool turns_win = t.warpgroups == 3 || !(narrow || wide || masked);
   if (t.warpgroups > 1 && t.overlap && t.ping_pong != turns_win) factor *= 1.02;
   return factor;
 }

@@ -60,7 +60,9 @@ TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
         EXPECT_EQ(l.o, l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes);
         EXPECT_GE(l.k_slot_bytes, 80 * l.panels_qk * kPanelRowBytes);
         const int barriers = 2 * l.warpgroups + 2 * l.k_slots + 2 * l.v_slots + 2 * kTileSlots;
-        EXPECT_EQ(l.bytes, l.o + l.warpgroups * l.o_bytes + 8 * barriers + 4 * kTileSlots);
+        EXPECT_EQ(l.tiles % 16, 0);
+        EXPECT_LT(l.tiles - (l.o + l.warpgroups * l.o_bytes + 8 * barriers), 16);
+        EXPECT_EQ(l.bytes, l.tiles + kTileSlotBytes * kTileSlots);
       }
 }
 
@@ -188,11 +190,11 @@ TEST(WgmmaEmitter, WalksPanelsInDescriptorUnits) {
   EXPECT_EQ(count(text, "void wgmma_"), 2u);
   // Q K: 40 accumulators, then q (%40) and k (%41). The fifth step starts in the second panel: 64
   // rows x 128 bytes on for Q, 80 for K.
-  EXPECT_NE(text.find("add.s64 a, %40, 6;"), std::string::npos);
-  EXPECT_NE(text.find("add.s64 a, %40, 512;"), std::string::npos);
-  EXPECT_NE(text.find("add.s64 b, %41, 640;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, q_low, 6;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, q_low, 512;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, k_low, 640;"), std::string::npos);
   // P V: 68 accumulators, 20 registers of P, then v (%88), 16 rows a step.
-  EXPECT_NE(text.find("add.s64 b, %88, 512;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, v_low, 512;"), std::string::npos);
   EXPECT_NE(text.find("{%84, %85, %86, %87}, b, p, 1, 1, 1;"), std::string::npos);
   EXPECT_THROW(emit_wgmma_products({Dtype::kFp32, 64, 64, 64}), Error);
 }

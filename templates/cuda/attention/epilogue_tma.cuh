@@ -55,15 +55,18 @@ __device__ __forceinline__ void store_lse(const AttentionArgs& args, const Prefi
   if (row + 8 < args.seqlen_q) out[row + 8] = ends.lse[1];
 }
 
-// Shared memory -> global by TMA. The warpgroup's own 64 rows; `thread` counts within the
-// warpgroup.
+// Waits until the former tile has left the staging of this warpgroup; `thread` counts within it.
+__device__ __forceinline__ void await_staging(int warpgroup, int thread) {
+  if (thread == 0) tma_store_wait_read();
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+}
+
+// Shared memory -> global by TMA, after await_staging(). The warpgroup's own 64 rows.
 template <int kCount>
 __device__ __forceinline__ void store_output_tma(const TensorMap& map, const PrefillTile& tile,
                                                  unsigned shared, int warpgroup, int thread,
                                                  const float (&o)[kCount]) {
   const unsigned staging = shared + kLayout.o + warpgroup * kLayout.o_bytes;
-  if (thread == 0) tma_store_wait_read();  // of the former tile
-  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
   const int row = thread / 32 * 16 +
                   thread % 16;  // stmatrix: lanes 0-15 address rows, lanes 16-31 the next 8 columns
   const int chunk = thread % 32 / 16;

@@ -92,12 +92,14 @@ class Fp8Consumer {
       if (grew) raise_row_max(s, rows, scale_log2, factor);
       factors.exponentiate_step(here, scale_log2, s, rows);
       if constexpr (kOverlap) products_.finish(o);
+      const bool arrived = products_.arrived();
       round_probabilities(s, p);
       if constexpr (kFlushInterval > 0) {
         if (block % kFlushInterval == 0) flushed_.take(o);
         if (grew) flushed_.rescale(factor);
       }
       if (grew) rescale(o, factor);
+      if (!arrived) products_.await(block != tile.first_block);
     }
     products_.last(o, p);
   }
@@ -128,6 +130,7 @@ class Fp8Consumer {
     first_row_max(s, rows, scale_log2);
     factors.exponentiate_step(here, scale_log2, s, rows);
     round_probabilities(s, p);
+    products_.await(tile.last_block != tile.first_block);
   }
 
   const Args& args_;

@@ -44,6 +44,35 @@ struct KvCursors {
   }
 };
 
+// A consumer's place among the slots, held as what its next step needs at once: the address of the
+// barrier, the low half of the tile's descriptor, the parity.
+template <int kSlots, int kSlotBytes>
+class SlotWalk {
+ public:
+  __device__ __forceinline__ SlotWalk(unsigned first_full, unsigned first_tile)
+      : end_(first_full + 8 * kSlots), full_(first_full), tile_(first_tile) {}
+
+  __device__ __forceinline__ unsigned full() const { return full_; }
+  __device__ __forceinline__ unsigned empty() const { return full_ + 8 * kSlots; }
+  __device__ __forceinline__ unsigned tile() const { return tile_; }
+  __device__ __forceinline__ unsigned parity() const { return parity_; }
+  __device__ __forceinline__ void advance() {
+    full_ += 8;
+    tile_ += kSlotBytes / 16;
+    if (full_ == end_) {
+      full_ -= 8 * kSlots;
+      tile_ -= kSlots * kSlotBytes / 16;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  unsigned end_;
+  unsigned full_;
+  unsigned tile_;
+  unsigned parity_ = 0;
+};
+
 constexpr int kConsumerWarps = 4 * kWarpgroups;
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which work tiles a block takes, one after the other, and how its roles agree on them. Knob
-// `scheduler`: one tile per block, static (every gridDim.x-th tile), or dynamic: the producer draws
-// the next tile from a counter in the workspace and hands it to the consumers through two slots of
-// shared memory.
+// `scheduler`: one tile per block, static (every gridDim.x-th tile), or dynamic: drawn from a
+// counter in the workspace. The producer finds out what the next tile is, divisions and all, and
+// hands it to the consumers through two slots of shared memory, for they are in a hurry between
+// tiles.
+//
+// | word of a slot | 0           | 1         | 2    | 3     | 4           | 5          |
+// |                | tile number | first row | head | batch | first block | last block |
 //
 // Every tile drawn is followed by one draw, so a launch draws exactly num_tiles times: whoever
 // draws the last number sets the counter back to zero. It must be zero before the first launch
@@ -12,73 +16,13 @@
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
-#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
 // Values of the knob scheduler.
 enum SchedulerKind : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
-
-class TileStream {
- public:
-  __device__ __forceinline__ TileStream(const AttentionArgs& args, unsigned shared)
-      : args_(args), shared_(shared) {}
-
-  __device__ __forceinline__ bool done() const { return tile_ >= args_.num_tiles; }
-  __device__ __forceinline__ int tile() const { return tile_; }
-  // Parity of the tile's phase on barriers that complete once per tile.
-  __device__ __forceinline__ unsigned parity() const { return count_ & 1; }
-
-  // The tile after this one.
-  __device__ __forceinline__ int draw() const {
-    if constexpr (kScheduler == kOneTile) return args_.num_tiles;
-    if constexpr (kScheduler == kStatic) return tile_ + static_cast<int>(gridDim.x);
-    int* counter = static_cast<int*>(args_.workspace);
-    const int drawn = atomicAdd(counter, 1);
-    if (drawn == args_.num_tiles - 1) atomicExch(counter, 0);
-    return drawn + static_cast<int>(gridDim.x);
-  }
-
-  // Producer: tells the consumers.
-  __device__ __forceinline__ void publish(int next) {
-    if constexpr (kScheduler == kDynamic) {
-      mbarrier_wait(shared_ + kLayout.tile_empty + 8 * slot(), slot_parity() ^ 1, "tile_empty");
-      store_shared_word(shared_ + kLayout.tiles + 4 * slot(), next);
-      mbarrier_arrive(shared_ + kLayout.tile_full + 8 * slot());
-    }
-  }
-
-  __device__ __forceinline__ void move_to(int next) {
-    tile_ = next;
-    ++count_;
-  }
-
-  // Consumer: all threads of whole warps.
-  __device__ __forceinline__ void advance() {
-    int next;
-    if constexpr (kScheduler == kDynamic) {
-      mbarrier_wait(shared_ + kLayout.tile_full + 8 * slot(), slot_parity(), "tile_full");
-      // The shuffle tells the compiler that all lanes agree, which keeps loops and descriptors in
-      // uniform registers.
-      next = __shfl_sync(~0u, load_shared_word(shared_ + kLayout.tiles + 4 * slot()), 0);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) mbarrier_arrive(shared_ + kLayout.tile_empty + 8 * slot());
-    } else {
-      next = draw();
-    }
-    move_to(next);
-  }
-
- private:
-  __device__ __forceinline__ int slot() const { return count_ % kTileSlots; }
-  __device__ __forceinline__ unsigned slot_parity() const { return count_ / kTileSlots & 1; }
-
-  const AttentionArgs& args_;
-  unsigned shared_;
-  int tile_ = blockIdx.x;
-  int count_ = 0;
-};
 
 // A tile of kBlockM query rows of one head, and the blocks of keys that this block of threads works
 // through, last to first.
@@ -120,5 +64,84 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
   if (work.no_keys) work.last_block = work.first_block;
   return work;
 }
+
+class TileStream {
+ public:
+  __device__ __forceinline__ TileStream(const AttentionArgs& args, unsigned shared)
+      : args_(args), shared_(shared) {}
+
+  __device__ __forceinline__ bool done() const { return number_ >= args_.num_tiles; }
+  // Parity of the tile's phase on barriers that complete once per tile.
+  __device__ __forceinline__ unsigned parity() const { return count_ & 1; }
+
+  // The first tile of this block.
+  __device__ __forceinline__ PrefillTile first() const { return prefill_tile(args_, number_); }
+
+  // Producer: the number of the tile after this one.
+  __device__ __forceinline__ int draw() const {
+    if constexpr (kScheduler == kOneTile) return args_.num_tiles;
+    if constexpr (kScheduler == kStatic) return number_ + static_cast<int>(gridDim.x);
+    int* counter = static_cast<int*>(args_.workspace);
+    const int drawn = atomicAdd(counter, 1);
+    if (drawn == args_.num_tiles - 1) atomicExch(counter, 0);
+    return drawn + static_cast<int>(gridDim.x);
+  }
+
+  // Producer: moves on to tile `number`, and tells the consumers what it is.
+  __device__ __forceinline__ PrefillTile publish(int number) {
+    const int slot = count_ % kTileSlots;
+    const unsigned parity = count_ / kTileSlots & 1;
+    number_ = number;
+    ++count_;
+    PrefillTile tile{};
+    if constexpr (kScheduler == kOneTile) return tile;
+    if (!done()) tile = prefill_tile(args_, number);
+    mbarrier_wait(shared_ + kLayout.tile_empty + 8 * slot, parity ^ 1, "tile_empty");
+    const unsigned words = shared_ + kLayout.tiles + kTileSlotBytes * slot;
+    store_shared_16(words, {{static_cast<unsigned>(number), static_cast<unsigned>(tile.first_row),
+                             static_cast<unsigned>(tile.head), static_cast<unsigned>(tile.batch)}});
+    store_shared_16(words + 16, {{static_cast<unsigned>(tile.first_block),
+                                  static_cast<unsigned>(tile.last_block), 0u, 0u}});
+    mbarrier_arrive(shared_ + kLayout.tile_full + 8 * slot);
+    return tile;
+  }
+
+  // Consumers, all threads of whole warps: moves on to the tile that the producer published.
+  __device__ __forceinline__ PrefillTile advance() {
+    const int slot = count_ % kTileSlots;
+    const unsigned parity = count_ / kTileSlots & 1;
+    ++count_;
+    PrefillTile tile{};
+    if constexpr (kScheduler == kOneTile) {
+      number_ = args_.num_tiles;
+      return tile;
+    }
+    mbarrier_wait(shared_ + kLayout.tile_full + 8 * slot, parity, "tile_full");
+    const unsigned words = shared_ + kLayout.tiles + kTileSlotBytes * slot;
+    const Vector16 low = load_shared_16(words);
+    const Vector16 high = load_shared_16(words + 16);
+    number_ = uniform(low.word[0]);
+    tile.first_row = uniform(low.word[1]);
+    tile.head = uniform(low.word[2]);
+    tile.batch = uniform(low.word[3]);
+    tile.first_block = uniform(high.word[0]);
+    tile.last_block = uniform(high.word[1]);
+    __syncwarp();
+    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty + 8 * slot);
+    return tile;
+  }
+
+ private:
+  // The shuffle tells the compiler that all lanes agree, which keeps loops and descriptors in
+  // uniform registers.
+  __device__ __forceinline__ static int uniform(unsigned word) {
+    return static_cast<int>(__shfl_sync(~0u, word, 0));
+  }
+
+  const AttentionArgs& args_;
+  unsigned shared_;
+  int number_ = blockIdx.x;
+  int count_ = 0;
+};
 
 }  // namespace attune

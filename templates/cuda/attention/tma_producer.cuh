@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// Panels of kRows x kRowBytes of one operand, side by side from `column` on, into consecutive panels
-// of shared memory.
+// Panels of kRows x kRowBytes of one operand, side by side from `column` on, into consecutive
+// panels of shared memory.
 template <int kPanels, int kRows, int kRowBytes>
 __device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
                                             unsigned full, int column, int row, int head,
@@ -32,8 +32,8 @@ class TmaProducer {
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
     bool first = true;
-    for (TileStream tiles(args, shared_); !tiles.done();) {
-      const PrefillTile tile = prefill_tile(args, tiles.tile());
+    TileStream tiles(args, shared_);
+    for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
       load_k(tile.last_block, kv_head, tile.batch);
       load_q(tile, tiles.parity());
@@ -48,8 +48,7 @@ class TmaProducer {
       // Late, so that whoever is done first takes the next tile; the latency hides behind V.
       const int next = tiles.draw();
       load_v(tile.first_block, kv_head, tile.batch);
-      tiles.publish(next);
-      tiles.move_to(next);
+      tile = tiles.publish(next);
     }
   }
 

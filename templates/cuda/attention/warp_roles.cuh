@@ -27,7 +27,6 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
   } else {
     store_output_words(args, tile, row, o);
   }
-  store_lse(args, tile, row, ends);
 }
 
 template <class Consumer>
@@ -36,24 +35,27 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   Consumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
-  PrefillTile tile = prefill_tile(args, tiles.tile());
+  PrefillTile tile = tiles.first();
   while (!tiles.done()) {
     Output o;
     RowStats rows;
     consumer.attend(tile, tiles.parity(), o, &rows);
-    // While the last P V runs: the ends of the rows, and what the next tile is.
+    // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
+    // is.
     const int thread = thread_index_anew() % kWarpgroupThreads;
     const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     RowEnds ends = consumer.ends(row, rows);
-    tiles.advance();
-    const PrefillTile next = prefill_tile(args, tiles.tile());
+    const PrefillTile next = tiles.advance();
+    if constexpr (kKvSplits == 1) store_lse(args, tile, row, ends);
+    if constexpr (kOStaging) await_staging(warpgroup, thread);
     consumer.finish(o);
     bool whole = true;
     if constexpr (kKvSplits > 1) {
       whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
       ends = consumer.ends(row, rows);
+      if (whole) store_lse(args, tile, row, ends);
     }
     if (whole) write_tile(args, map_o, shared, warpgroup, tile, row, o, ends);
     tile = next;

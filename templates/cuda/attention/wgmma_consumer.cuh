@@ -51,6 +51,7 @@ class WgmmaConsumer {
       if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
       exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
+      const bool arrived = products_.arrived();
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
@@ -63,6 +64,7 @@ class WgmmaConsumer {
         rows->sum[1] += sum[1];
       }
       if (grew) rescale(o, factor);
+      if (!arrived) products_.await(block != tile.first_block);
     }
     products_.last(o, p);
   }
@@ -82,6 +84,7 @@ class WgmmaConsumer {
     if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
+    products_.await(tile.last_block != tile.first_block);
   }
 
   // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its

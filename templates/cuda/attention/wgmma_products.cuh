@@ -63,12 +63,26 @@ __device__ __forceinline__ void rescale(Output& o, const float (&factor)[2]) {
 }
 
 class WgmmaProducts {
+  using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
+  using VWalk = SlotWalk<(kKvRing > 0 ? 1 : kLayout.v_slots), kLayout.v_slot_bytes>;
+
+  // With one ring K and V are slots of the same walk.
+  __device__ __forceinline__ auto& v() {
+    if constexpr (kKvRing > 0) {
+      return k_;
+    } else {
+      return own_v_;
+    }
+  }
+
  public:
   __device__ __forceinline__ WgmmaProducts(unsigned shared, int warpgroup)
       : shared_(shared),
         warpgroup_(warpgroup),
-        q_descriptor_(wgmma_descriptor<kLayout.row_qk>(
-            shared + kLayout.q + warpgroup * kLayout.q_bytes, 0)) {
+        q_(wgmma_descriptor_low(shared + kLayout.q + warpgroup * kLayout.q_bytes, 0)),
+        k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, 0)),
+        own_v_(shared + kLayout.v_full, wgmma_descriptor_low(shared + kLayout.v, kPanelOfV)),
+        lane_(threadIdx.x % 32) {
     if constexpr (kPingPong) {
       if (warpgroup == 0)
         named_barrier_arrive(kBarrierTurn, 2 * kWarpgroupThreads);  // the first turn is free
@@ -81,11 +95,26 @@ class WgmmaProducts {
 
   // S of the first step of a tile.
   __device__ __forceinline__ void first(bool last_step, Scores& s) {
-    wait_k();
+    await_k();
     issue_qk(s);
     wgmma_wait<0>();
     wgmma_pin(s);
     release_k(last_step);
+  }
+
+  // Whether K of the next step and V of this one are there. Asked some way ahead of await(), so
+  // that the answer's latency is hidden.
+  __device__ __forceinline__ bool arrived() {
+    bool all = mbarrier_test(k_.full(), k_.parity());
+    if constexpr (kKvRing == 0) all = mbarrier_test(own_v_.full(), own_v_.parity()) && all;
+    return all;
+  }
+
+  // Waits for them at the end of a step, where the tile has `more` steps. With one ring V is waited
+  // for when it is taken.
+  __device__ __forceinline__ void await(bool more) {
+    if (more) await_k();
+    if constexpr (kKvRing == 0) await_v();
   }
 
   // S of this step and O += P V of the one before: with kOverlap P V is still in flight afterwards,
@@ -95,7 +124,6 @@ class WgmmaProducts {
       last(o, p);
       finish(o);
     }
-    wait_k();
     wait_turn();
     issue_qk(s);
     if constexpr (kOverlap) {
@@ -111,67 +139,42 @@ class WgmmaProducts {
 
   // Issues O += P V; after the last step of a tile it is the only product left.
   __device__ __forceinline__ void last(Output& o, Probabilities& p) {
-    wait_v();
+    if constexpr (kKvRing > 0) await_v();
     wgmma_fence();
-    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v_tile(), kBlockN * kPanelRowBytes));
+    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing));
     wgmma_commit();
+    v_empty_ = v().empty();
+    v().advance();
   }
 
   // Waits for the P V in flight.
   __device__ __forceinline__ void finish(Output& o) {
     wgmma_wait<0>();
     wgmma_pin(o);
-    release_v();
+    mbarrier_arrive_if(lane_ == 0, v_empty_);
   }
 
  private:
-  // The slots held: with one ring V is taken before K is given back, so the common cursor has moved
-  // on.
-  __device__ __forceinline__ int k_slot() { return kKvRing > 0 ? ring_k_slot_ : cursors_.k.slot(); }
-  __device__ __forceinline__ int v_slot() {
-    return kKvRing > 0 ? ring_v_slot_ : cursors_.v().slot();
-  }
-  __device__ __forceinline__ unsigned k_tile() {
-    return shared_ + kLayout.k + k_slot() * kLayout.k_slot_bytes;
-  }
-  __device__ __forceinline__ unsigned v_tile() {
-    return shared_ + kLayout.v + v_slot() * kLayout.v_slot_bytes;
-  }
+  static constexpr unsigned kPanelOfV = kBlockN * kPanelRowBytes;
+  // In one ring the walk carries descriptors of K; those of V have the panel's bytes beside.
+  static constexpr unsigned kVInRing = kKvRing > 0 ? kPanelOfV / 16 << 16 : 0;
 
   __device__ __forceinline__ void issue_qk(Scores& s) {
     wgmma_fence();
-    wgmma_qk(s, q_descriptor_, wgmma_descriptor<kLayout.row_qk>(k_tile(), 0));
+    wgmma_qk(s, wgmma_descriptor<kLayout.row_qk>(q_), wgmma_descriptor<kLayout.row_qk>(k_.tile()));
     wgmma_commit();
+    k_empty_ = k_.empty();
+    k_.advance();
   }
 
-  __device__ __forceinline__ void wait_k() {
-    mbarrier_wait(shared_ + kLayout.k_full + 8 * cursors_.k.slot(), cursors_.k.parity(), "k_full");
-    ring_k_slot_ = cursors_.k.slot();
-    if constexpr (kKvRing > 0) cursors_.k.advance();
-  }
-
-  __device__ __forceinline__ void wait_v() {
-    mbarrier_wait(shared_ + kLayout.v_full + 8 * cursors_.v().slot(), cursors_.v().parity(),
-                  "v_full");
-    ring_v_slot_ = cursors_.v().slot();
-    if constexpr (kKvRing > 0) cursors_.v().advance();
-  }
+  __device__ __forceinline__ void await_k() { mbarrier_wait(k_.full(), k_.parity(), "k_full"); }
+  __device__ __forceinline__ void await_v() { mbarrier_wait(v().full(), v().parity(), "v_full"); }
 
   // Gives back the slot of K, and after the last step of a tile Q as well.
   __device__ __forceinline__ void release_k(bool q_too) {
-    if (warp_leader()) {
-      mbarrier_arrive(shared_ + kLayout.k_empty + 8 * k_slot());
-      if (q_too) mbarrier_arrive(shared_ + kLayout.q_empty + 8 * warpgroup_);
-    }
-    if constexpr (kKvRing == 0) cursors_.k.advance();
+    mbarrier_arrive_if(lane_ == 0, k_empty_);
+    mbarrier_arrive_if(lane_ == 0 && q_too, shared_ + kLayout.q_empty + 8 * warpgroup_);
   }
-
-  __device__ __forceinline__ void release_v() {
-    if (warp_leader()) mbarrier_arrive(shared_ + kLayout.v_empty + 8 * v_slot());
-    if constexpr (kKvRing == 0) cursors_.v().advance();
-  }
-
-  __device__ __forceinline__ bool warp_leader() const { return thread_index_anew() % 32 == 0; }
 
   __device__ __forceinline__ void wait_turn() {
     if constexpr (kPingPong) named_barrier_sync(kBarrierTurn + warpgroup_, 2 * kWarpgroupThreads);
@@ -186,10 +189,12 @@ class WgmmaProducts {
 
   unsigned shared_;
   int warpgroup_;
-  unsigned long long q_descriptor_;
-  KvCursors cursors_;
-  int ring_k_slot_ = 0;
-  int ring_v_slot_ = 0;
+  unsigned q_;  // low half of its descriptor
+  KWalk k_;
+  VWalk own_v_;
+  unsigned k_empty_ = 0;  // of the slots in use
+  unsigned v_empty_ = 0;
+  int lane_;
 };
 
 }  // namespace attune

@@ -35,6 +35,29 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives where `condition` holds, without a branch.
+__device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barrier) {
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [%0]; }" ::"r"(barrier),
+      "r"(static_cast<unsigned>(condition))
+      : "memory");
+}
+
+// Whether the phase of the given parity has completed; does not wait.
+__device__ __forceinline__ bool mbarrier_test(unsigned barrier, unsigned parity) {
+  unsigned done;
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p; }"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done;
+}
+
 // Arrives once and announces `bytes` that TMA will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)

@@ -34,14 +34,18 @@ __device__ __forceinline__ void wgmma_pin(float (&accumulator)[kCount]) {
 // offset / 16, 62-63 swizzle.
 //   K-major (Q, K, V transposed): stride offset 8 rows; the leading offset is not used.
 //   MN-major (V):                 stride offset 8 keys; leading offset = bytes of one panel.
+// The low half holds what differs between tiles: adding to it moves the tile.
+__device__ __forceinline__ unsigned wgmma_descriptor_low(unsigned shared_address,
+                                                         unsigned leading_bytes) {
+  return ((shared_address & 0x3FFFFu) >> 4) | ((leading_bytes >> 4) << 16);
+}
+
 template <int kRowBytes>
-__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared_address,
-                                                               unsigned leading_bytes) {
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned low) {
   static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128,
                 "swizzled rows have 32, 64 or 128 bytes");
   constexpr unsigned long long kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
   constexpr unsigned long long kStride = (8ull * kRowBytes >> 4) << 32;
-  const unsigned low = ((shared_address & 0x3FFFFu) >> 4) | ((leading_bytes >> 4) << 16);
   return kSwizzle << 62 | kStride | low;
 }
 
