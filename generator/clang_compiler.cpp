@@ -21,18 +21,6 @@
 namespace attune {
 namespace {
 
-std::string first_errors(const std::string& log) {
-  std::string errors;
-  int count = 0;
-  for (size_t start = 0; start < log.size() && count < 3;) {
-    const size_t end = std::min(log.find('\n', start), log.size());
-    const std::string line = log.substr(start, end - start);
-    if (line.find("error:") != std::string::npos) errors += (count++ == 0 ? "" : "; ") + line;
-    start = end + 1;
-  }
-  return errors.empty() ? log.substr(0, 300) : errors;
-}
-
 // Runs clang -cc1 on a source that exists in memory only. False when clang refuses it; `log` holds
 // the diagnostics.
 bool run_clang(const Source& source, const std::vector<std::string>& arguments,

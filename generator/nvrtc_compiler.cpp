@@ -99,20 +99,6 @@ class ProgramHandle {
   Program program_ = nullptr;
 };
 
-std::string first_errors(const std::string& log) {
-  std::string errors;
-  int count = 0;
-  for (size_t start = 0; start < log.size() && count < 3;) {
-    const size_t end = std::min(log.find('\n', start), log.size());
-    const std::string line = log.substr(start, end - start);
-    if (line.find("error") != std::string::npos) {
-      errors += (count++ == 0 ? "" : "; ") + line;
-    }
-    start = end + 1;
-  }
-  return errors.empty() ? log.substr(0, 300) : errors;
-}
-
 class NvrtcCompiler final : public Compiler {
  public:
   explicit NvrtcCompiler(const Nvrtc& nvrtc) : nvrtc_(nvrtc) {}

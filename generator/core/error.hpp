@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace attune {
 
@@ -31,5 +32,8 @@ class Error : public std::runtime_error {
  private:
   ErrorCode code_;
 };
+
+// The first lines of a compiler's log that speak of an error, or how the log begins.
+std::string first_errors(std::string_view log);
 
 }  // namespace attune
