@@ -17,10 +17,11 @@ struct Fault {
   std::string_view meaning;
 };
 // C7519 (a fence was injected) was measured to be harmless and is only recorded.
-constexpr std::array<Fault, 6> kFaults{{{"C7508", "setmaxnreg ignored"},
+constexpr std::array<Fault, 7> kFaults{{{"C7508", "setmaxnreg ignored"},
                                         {"C7510", "wgmma serialised (function boundary)"},
                                         {"C7511", "wgmma serialised (branches)"},
                                         {"C7512", "wgmma serialised (registers)"},
+                                        {"C7513", "wgmma serialised (inputs written in flight)"},
                                         {"C7514", "wgmma serialised (accumulator moved in flight)"},
                                         {"C7517", "wait injected before wgmma results are read"}}};
 

@@ -60,20 +60,34 @@ __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float sca
   max[1] = quad_max(max[1]) * scale_log2 - kProbabilityLog2;
 }
 
+// This thread's largest scores as raw bits; 0 where none is above zero.
+struct RowTops {
+  int row[2];
+};
+
+template <int kCount>
+__device__ __forceinline__ RowTops row_tops(const float (&s)[kCount]) {
+  RowTops tops = {{0, 0}};
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    tops.row[0] = __vimax3_s32(tops.row[0], __float_as_int(s[i]), __float_as_int(s[i + 1]));
+    tops.row[1] = __vimax3_s32(tops.row[1], __float_as_int(s[i + 2]), __float_as_int(s[i + 3]));
+  }
+  return tops;
+}
+
 // Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.
+__device__ __forceinline__ bool tops_grew(const RowTops& tops, const RowStats& rows,
+                                          float scale_log2) {
+  const float growth0 = fmaf(__int_as_float(tops.row[0]), scale_log2, -rows.max[0]);
+  const float growth1 = fmaf(__int_as_float(tops.row[1]), scale_log2, -rows.max[1]);
+  return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
+}
+
 template <int kCount>
 __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
                                              float scale_log2) {
-  int top0 = 0;
-  int top1 = 0;
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    top0 = __vimax3_s32(top0, __float_as_int(s[i]), __float_as_int(s[i + 1]));
-    top1 = __vimax3_s32(top1, __float_as_int(s[i + 2]), __float_as_int(s[i + 3]));
-  }
-  const float growth0 = fmaf(__int_as_float(top0), scale_log2, -rows.max[0]);
-  const float growth1 = fmaf(__int_as_float(top1), scale_log2, -rows.max[1]);
-  return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
+  return tops_grew(row_tops(s), rows, scale_log2);
 }
 
 // s = exp2(s * c - max), and the sums grow by it.
@@ -110,20 +124,46 @@ __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows
   exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 
-// Raises the maxima to the true ones; `factor` is what sums and O under the old ones must be
+// Raises the maxima where `max` is larger; `factor` is what sums and O under the old ones must be
 // multiplied by.
+__device__ __forceinline__ void raise_to(const float (&max)[2], RowStats* rows,
+                                         float (&factor)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float raised = fmaxf(max[half], rows->max[half]);
+    factor[half] = exp2_approx(rows->max[half] - raised);
+    rows->max[half] = raised;
+    rows->sum[half] *= factor[half];
+  }
+}
+
+// Raises the maxima to the true ones.
 template <int kCount>
 __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats* rows,
                                               float scale_log2, float (&factor)[2]) {
   float max[2];
   true_row_max(s, scale_log2, max);
+  raise_to(max, rows, factor);
+}
+
+// The same from the tops, which are the true maxima of rows that saw a score above zero, now or
+// before. A warp with another row looks at all its scores.
+template <int kCount>
+__device__ __forceinline__ void raise_row_max(const float (&s)[kCount], const RowTops& tops,
+                                              RowStats* rows, float scale_log2,
+                                              float (&factor)[2]) {
+  float max[2];
+  bool negative = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    max[half] = fmaxf(max[half], rows->max[half]);
-    factor[half] = exp2_approx(rows->max[half] - max[half]);
-    rows->max[half] = max[half];
-    rows->sum[half] *= factor[half];
+    int top = tops.row[half];
+    top = ::max(top, __shfl_xor_sync(~0u, top, 1));
+    top = ::max(top, __shfl_xor_sync(~0u, top, 2));
+    max[half] = __int_as_float(top) * scale_log2 - kProbabilityLog2;
+    negative |= top == 0 && rows->max[half] < -kProbabilityLog2;
   }
+  if (__any_sync(~0u, negative)) true_row_max(s, scale_log2, max);
+  raise_to(max, rows, factor);
 }
 
 // The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from
