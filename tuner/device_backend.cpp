@@ -7,8 +7,8 @@
 #include <new>
 
 #include "generator/core/error.hpp"
-#include "generator/template_registry.hpp"
 #include "generator/core/narrow_float.hpp"
+#include "generator/template_registry.hpp"
 
 namespace attune {
 namespace {
@@ -32,6 +32,13 @@ OperandView part_of(const OperandView& view, int64_t batch, int64_t row, int64_t
   part.data =
       offset(view.data, batch * view.batch_stride + row * view.row_stride + head * view.head_stride,
              dtype);
+  return part;
+}
+
+ScaleView part_of(const ScaleView& view, int64_t batch, int64_t head) {
+  ScaleView part = view;
+  if (view.data != nullptr)
+    part.data += batch * view.batch_stride + head / view.heads_per_scale * view.head_stride;
   return part;
 }
 
@@ -103,11 +110,34 @@ DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, co
                        problem_.dtype_q);
   operands.k = part_of(all.k, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
   operands.v = part_of(all.v, region.batch_begin, 0, region.kv_head_begin, problem_.dtype_kv);
+  operands.k_scale = part_of(all.k_scale, region.batch_begin, region.kv_head_begin);
+  operands.v_scale = part_of(all.v_scale, region.batch_begin, region.kv_head_begin);
+  const DeviceMemory q_factors = q_factors_of(part, region, &operands.q_scale);
   launch(load(reference, part), operands);
   device_->synchronize();
   device_->copy_to_host(expected.o.data(), o.data(), o_bytes);
   device_->copy_to_host(expected.lse.data(), lse.data(), lse_bytes);
   return expected;
+}
+
+// Factors of q as the reference takes them: for each kSliceRows rows of the region.
+DeviceMemory DeviceBackend::q_factors_of(const Problem& part, const CheckRegion& region,
+                                         ScaleView* view) const {
+  const int block = problem_.fp8.scale_block_q;
+  const int64_t first_head = int64_t{region.kv_head_begin} * (part.num_heads_q / part.num_heads_kv);
+  *view = part_of(inputs_->set(0).q_scale, region.batch_begin, first_head);
+  if (block == 0) return {};
+  const int64_t blocks = (part.seqlen_q + kSliceRows - 1) / kSliceRows;
+  std::vector<float> factors;
+  for (int64_t b = 0; b < part.batch; ++b)
+    for (int64_t head = 0; head < part.num_heads_q; ++head)
+      for (int64_t i = 0; i < blocks; ++i)
+        factors.push_back(inputs_->q_factor(region.batch_begin + b, first_head + head,
+                                            (region.row_begin + i * kSliceRows) / block));
+  DeviceMemory memory(*device_, static_cast<int64_t>(factors.size() * sizeof(float)));
+  device_->copy_to_device(memory.data(), factors.data(), memory.bytes());
+  *view = {reinterpret_cast<float*>(memory.data()), part.num_heads_q * blocks, blocks, 1, 1};
+  return memory;
 }
 
 Prepared DeviceBackend::prepare(int id, const KernelRequest& request, bool check_result) {
@@ -145,7 +175,7 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
   std::vector<float> lse(
       static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
   device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));
-  Comparison comparison(problem_.dtype_o);
+  Comparison comparison(problem_);
   for (const Expected& expected : expected_) compare(expected, lse, &comparison);
   return comparison.result();
 }

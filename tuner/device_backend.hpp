@@ -41,6 +41,7 @@ class DeviceBackend : public MeasureBackend {
   void compute_expected(const KernelRequest& reference);
   Expected expect(const KernelRequest& reference, const CheckPlan& plan,
                   const CheckRegion& region) const;
+  DeviceMemory q_factors_of(const Problem& part, const CheckRegion& region, ScaleView* view) const;
   CheckError check(const Loaded& loaded);
   void compare(const Expected& expected, const std::vector<float>& lse,
                Comparison* comparison) const;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no
 // launch finds its data in cache. Values are seeded N(0,1), never zero: kernels run faster on
-// zeros. Outputs are poisoned with NaN before a check.
+// zeros. 8-bit elements are N(0,1) rounded to their type, and each head or block of rows has a
+// factor of its own between 0.7 and 1.4, so that a kernel that takes a wrong one is found wrong.
+// Outputs are poisoned with NaN before a check.
 #pragma once
 
 #include <cstdint>
@@ -42,14 +44,30 @@ class Inputs {
   }  // lse is null
   // Set 0 with an LSE buffer, outputs filled with NaN.
   Operands poisoned();
+  // Of 8-bit q, in its `block`th block of rows.
+  float q_factor(int64_t batch, int64_t head, int64_t block) const;
 
  private:
-  void reserve(Dtype dtype, int64_t input_bytes, int64_t output_bytes, int64_t lse_bytes);
+  struct Filled {  // with random elements of one dtype
+    DeviceMemory memory;
+    Dtype dtype = Dtype::kFp32;
+  };
+  struct Factors {
+    DeviceMemory memory;
+    std::vector<float> host;
+    ScaleView view{};
+  };
+  void reserve(const Problem& problem, int64_t q_bytes, int64_t kv_bytes, int64_t output_bytes);
+  void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed) const;
+  void open_factors(const Problem& problem);
+  Factors make_factors(int64_t batch, int heads, int64_t rows, int block, int heads_per_scale,
+                       uint64_t stream) const;
 
   const Device& device_;
   const uint64_t seed_;
-  Dtype filled_dtype_ = Dtype::kFp32;
-  DeviceMemory inputs_, outputs_, lse_;
+  Filled q_, kv_;
+  DeviceMemory outputs_, lse_;
+  Factors q_factors_, k_factors_, v_factors_, o_factors_;
   int64_t output_set_bytes_ = 0;
   std::vector<Operands> sets_;
 };

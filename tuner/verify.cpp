@@ -10,8 +10,6 @@
 namespace attune {
 namespace {
 
-constexpr double kRmsFactor = 6;
-constexpr double kMeanFactor = 0.6;
 constexpr double kTiny = 1e-12;  // rows that are all zero have no RMS
 constexpr double kLseAllowed = 2e-3;
 constexpr int64_t kFewRows = 64;
@@ -33,6 +31,16 @@ double unit_of(Dtype dtype) {
   return std::ldexp(1.0, -17);
 }
 
+double rms_factor_of(const Problem& problem) {
+  if (!is_fp8(problem)) return 6;
+  return problem.fp8.accuracy == Accuracy::kFast ? 4 : 3;
+}
+
+double mean_factor_of(const Problem& problem) {
+  if (!is_fp8(problem)) return 0.6;
+  return problem.fp8.accuracy == Accuracy::kFast ? 0.75 : 0.45;
+}
+
 double flops_per_row(const Problem& p, int num_kv_heads) {
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.seqlen_kv) * num_kv_heads *
          (p.num_heads_q / p.num_heads_kv);
@@ -48,14 +56,23 @@ CheckRegion whole(const Problem& p) {
   return {0, p.batch, 0, p.num_heads_kv, 0, p.seqlen_q, p.seqlen_kv};
 }
 
+int64_t begin_of_slice(const Problem& p, int64_t row) {
+  return p.fp8.scale_block_q > 0 ? row / kSliceRows * kSliceRows : row;
+}
+
 // Moves a slice to where the mask lets a smaller problem give the same rows, and cuts the keys no
 // row of it can see.
 CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
   const int64_t rows = region.row_end - region.row_begin;
   if (p.mask == Mask::kNone) {
-    if (is_windowed(p)) region.row_begin = p.seqlen_q - rows;
+    if (is_windowed(p)) {
+      region.row_begin = begin_of_slice(p, p.seqlen_q - rows);
+      region.row_end = p.seqlen_q;
+      return region;
+    }
   } else if (p.mask == Mask::kCausalTopLeft) {  // seen as bottom-right over keys [0, row_end)
-    region.row_begin = std::max<int64_t>(0, std::min(region.row_begin, p.seqlen_kv - rows));
+    region.row_begin =
+        begin_of_slice(p, std::max<int64_t>(0, std::min(region.row_begin, p.seqlen_kv - rows)));
     region.seqlen_kv = std::min(region.row_begin + rows, p.seqlen_kv);
   } else {
     region.seqlen_kv =
@@ -72,6 +89,7 @@ double check_flops_limit(bool on_cpu) { return on_cpu ? 3e8 : 2e10; }
 CheckPlan check_plan(const Problem& p, double max_flops) {
   CheckPlan plan{spec_of(p), {}};
   plan.spec.dtype_o = Dtype::kFp32;
+  if (plan.spec.fp8.scale_block_q > 0) plan.spec.fp8.scale_block_q = kSliceRows;
   if (flops_per_row(p, p.num_heads_kv) * static_cast<double>(p.batch * p.seqlen_q) <= max_flops) {
     plan.regions.push_back(whole(p));
     return plan;
@@ -90,7 +108,7 @@ CheckPlan check_plan(const Problem& p, double max_flops) {
     const auto place = [&](int64_t extent, int64_t size) {
       return (extent - size) * i / (kNumSlices - 1);
     };
-    const int64_t row = place(p.seqlen_q, rows);
+    const int64_t row = begin_of_slice(p, place(p.seqlen_q, rows));
     plan.regions.push_back(
         fit_to_mask(p, {place(p.batch, 1), 1, static_cast<int>(place(p.num_heads_kv, heads)), heads,
                         row, row + rows, p.seqlen_kv}));
@@ -101,6 +119,7 @@ CheckPlan check_plan(const Problem& p, double max_flops) {
 Problem region_problem(const Problem& problem, const CheckPlan& plan, const CheckRegion& region) {
   Problem part = problem;
   part.dtype_o = plan.spec.dtype_o;
+  part.fp8 = plan.spec.fp8;
   part.mask = plan.spec.mask;
   part.batch = region.num_batches;
   part.num_heads_kv = region.num_kv_heads;
@@ -111,7 +130,10 @@ Problem region_problem(const Problem& problem, const CheckPlan& plan, const Chec
   return part;
 }
 
-Comparison::Comparison(Dtype dtype) : unit_(unit_of(dtype)) {}
+Comparison::Comparison(const Problem& problem)
+    : unit_(unit_of(is_fp8(problem) ? problem.dtype_q : problem.dtype_o)),
+      rms_factor_(rms_factor_of(problem)),
+      mean_factor_(mean_factor_of(problem)) {}
 
 void Comparison::blame(double ratio, const std::string& sentence) {
   if (ratio <= max_) return;
@@ -126,7 +148,7 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
   double sum = 0;
   for (int i = 0; i < count; ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
-    const double allowed = unit_ * (std::fabs(want[i]) + kRmsFactor * rms) + kTiny;
+    const double allowed = unit_ * (std::fabs(want[i]) + rms_factor_ * rms) + kTiny;
     const double ratio =
         std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
     if (ratio > max_)
@@ -154,7 +176,7 @@ CheckError Comparison::result() const {
   error.max = max_;
   error.wrong = worst_;
   if (rows_ == 0) return error;
-  error.mean = sum_error_ / (kMeanFactor * unit_ * sum_rms_ + kTiny * static_cast<double>(rows_));
+  error.mean = sum_error_ / (mean_factor_ * unit_ * sum_rms_ + kTiny * static_cast<double>(rows_));
   if (!error.wrong && !(error.mean <= 1))
     error.wrong = fmt::format("mean error is {:.2f} times what is allowed", error.mean);
   return error;

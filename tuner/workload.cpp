@@ -63,8 +63,28 @@ std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeC
   return shapes;
 }
 
+// `dtype` for q, k, v and, unless it has 8 bits, o; then o has the 16 bits of what the problem was
+// before. The quantise op keeps what it writes.
 void set_dtype(Problem* problem, Dtype dtype) {
-  problem->dtype_q = problem->dtype_kv = problem->dtype_o = dtype;
+  if (problem->op == Op::kPrefill) {
+    if (!is_fp8(dtype)) {
+      problem->dtype_o = dtype;
+      problem->fp8 = {};
+    } else if (dtype_bytes(problem->dtype_o) != 2) {
+      problem->dtype_o = Dtype::kBf16;
+    }
+  }
+  problem->dtype_q = problem->dtype_kv = dtype;
+}
+
+// What the choice's options say other than their defaults, on a problem that has any.
+void set_fp8_options(Problem* problem, const Fp8Options& chosen) {
+  if (!is_fp8(*problem)) return;
+  const Fp8Options plain;
+  if (chosen.accuracy != plain.accuracy) problem->fp8.accuracy = chosen.accuracy;
+  if (chosen.v_layout != plain.v_layout) problem->fp8.v_layout = chosen.v_layout;
+  if (chosen.scale_block_q != 0) problem->fp8.scale_block_q = chosen.scale_block_q;
+  if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
 }
 
 // GPU kernels serve 16-bit types; models stored in fp32 run there in fp16.
@@ -128,7 +148,9 @@ Workload workload_from_model(const std::filesystem::path& path, const ShapeChoic
     for (const AttentionLayer& layer : model.layers) {
       for (const BatchAndLength& shape : chosen_shapes(model, choice, target)) {
         Problem problem = layer.problem;
+        set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
         set_dtype(&problem, dtype);
+        set_fp8_options(&problem, choice.fp8);
         problem.batch = shape.batch;
         const bool as_model = shape.seqlen == 0;
         const bool crosses = layer.fixed_seqlen_kv != layer.fixed_seqlen_q;
@@ -156,7 +178,8 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
       for (int64_t batch : batches) {
         for (int64_t length : lengths) {
           Problem problem = given;
-          set_dtype(&problem, dtype);
+          if (dtype != given.dtype_q) set_dtype(&problem, dtype);
+          set_fp8_options(&problem, choice.fp8);
           problem.batch = batch;
           if (length >= 0) problem.seqlen_q = problem.seqlen_kv = length;
           add_once(problem, &workload, &seen);

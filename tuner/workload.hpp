@@ -19,6 +19,7 @@ struct ShapeChoice {
   std::vector<int64_t> seqlens;
   std::vector<int64_t> batches;
   std::vector<Dtype> dtypes;
+  Fp8Options fp8 = {};  // of 8-bit problems; what differs from its defaults replaces theirs
 };
 
 struct Workload {
@@ -32,7 +33,7 @@ struct Workload {
 Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice,
                              Target target);
 // Problem texts (problem.hpp). The choice's lists, where given, replace lengths, batch and dtype of
-// each.
+// each. An 8-bit dtype is that of q, k and v; o keeps 16 bits.
 Workload workload_from_problems(const std::vector<std::string>& texts,
                                 const ShapeChoice& choice = {});
 // JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Empty lines are skipped.
@@ -40,7 +41,7 @@ Workload workload_from_capture(const std::filesystem::path& path);
 // Problems of all, each once, in order.
 Workload join(std::vector<Workload> parts);
 
-// "512,1024,2048" and "bf16,fp16"; `argument` is named in errors. Empty text gives an empty list.
+// "512,1024,2048" and "bf16,e4m3"; `argument` is named in errors. Empty text gives an empty list.
 std::vector<int64_t> parse_length_list(std::string_view argument, std::string_view text);
 std::vector<Dtype> parse_dtype_list(std::string_view text);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "tests/support/attention_case.hpp"
 
@@ -32,7 +33,7 @@ Problem problem(Dtype dtype, int head_dim, int64_t seqlen_q, int64_t seqlen_kv, 
 }
 
 CheckError hold(const Problem& p, const AttentionResult& want, const AttentionResult& got) {
-  Comparison comparison(p.dtype_o);
+  Comparison comparison(p);
   const int64_t rows = p.batch * p.seqlen_q * p.num_heads_q;
   std::vector<float> a(static_cast<size_t>(p.head_dim_v)), b(a.size());
   for (int64_t row = 0; row < rows; ++row) {
@@ -62,6 +63,96 @@ TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
       }
     }
   }
+}
+
+Problem narrow_problem(Accuracy accuracy, int head_dim, int64_t seqlen_q, int64_t seqlen_kv,
+                       Mask mask) {
+  Problem p = problem(Dtype::kE4m3, head_dim, seqlen_q, seqlen_kv, mask);
+  p.dtype_o = Dtype::kBf16;
+  p.fp8.accuracy = accuracy;
+  return p;
+}
+
+// What the tuner measures on: N(0,1) in 8 bits, a factor between 0.7 and 1.4 for each head.
+AttentionCase tuner_case(const Problem& p, uint64_t seed) {
+  AttentionCase c(p, testing::Layout::kContiguous, testing::Inputs::kNormal, seed);
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> factor(0.7F, 1.4F);
+  std::normal_distribution<float> normal;
+  const auto fill = [&](testing::HostOperand& operand, testing::HostScale& scale, int64_t rows,
+                        int heads, int dim) {
+    for (int64_t b = 0; b < p.batch; ++b)
+      for (int64_t row = 0; row < rows; ++row)
+        for (int head = 0; head < heads; ++head)
+          for (int i = 0; i < dim; ++i) operand.set(b, row, head, i, normal(random));
+    scale = {std::vector<float>(static_cast<size_t>(p.batch * heads)), heads, 1, 0, 1, 0};
+    for (float& value : scale.values) value = factor(random);
+  };
+  fill(c.q, c.q_scale, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
+  fill(c.k, c.k_scale, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk);
+  fill(c.v, c.v_scale, p.seqlen_kv, p.num_heads_kv, p.head_dim_v);
+  return c;
+}
+
+class VerifyNarrow : public ::testing::TestWithParam<Accuracy> {};
+INSTANTIATE_TEST_SUITE_P(Modes, VerifyNarrow,
+                         ::testing::Values(Accuracy::kAccurate, Accuracy::kFast));
+
+TEST_P(VerifyNarrow, TheTwinPassesWithTheRoomThatTheHeaderStates) {
+  for (const auto& [head_dim, keys] : {std::pair{64, 120}, {128, 120}, {128, 700}, {256, 120}})
+    for (const Mask mask : {Mask::kNone, Mask::kCausalBottomRight, Mask::kCausalTopLeft}) {
+      const Problem p = narrow_problem(GetParam(), head_dim, 60, keys, mask);
+      const AttentionCase c = tuner_case(p, 3);
+      const CheckError error = hold(p, c.oracle(), c.twin());
+      EXPECT_FALSE(error.wrong) << to_text(p) << ": " << *error.wrong;
+      EXPECT_LT(error.max, 0.9) << to_text(p);
+      EXPECT_LT(error.mean, 0.9) << to_text(p);
+      EXPECT_GT(error.mean, 0.35) << to_text(p);
+    }
+}
+
+TEST_P(VerifyNarrow, MistakesAreFound) {
+  const Problem p = narrow_problem(GetParam(), 64, 40, 4096, Mask::kNone);
+  const AttentionCase c = tuner_case(p, 5);
+  const AttentionResult want = c.oracle();
+  ASSERT_FALSE(hold(p, want, c.twin()).wrong);
+  AttentionCase left_out = c;
+  left_out.problem.seqlen_kv -= 1;
+  EXPECT_TRUE(hold(p, want, left_out.twin()).wrong);
+  for (testing::HostScale AttentionCase::*scale :
+       {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
+    AttentionCase other = c;
+    (other.*scale).head_stride = 0;  // the first head's factor for all
+    EXPECT_TRUE(hold(p, want, other.twin()).wrong);
+  }
+  AttentionResult scaled = c.twin();
+  for (double& value : scaled.o) value *= GetParam() == Accuracy::kFast ? 1.1 : 1.05;
+  EXPECT_TRUE(hold(p, want, scaled).wrong);
+  AttentionResult poisoned = c.twin();
+  poisoned.o[77] = NAN;
+  EXPECT_TRUE(hold(p, want, poisoned).wrong);
+  AttentionResult lse = c.twin();
+  lse.lse[3] += 0.05;
+  EXPECT_TRUE(hold(p, want, lse).wrong);
+}
+
+TEST(Verify, SlicesBeginWhereBlocksOfFactorsCanBeTold) {
+  for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
+    for (const int64_t window : {-1, 20})
+      for (const auto& [seqlen_q, seqlen_kv] : {std::pair{201, 203}, {200, 90}, {90, 200}}) {
+        Problem p = narrow_problem(Accuracy::kFast, 32, seqlen_q, seqlen_kv, mask);
+        p.window_left = window;
+        p.fp8.scale_block_q = 48;
+        const CheckPlan plan = check_plan(p, 4e5);
+        EXPECT_EQ(plan.spec.fp8.scale_block_q, kSliceRows);
+        ASSERT_EQ(plan.regions.size(), 3U) << to_text(p);
+        for (const CheckRegion& region : plan.regions) {
+          EXPECT_EQ(region.row_begin % kSliceRows, 0) << to_text(p);
+          EXPECT_LE(region.row_end, p.seqlen_q) << to_text(p);
+          EXPECT_GT(region.row_end, region.row_begin) << to_text(p);
+          validate(region_problem(p, plan, region));
+        }
+      }
 }
 
 TEST(Verify, EmptyRowsMustBeZero) {

@@ -69,13 +69,16 @@ bool same_kernel(const Plan& a, const Plan& b) {
          a.config == b.config;
 }
 
-AttentionArgs arguments(const Problem& problem, const Operands& operands) {
-  AttentionArgs args{};
+ScaledAttentionArgs arguments(const Problem& problem, const Operands& operands) {
+  ScaledAttentionArgs args{};
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
   args.o = operands.o;
   args.softmax_scale = problem.scale();
+  args.q_scale = operands.q_scale;
+  args.k_scale = operands.k_scale;
+  args.v_scale = operands.v_scale;
   return args;
 }
 

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "generator/core/narrow_float.hpp"
+
 namespace attune::cli {
 namespace {
 
@@ -54,7 +56,13 @@ uint16_t float_to_half(float value) {
   return static_cast<uint16_t>(sign | shifted);
 }
 
-void load_row(Dtype dtype, const void* data, int64_t offset, int count, float* to) {
+// `step` elements apart, times a factor: 1 but for 8-bit elements.
+void load_row(Dtype dtype, const void* data, int64_t offset, int64_t step, float factor, int count,
+              float* to) {
+  if (is_fp8(dtype)) {
+    for (int i = 0; i < count; ++i) to[i] = load_element(dtype, data, offset + i * step) * factor;
+    return;
+  }
   if (dtype == Dtype::kFp32) {
     std::memcpy(to, static_cast<const float*>(data) + offset,
                 static_cast<size_t>(count) * sizeof(float));
@@ -67,6 +75,12 @@ void load_row(Dtype dtype, const void* data, int64_t offset, int count, float* t
   } else {
     for (int i = 0; i < count; ++i) to[i] = half_to_float(from[i]);
   }
+}
+
+float factor_of(const ScaleView& scale, int block, int64_t batch, int64_t head, int64_t row) {
+  if (scale.data == nullptr) return 1;
+  return scale.data[batch * scale.batch_stride + head / scale.heads_per_scale * scale.head_stride +
+                    (block > 0 ? row / block * scale.block_stride : 0)];
 }
 
 void store_row(Dtype dtype, const float* from, int count, void* data, int64_t offset) {
@@ -171,7 +185,7 @@ int64_t StandardAttention::scratch_bytes() const {
   return scratch_floats() * static_cast<int64_t>(sizeof(float)) * num_threads_;
 }
 
-void StandardAttention::run(const AttentionArgs& args, void* scratch) const {
+void StandardAttention::run(const ScaledAttentionArgs& args, void* scratch) const {
   const int64_t heads = problem_.batch * problem_.num_heads_q;
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
@@ -184,7 +198,7 @@ void StandardAttention::run(const AttentionArgs& args, void* scratch) const {
   work(0);
 }
 
-void StandardAttention::run_head(const AttentionArgs& args, int64_t batch, int64_t head,
+void StandardAttention::run_head(const ScaledAttentionArgs& args, int64_t batch, int64_t head,
                                  float* scratch) const {
   const Problem& p = problem_;
   const int64_t rows = round_up(p.seqlen_q, kRows);
@@ -202,12 +216,20 @@ void StandardAttention::run_head(const AttentionArgs& args, int64_t batch, int64
     return batch * view.batch_stride + row * view.row_stride + h * view.head_stride;
   };
   for (int64_t i = 0; i < p.seqlen_q; ++i)
-    load_row(p.dtype_q, args.q.data, at(args.q, i, head), p.head_dim_qk, q + i * p.head_dim_qk);
+    load_row(p.dtype_q, args.q.data, at(args.q, i, head), 1,
+             factor_of(args.q_scale, p.fp8.scale_block_q, batch, head, i), p.head_dim_qk,
+             q + i * p.head_dim_qk);
+  const bool turned = p.fp8.v_layout == VLayout::kTransposed;
   std::vector<float> key(static_cast<size_t>(p.head_dim_qk));
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
-    load_row(p.dtype_kv, args.k.data, at(args.k, j, kv_head), p.head_dim_qk, key.data());
+    const auto factor = [&](const ScaleView& scale) {
+      return factor_of(scale, p.fp8.scale_block_kv, batch, kv_head, j);
+    };
+    load_row(p.dtype_kv, args.k.data, at(args.k, j, kv_head), 1, factor(args.k_scale),
+             p.head_dim_qk, key.data());
     for (int d = 0; d < p.head_dim_qk; ++d) kt[d * keys + j] = key[static_cast<size_t>(d)];
-    load_row(p.dtype_kv, args.v.data, at(args.v, j, kv_head), p.head_dim_v, v + j * dv);
+    load_row(p.dtype_kv, args.v.data, turned ? at(args.v, 0, kv_head) + j : at(args.v, j, kv_head),
+             turned ? args.v.row_stride : 1, factor(args.v_scale), p.head_dim_v, v + j * dv);
   }
 
   multiply(q, p.head_dim_qk, kt, keys, scores, keys, rows, keys, p.head_dim_qk);

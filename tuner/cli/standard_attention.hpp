@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "generator/core/problem.hpp"
-#include "templates/shared/attention_args.h"
+#include "templates/shared/scaled_attention_args.h"
 
 namespace attune::cli {
 
@@ -20,10 +20,10 @@ class StandardAttention {
   int64_t scratch_bytes() const;
   // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and
   // joined inside.
-  void run(const AttentionArgs& args, void* scratch) const;
+  void run(const ScaledAttentionArgs& args, void* scratch) const;
 
  private:
-  void run_head(const AttentionArgs& args, int64_t batch, int64_t head, float* scratch) const;
+  void run_head(const ScaledAttentionArgs& args, int64_t batch, int64_t head, float* scratch) const;
   int64_t scratch_floats() const;
 
   Problem problem_;

@@ -22,13 +22,58 @@ void add_workload_options(CLI::App* command, WorkloadOptions* options) {
                       "Problems written by a program run with ATTUNE_CAPTURE=FILE");
   command->add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
   command->add_option("--batch", options->batches, "Batch sizes, a list");
-  command->add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32");
+  command->add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
+  command->add_option("--accuracy", options->accuracy,
+                      "Of 8-bit operands: accurate (default) or fast");
+  command->add_option("--v-layout", options->v_layout,
+                      "Of 8-bit operands: rows (default) or transposed");
+  command->add_option("--scale-block", options->scale_block,
+                      "Of 8-bit operands: rows that share a factor (default: all of a head)");
 }
+
+namespace {
+
+Fp8Options fp8_options(const WorkloadOptions& options) {
+  Fp8Options chosen;
+  if (!options.accuracy.empty()) chosen.accuracy = parse_accuracy(options.accuracy);
+  if (!options.v_layout.empty()) chosen.v_layout = parse_v_layout(options.v_layout);
+  chosen.scale_block_q = chosen.scale_block_kv = options.scale_block;
+  return chosen;
+}
+
+// Options that would change nothing are a mistake.
+void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& problems) {
+  if (chosen == Fp8Options{}) return;
+  for (const Problem& problem : problems)
+    if (is_fp8(problem)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "
+      "accepted are these with --dtype e4m3");
+}
+
+// " fast V^T blocks 64/128"
+std::string fp8_text(const Problem& problem) {
+  const Fp8Options& fp8 = problem.fp8;
+  std::string text;
+  if (problem.op == Op::kQuantise) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
+  if (fp8.accuracy == Accuracy::kFast) text += " fast";
+  if (fp8.v_layout == VLayout::kTransposed)
+    text += problem.op == Op::kQuantise ? " transposed" : " V^T";
+  if (fp8.scale_block_q > 0 || fp8.scale_block_kv > 0)
+    text += fp8.scale_block_q == fp8.scale_block_kv
+                ? fmt::format(" blocks {}", fp8.scale_block_q)
+                : fmt::format(" blocks {}/{}", fp8.scale_block_q, fp8.scale_block_kv);
+  if (fp8.rotation == Rotation::kHadamard) text += " hadamard";
+  return text;
+}
+
+}  // namespace
 
 std::vector<Problem> problems_of(const WorkloadOptions& options, Target target) {
   const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens),
                            parse_length_list("--batch", options.batches),
-                           parse_dtype_list(options.dtypes)};
+                           parse_dtype_list(options.dtypes), fp8_options(options)};
   std::vector<Workload> parts;
   if (!options.model.empty()) parts.push_back(workload_from_model(options.model, choice, target));
   if (!options.problems.empty()) parts.push_back(workload_from_problems(options.problems, choice));
@@ -41,6 +86,7 @@ std::vector<Problem> problems_of(const WorkloadOptions& options, Target target) 
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
+  check_fp8_options(choice.fp8, workload.problems);
   return std::move(workload.problems);
 }
 
@@ -72,6 +118,7 @@ std::string short_text(const Problem& problem) {
     };
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
+  if (is_fp8(problem)) text += fp8_text(problem);
   return text;
 }
 

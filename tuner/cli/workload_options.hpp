@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which problems a command works on: a model's config.json, --problem, or --captured; with
-// --seqlen, --batch and --dtype lists. Used by tune, bench, check and compile; the first three run
-// them here.
+// --seqlen, --batch and --dtype lists and the options of 8-bit operands. Used by tune, bench, check
+// and compile; the first three run them here.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,9 +20,12 @@ struct WorkloadOptions {
   std::vector<std::string> problems;     // texts
   std::string captured;                  // path of JSON lines
   std::string seqlens, batches, dtypes;  // lists as given
+  std::string accuracy, v_layout;        // of 8-bit operands; as given
+  int scale_block = 0;
 };
 
-// Positional MODEL, --problem, --captured, --seqlen, --batch, --dtype.
+// Positional MODEL, --problem, --captured, --seqlen, --batch, --dtype, --accuracy, --v-layout,
+// --scale-block.
 void add_workload_options(CLI::App* command, WorkloadOptions* options);
 
 // All of them, each once, in the order given; `target` decides a model's default lengths. Throws
