@@ -44,6 +44,12 @@ struct Problem : attune_problem {
   }
 };
 
+// Factors of 8-bit operands in one array [batch, num_heads, blocks]; blocks: seqlen / scale_block,
+// rounded up, or 1 where all rows of a head share a factor.
+inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blocks = 1) {
+  return {data, num_heads * blocks, blocks, 1, 1};
+}
+
 struct ContextOptions : attune_context_options {
   ContextOptions() { attune_context_options_init(this); }
 };
