@@ -39,7 +39,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
           {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
           {"flush_interval", accurate ? std::vector<int64_t>{0, 2, 4, 8} : std::vector<int64_t>{0},
            "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
-          {"early", {1, 0}, "the kernel starts while V is still being transposed"},
+          {"early", {1, 0}, "both kernels start while what is ahead of them still runs"},
           {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
 }
 
@@ -99,7 +99,7 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
 }
 
 // V^T in the workspace, and the kernel that writes it.
-void transpose_first(const KernelSpec& spec, const Shape& shape, LaunchPlan* plan) {
+void transpose_first(const KernelSpec& spec, const Shape& shape, bool early, LaunchPlan* plan) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
   const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);
   const int64_t tiles = (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
@@ -110,6 +110,7 @@ void transpose_first(const KernelSpec& spec, const Shape& shape, LaunchPlan* pla
   kernel.entry = kTransposeEntry;
   kernel.grid_x = static_cast<unsigned>(tiles * heads);
   kernel.threads = kTransposeThreads;
+  kernel.early = early;
   kernel.shared_bytes = static_cast<unsigned>(layout.bytes);
   const TensorMapPlan rows{Operand::kV, layout.row, kTransposeKeys, layout.row};
   const TensorMapPlan transposed{Operand::kV, kTransposeKeys, spec.head_dim_v, kTransposeKeys};
@@ -200,7 +201,7 @@ LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, 
       {Operand::kK, layout.row_qk, static_cast<int>(config.at("block_n")), layout.row_qk},
       {Operand::kVTransposed, layout.row_v, spec.head_dim_v, layout.row_v},
       {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
-  transpose_first(spec, shape, &plan);
+  transpose_first(spec, shape, plan.main().early, &plan);
   return plan;
 }
 

@@ -29,6 +29,8 @@ const GoldenCase kCases[] = {
     {"sm90_d128_causal_bf16", "prefill_sm90", "sm_90a", "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"sm90_d64_full_fp16", "prefill_sm90", "sm_90a", "dtype=fp16,head_dim=64,heads=16,seqlen=4096"},
     {"sm90_d256_window_bf16", "prefill_sm90", "sm_90a", "dtype=bf16,head_dim=256,heads=16/8,seqlen=8192,mask=causal_bottom_right,window=4096:0"},
+    {"sm90_fp8_d128_causal", "prefill_sm90_fp8", "sm_90a", "dtype=e4m3,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
+    {"sm90_fp8_d256_blocks_fast", "prefill_sm90_fp8", "sm_90a", "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=256,heads=8,seqlen=8192,accuracy=fast,scale_block=128,v_layout=transposed"},
     {"sm80_d128_causal_bf16", "prefill_sm80", "sm_80", "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"sm80_d72_full_fp16", "prefill_sm80", "sm_86", "dtype=fp16,head_dim=72,heads=16,seqlen=577"},
     {"sm80_d192_128_window_bf16", "prefill_sm80", "sm_120", "dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=8,seqlen=1024,window=128:128"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer role of prefill_sm90_fp8: one warpgroup computes 64 rows of O. As wgmma_consumer.cuh,
-// with P rounded to e4m3 and V transposed in shared memory, its keys in the order in which a lane
-// holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
+// The consumer role of prefill_sm90_fp8: one warpgroup computes 64 rows of O. As
+// wgmma_consumer.cuh, with P rounded to e4m3 and V transposed in shared memory, its keys in the
+// order in which a lane holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
 //
 // P is scaled up to use the range of e4m3, whose largest number is 448: no probability passes 2^8.
 //   accurate  the largest of a row is 2^8 exactly: the running maximum follows every growth
@@ -88,9 +88,11 @@ class Fp8Consumer {
       const float scale_log2 = factors.apply(here, s);
       if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
       float factor[2];
-      const bool grew = row_max_grew(s, *rows, scale_log2);
-      if (grew) raise_row_max(s, rows, scale_log2, factor);
+      const RowTops tops = row_tops(s);
+      const bool grew = tops_grew(tops, *rows, scale_log2);
+      if (grew) raise_row_max(s, tops, rows, scale_log2, factor);
       factors.exponentiate_step(here, scale_log2, s, rows);
+      wgmma_pin(s);  // or the exponentials sink below the wait
       if constexpr (kOverlap) products_.finish(o);
       const bool arrived = products_.arrived();
       round_probabilities(s, p);

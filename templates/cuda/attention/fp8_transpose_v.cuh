@@ -116,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
   if (threadIdx.x == 0) {
     mbarrier_init(shared + kTranspose.barrier, 1);
     fence_mbarrier_init();
+    if constexpr (kEarlyStart) wait_for_prior_grid();  // V is read, and V^T written, after it alone
     load_key_tile(shared, map_v, tile);
   }
   if constexpr (kEarlyStart) let_next_grid_start();
@@ -131,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
   if (threadIdx.x == 0) {
     tma_store(map_vt, shared + kTranspose.out, {tile.key, 0, tile.head, tile.batch});
     tma_store_commit();
-    tma_store_wait();
+    tma_store_wait_read();
   }
 }
 

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm90_fp8 without a device: its layouts, search space and defaults, the plan of two
+// kernels, the generated wgmma statements, and what NVRTC says of a few configs (skips aloud without
+// NVRTC).
+#include <gtest/gtest.h>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_sm90_fp8.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "generator/wgmma_emitter.hpp"
+#include "templates/shared/prefill_sm90_fp8_layout.h"
+
+namespace attune {
+namespace {
+
+const Arch& hopper() {
+  static const Arch arch = parse_arch("sm_90a");
+  return arch;
+}
+
+constexpr DeviceFacts kH200{132, 50ll << 20};
+
+std::vector<Problem> problems() {
+  std::vector<Problem> all;
+  for (const char* dims :
+       {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
+        "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256"})
+    for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=128:-"})
+      for (const char* lengths : {"seqlen=1", "seqlen=4096", "seqlen_q=256,seqlen_kv=32768"})
+        for (const char* options : {"", ",accuracy=fast,scale_block=128", ",v_layout=transposed"})
+          all.push_back(
+              parse_problem(std::string("dtype=e4m3,heads=8/2,batch=2,mask=") + mask + "," + dims +
+                            "," + lengths + options));
+  return all;
+}
+
+std::string text_of(const Problem& p, const Config& c) { return to_text(p) + " " + c.to_text(); }
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++found;
+  return found;
+}
+
+TEST(PrefillSm90Fp8Layout, TilesOfEightBitsKeepTheSwizzlePhase) {
+  for (const int head_dim_qk : {16, 40, 72, 200})
+    for (const int head_dim_v : {16, 72, 136, 256})
+      for (const int block_n : {64, 96, 128, 160}) {
+        const PrefillSm90Layout l =
+            prefill_sm90_layout({128, block_n, 1, 2, 0, 1, head_dim_qk, head_dim_v, 1});
+        EXPECT_GE(l.panels_qk * l.row_qk, head_dim_qk);
+        EXPECT_LT((l.panels_qk - 1) * l.row_qk, head_dim_qk);
+        EXPECT_EQ(l.panels_v * l.row_v, block_n);
+        EXPECT_EQ(l.rows_v, head_dim_v);
+        EXPECT_EQ(l.rows_v * l.row_v % (8 * l.row_v), 0);  // whole swizzle patterns in a panel
+        EXPECT_GE(l.v_slot_bytes, head_dim_v * block_n);
+        for (const int offset : {l.q_bytes, l.k, l.k_slot_bytes, l.v, l.v_slot_bytes, l.o})
+          EXPECT_EQ(offset % 1024, 0) << head_dim_qk << " " << head_dim_v << " " << block_n;
+      }
+}
+
+TEST(PrefillSm90Fp8Layout, TransposingTilesHoldTheirBoxes) {
+  for (const int head_dim : {16, 40, 64, 72, 128, 136, 256}) {
+    const TransposeLayout rows = transpose_layout(head_dim, false);
+    EXPECT_GE(rows.panels * rows.row, head_dim);
+    EXPECT_EQ(rows.out, rows.panels * kTransposeKeys * rows.row);
+    EXPECT_GE(rows.barrier - rows.out, head_dim * kTransposeKeys);
+    EXPECT_EQ(rows.out % 1024 + rows.barrier % 8, 0);
+    EXPECT_EQ(transpose_layout(head_dim, true).out, 0);
+    EXPECT_LE(rows.bytes, hopper().shared_bytes_per_block);
+  }
+}
+
+TEST(PrefillSm90Fp8Layout, RegistersNeverExceedThePoolOfTheLaunch) {
+  for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
+    for (int ctas = 1; ctas <= 3; ++ctas) {
+      const PrefillSm90Registers r = prefill_sm90_registers(warpgroups, ctas, 1);
+      if (!r.moved) continue;
+      EXPECT_LE(warpgroups * r.consumer + r.producer, (warpgroups + 1) * r.launch);
+      EXPECT_GE(r.producer, 24);
+      EXPECT_EQ(r.consumer % 8 + r.producer % 8, 0);
+    }
+}
+
+TEST(PrefillSm90Fp8Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
+  for (const Problem& p : problems()) {
+    const KernelSpec spec = spec_of(p);
+    ASSERT_EQ(prefill_sm90_fp8().refuses(spec, hopper()), std::nullopt) << to_text(p);
+    const SearchSpace space = prefill_sm90_fp8().space(spec, hopper());
+    const Config chosen = prefill_sm90_fp8().default_config(spec, hopper(), shape_of(p));
+    EXPECT_EQ(space.broken(chosen), std::nullopt) << text_of(p, chosen);
+    if (p.seqlen_q != 1) continue;  // the space does not depend on lengths
+    const std::vector<Config> all = space.enumerate();
+    ASSERT_GE(all.size(), 40u) << to_text(p);
+    for (size_t i = 0; i < all.size(); i += 37) {
+      const Resources r = prefill_sm90_fp8().resources(spec, hopper(), all[i]);
+      EXPECT_LE(r.min_blocks_per_sm * (r.shared_bytes + 1024), hopper().shared_bytes_per_sm)
+          << text_of(p, all[i]);
+    }
+  }
+}
+
+TEST(PrefillSm90Fp8Space, RefusesWithAReason) {
+  const auto refused = [](const char* text, const char* arch = "sm_90a") {
+    return prefill_sm90_fp8()
+        .refuses(spec_of(parse_problem(text)), parse_arch(arch))
+        .value_or("");
+  };
+  EXPECT_EQ(refused("dtype=e4m3,head_dim=128,heads=8,seqlen=64"), "");
+  EXPECT_EQ(refused("dtype=e4m3,dtype_kv=e5m2,head_dim=72,heads=8,seqlen=64,scale_block=64"), "");
+  EXPECT_NE(refused("dtype=e4m3,head_dim=128,heads=8,seqlen=64", "sm_90").find("sm_90a"),
+            std::string::npos);
+  EXPECT_NE(refused("dtype=bf16,head_dim=128,heads=8,seqlen=64").find("bf16"), std::string::npos);
+  EXPECT_NE(refused("dtype=e4m3,dtype_o=fp32,head_dim=128,heads=8,seqlen=64").find("dtype_o"),
+            std::string::npos);
+  EXPECT_NE(refused("dtype=e4m3,head_dim=128,heads=8,seqlen=64,scale_block_q=32").find("64"),
+            std::string::npos);
+}
+
+TEST(PrefillSm90Fp8Space, OnlyTheAccurateModeFlushes) {
+  for (const char* mode : {"accurate", "fast"}) {
+    const Problem p = parse_problem(
+        std::string("dtype=e4m3,head_dim=64,heads=8,seqlen=4096,accuracy=") + mode);
+    size_t flushing = 0;
+    for (const Config& c : prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate())
+      flushing += c.at("flush_interval") > 0;
+    EXPECT_EQ(flushing > 0, std::string(mode) == "accurate");
+  }
+}
+
+TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
+  const Problem p = parse_problem(
+      "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=8/2,batch=3,seqlen_q=500,seqlen_kv=1000,"
+      "mask=causal_bottom_right");
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  c.set("scheduler", 2);
+  c.set("early", 1);
+  const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
+  ASSERT_EQ(plan.kernels.size(), 2u);
+  EXPECT_EQ(plan.kernels[0].entry, "attune_transpose_v");
+  EXPECT_EQ(plan.kernels[0].grid_x, 8u * 2u * 3u);
+  EXPECT_TRUE(plan.kernels[0].early);
+  EXPECT_TRUE(plan.main().early);
+  EXPECT_EQ(plan.v_transposed.keys, 1024);
+  EXPECT_EQ(plan.v_transposed.offset, 256);  // after the tile counter
+  EXPECT_EQ(plan.zeroed_bytes, 256);
+  EXPECT_EQ(plan.workspace_bytes, 256 + 3 * 2 * 40 * 1024);
+  EXPECT_EQ(plan.main().tensor_maps[2].operand, Operand::kVTransposed);
+  EXPECT_EQ(plan.main().tensor_maps[2].box_rows, 40);
+}
+
+TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
+  const std::string text = emit_fp8_wgmma_products({Dtype::kE5m2, 96, 136, 72, 128, 32});
+  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e5m2"),
+            5u);  // 136 columns: 4.25 k-steps, zero-filled
+  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n72k32.f32.e4m3.e5m2"), 3u);  // 96 keys
+  // Q K: 48 accumulators, then q (%48) and k (%49). The fifth step starts in the second panel.
+  EXPECT_NE(text.find("add.u32 low, q_low, 6;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, q_low, 512;"), std::string::npos);
+  EXPECT_NE(text.find("add.u32 low, k_low, 768;"), std::string::npos);
+  // P V: 36 accumulators, 12 registers of P, then v (%48); panels of 72 rows x 32 bytes.
+  EXPECT_NE(text.find("add.u32 low, v_low, 144;"), std::string::npos);
+  EXPECT_NE(text.find("{%44, %45, %46, %47}, b, p, 1, 1;"), std::string::npos);
+  EXPECT_THROW(emit_fp8_wgmma_products({Dtype::kBf16, 64, 64, 64, 64, 64}), Error);
+}
+
+class PrefillSm90Fp8Compile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    NvrtcLocation location;
+    compiler_ = open_nvrtc_compiler(&location);
+    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
+  }
+  const Compiler* compiler_ = nullptr;
+};
+
+TEST_F(PrefillSm90Fp8Compile, FirstCandidatesAreFree) {
+  for (const char* text :
+       {"dtype=e4m3,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
+        "dtype=e4m3,dtype_o=fp16,head_dim=128,heads=8,seqlen=4096,accuracy=fast",
+        "dtype=e4m3,dtype_kv=e5m2,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,"
+        "window=300:-",
+        "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,scale_block=128,v_layout=transposed",
+        "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"}) {
+    const Problem p = parse_problem(text);
+    const KernelSpec spec = spec_of(p);
+    const Config config = prefill_sm90_fp8().default_config(spec, hopper(), shape_of(p));
+    const KernelImage image =
+        compiler_->compile(render(prefill_sm90_fp8(), spec, hopper(), config), hopper());
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;
+    const Resources r = prefill_sm90_fp8().resources(spec, hopper(), config);
+    EXPECT_LE(image.info.registers, r.max_registers) << text_of(p, config);
+  }
+}
+
+}  // namespace
+}  // namespace attune
