@@ -19,5 +19,6 @@ for set in "${sets[@]}"; do
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
     "${problems[@]}" > "$out/tune_$set.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
-  python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" --out "$out/$set.json"
+  python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" \
+    ${ATTUNE_BENCH_TEMPLATE:+--tuned-only} --out "$out/$set.json"
 done
