@@ -9,6 +9,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
 #include "generator/template_registry.hpp"
+#include "tuner/quantise_check.hpp"
 
 namespace attune {
 namespace {
@@ -154,7 +155,7 @@ Prepared DeviceBackend::prepare(int id, const KernelRequest& request, bool check
   }
   prepared.info = loaded.plan.kernel->info();
   try {
-    if (check_result && !expected_.empty()) {
+    if (check_result && (!expected_.empty() || is_checked_on_host(problem_))) {
       const CheckError error = check(loaded);
       prepared.error_max = error.max;
       prepared.error_mean = error.mean;
@@ -172,6 +173,7 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
   const Operands operands = inputs_->poisoned();
   launch(loaded, operands);
   device_->synchronize();
+  if (is_checked_on_host(problem_)) return check_quantised(*device_, problem_, operands);
   std::vector<float> lse(
       static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
   device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));

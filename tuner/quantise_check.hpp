@@ -21,7 +21,16 @@ std::vector<double> rotated_row(const Problem& problem, const Operands& host, in
                                 int64_t head, int64_t row);
 
 // Of a problem of op quantise whose operands lie in host memory. Errors are relative to what is
-// allowed: max in codes, mean in the share of codes that differ.
+// allowed: max in codes, mean in the share of codes that differ. Of blocks with more rows than
+// kCheckedRows the codes of so many rows are looked at, of all rows the largest magnitude.
+inline constexpr int64_t kCheckedRows = 512;
 CheckError check_quantised(const Problem& problem, const Operands& host);
+
+// The first, a middle and the last block of rows of a problem whose contiguous operands lie on the
+// device.
+CheckError check_quantised(const Device& device, const Problem& problem, const Operands& operands);
+
+// Whether this oracle is a problem's: no reference kernel is needed then.
+inline bool is_checked_on_host(const Problem& problem) { return problem.op == Op::kQuantise; }
 
 }  // namespace attune

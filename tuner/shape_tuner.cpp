@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "generator/core/error.hpp"
+#include "tuner/quantise_check.hpp"
 
 namespace attune {
 namespace {
@@ -126,7 +127,7 @@ std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>
 void ShapeTuner::open() {
   progress("opening");
   const MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
-  if (!task.reference)
+  if (!task.reference && !is_checked_on_host(problem_))
     throw Error(ErrorCode::kUnsupported,
                 "no reference kernel serves this problem: results cannot be checked");
   context_.backend.open(task);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "tuner/quantise_check.hpp"
 #include "tuner/shape_tuner.hpp"
 #include "tuner/verify.hpp"
 
@@ -152,6 +153,7 @@ class TuneLoop {
   }
 
   std::optional<KernelRequest> oracle(const Problem& problem) {
+    if (is_checked_on_host(problem)) return std::nullopt;
     const KernelSpec spec =
         check_plan(problem, check_flops_limit(target_.kind() == Target::kCpu)).spec;
     const std::string text = to_text(spec);

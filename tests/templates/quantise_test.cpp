@@ -257,6 +257,30 @@ TEST_F(Cpu, Corners) {
   check_rotated_and_extreme_corners();
 }
 
+// The tuner's gate looks at three blocks of a result on a device, of which the last is one.
+TEST_F(Cpu, TheGateFindsAWrongBlock) {
+  open("cpu");
+  if (!device_) return;
+  for (const char* options : {"", ",scale_block=64", ",scale_block=64,v_layout=transposed"}) {
+    const Problem p = parse_problem(
+        std::string("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=3,batch=2,seqlen=700") +
+        options);
+    const auto [t, arch] = server(spec_of(p));
+    ASSERT_NE(t, nullptr);
+    std::mt19937_64 random(3);
+    QuantiseCase c(p, Layout::kContiguous, random_draw(random));
+    Quantiser(device_, *t, arch, spec_of(p), t->default_config(spec_of(p), arch, shape_of(p)))
+        .run(&c);
+    EXPECT_FALSE(check_quantised(*device_, p, c.host).wrong) << options;
+    uint8_t& code = c.o[static_cast<size_t>(c.o_index(1, 699, 2, 5))];
+    code ^= 0x40;
+    EXPECT_TRUE(check_quantised(*device_, p, c.host).wrong) << options;
+    code ^= 0x40;
+    c.o_scale.back() *= 1.0001F;
+    EXPECT_TRUE(check_quantised(*device_, p, c.host).wrong) << options;
+  }
+}
+
 TEST_F(Cuda, RandomSpecsKeepTheRule) {
   open("cuda");
   check_random_specs();

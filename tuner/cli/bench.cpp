@@ -85,6 +85,10 @@ ScaledAttentionArgs arguments(const Problem& problem, const Operands& operands) 
 // Standard attention on this device, or nothing and why.
 BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std::string* note) {
   const Device& device = engine.device();
+  if (problem.op == Op::kQuantise) {
+    *note = "it is no attention";
+    return {};
+  }
   if (device.target() == Target::kCuda) {
     for (const Arch& arch : device.archs()) {
       const auto serving = templates_for(spec_of(problem), arch);
@@ -180,6 +184,16 @@ double flops_per_s(const Row& row) {
   return visible_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6);
 }
 
+double bytes_per_s(const Row& row) {
+  return operand_bytes(row.problem) / (row.timing[kTuned].median_us * 1e-6);
+}
+
+// The op quantise is bound by memory alone.
+std::string rate_text(const Row& row) {
+  if (row.problem.op == Op::kQuantise) return fmt::format("{:.1f} GB/s", bytes_per_s(row) * 1e-9);
+  return fmt::format("{:.0f}", flops_per_s(row) * 1e-9);
+}
+
 // Of times[other] / times[kTuned], over the rows that have both; 0 when there is none.
 double geomean(const std::vector<Row>& rows, Lane other) {
   double sum = 0;
@@ -212,7 +226,9 @@ Json row_json(const Row& row) {
           {"standard", has_standard ? timing_json(row.timing[kStandard]) : Json(nullptr)},
           {"standard_note", row.standard_note},
           {"flops", visible_flops(row.problem)},
-          {"flops_per_s", flops_per_s(row)}};
+          {"flops_per_s", flops_per_s(row)},
+          {"bytes", operand_bytes(row.problem)},
+          {"bytes_per_s", bytes_per_s(row)}};
 }
 
 Json report_json(const Engine& engine, const std::vector<Row>& rows) {
@@ -240,7 +256,7 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
     table.add({short_text(row.problem), time(kTuned), time(kDefault), time(kStandard),
                gain_text(row.timing[kTuned], row.timing[kDefault]),
                gain_text(row.timing[kTuned], row.timing[kStandard]),
-               fmt::format("{:.0f}", flops_per_s(row) * 1e-9), rung_name(row.tuned->rung)});
+               rate_text(row), rung_name(row.tuned->rung)});
   }
   std::string text = fmt::format("{}\n{}", engine.device().identity().name, table.text());
   const double over_default = geomean(rows, kDefault);
