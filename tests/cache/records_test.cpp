@@ -27,13 +27,22 @@ KernelSpec random_spec() {
   spec.mask = *rc::gen::element(Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight);
   spec.window_left = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
   spec.window_right = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
+  spec.op = *rc::gen::element(Op::kPrefill, Op::kQuantise);
+  spec.fp8.accuracy = *rc::gen::element(Accuracy::kAccurate, Accuracy::kFast);
+  spec.fp8.v_layout = *rc::gen::element(VLayout::kRows, VLayout::kTransposed);
+  spec.fp8.scale_block_q = *rc::gen::inRange(0, 65537);
+  spec.fp8.scale_block_kv = *rc::gen::inRange(0, 65537);
+  spec.fp8.rotation = *rc::gen::element(Rotation::kNone, Rotation::kHadamard);
   return spec;
 }
 
 TEST(Records, SpecTextsAreReadBack) {
   EXPECT_TRUE(rc::check("parse_spec_text is the inverse of to_text", [] {
     const KernelSpec spec = random_spec();
-    RC_ASSERT(to_text(parse_spec_text(to_text(spec))) == to_text(spec));
+    const KernelSpec read = parse_spec_text(to_text(spec));
+    RC_ASSERT(to_text(read) == to_text(spec));
+    RC_ASSERT(read.fp8 == spec.fp8);
+    RC_ASSERT(read.op == spec.op);
   }));
 }
 
@@ -48,6 +57,9 @@ TEST(Records, ShapeTextsAreReadBack) {
 
 TEST(Records, OtherTextsAreRefused) {
   const std::string spec = to_text(sample_key().spec), shape = to_text(sample_key().shape);
+  for (const char* more : {",accuracy=exact", ",accuracy=accurate", ",v_layout=rows",
+                           ",scale_block_q=x", ",scale_block_q=0", ",rotation=fourier"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_spec_text(spec + more); });
   for (const std::string& text : {std::string(), std::string("x"), spec + ",more=1",
                                   spec.substr(0, spec.size() - 1), spec + " ", shape})
     error_of(ErrorCode::kInvalidArgument, [&] { parse_spec_text(text); });
@@ -73,6 +85,14 @@ TEST(Records, DigestsAreFrozen) {
             "op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk=128,head_dim_v=96,gqa_"
             "ratio=4,mask=causal_bottom_right,"
             "window=4096:-1");
+  KernelSpec narrow = key.spec;
+  narrow.dtype_q = Dtype::kE4m3;
+  narrow.dtype_kv = Dtype::kE5m2;
+  narrow.fp8 = {Accuracy::kFast, VLayout::kTransposed, 64, 128, Rotation::kNone};
+  EXPECT_EQ(to_text(narrow),
+            "op=prefill,dtype_q=e4m3,dtype_kv=e5m2,dtype_o=bf16,head_dim_qk=128,head_dim_v=96,gqa_"
+            "ratio=4,mask=causal_bottom_right,window=4096:-1,accuracy=fast,v_layout=transposed,"
+            "scale_block_q=64,scale_block_kv=128");
   EXPECT_EQ(to_text(key.shape), "batch=2,seqlen_q=2048,seqlen_kv=2048,heads=32/8");
 }
 

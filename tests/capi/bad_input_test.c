@@ -28,11 +28,23 @@ static void texts_are_refused(void) {
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,colour=red", "colour"},
       {"dtype=fp32,head_dim=sixty,heads=4,seqlen=8", "sixty"},
       {"nonsense", "nonsense"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate and fast"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows and transposed"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=100",
+       "scale_block_q is 100; accepted are multiples of 16 up to 65536"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,rotation=hadamard", "rotation is hadamard"},
+      {"dtype=bf16,head_dim=64,heads=4,seqlen=8,accuracy=fast", "are for 8-bit operands"},
+      {"op=decode,head_dim=64,heads=4,seqlen=8", "op is \"decode\""},
+      {"op=quantise,dtype_o=e4m3,head_dim=64,heads=4/2,seqlen=8", "num_heads_kv is 2"},
   };
   attune_problem problem;
   for (size_t i = 0; i < sizeof kTable / sizeof *kTable; ++i)
     CHECK_REFUSED(attune_problem_parse(kTable[i].text, &problem), ATTUNE_INVALID_ARGUMENT,
                   kTable[i].words);
+  CHECK_REFUSED(attune_problem_parse("dtype=e5m2,seqlen=8", &problem), ATTUNE_UNSUPPORTED,
+                "dtype_q is e5m2; with 8-bit operands it must be e4m3");
+  CHECK_REFUSED(attune_problem_parse("dtype=e4m3,dtype_kv=bf16,seqlen=8", &problem),
+                ATTUNE_UNSUPPORTED, "dtype_kv is bf16");
   CHECK_REFUSED(attune_problem_parse(NULL, &problem), ATTUNE_INVALID_ARGUMENT,
                 "text is a null pointer");
   CHECK_REFUSED(attune_problem_parse(GOOD, NULL), ATTUNE_INVALID_ARGUMENT,
@@ -71,6 +83,15 @@ static void fields_are_refused(attune_context* context) {
   WITH(dtype, 7, "problem->dtype is 7; accepted are ATTUNE_FP32");
   WITH(mask, -2, "problem->mask is -2; accepted are ATTUNE_MASK_NONE");
   WITH(size, 0, "problem->size is 0; accepted are");
+  WITH(op, 2, "problem->op is 2; accepted are ATTUNE_PREFILL and ATTUNE_QUANTISE");
+  WITH(dtype_kv, 9, "problem->dtype_kv is 9; accepted are ATTUNE_FP32");
+  WITH(dtype_o, -2, "problem->dtype_o is -2; accepted are ATTUNE_FP32");
+  WITH(accuracy, ATTUNE_FAST, "options \"accuracy=fast\" are for 8-bit operands; dtype_q is fp32");
+  WITH(accuracy, 2, "problem->accuracy is 2; accepted are ATTUNE_ACCURATE and ATTUNE_FAST");
+  WITH(v_layout, -1, "problem->v_layout is -1; accepted are ATTUNE_V_ROWS");
+  WITH(rotation, 5, "problem->rotation is 5; accepted are ATTUNE_ROTATION_NONE");
+  WITH(scale_block_q, 17, "scale_block_q is 17; accepted are multiples of 16");
+  WITH(scale_block_kv, -16, "scale_block_kv is -16; accepted are multiples of 16");
   problem_is_refused(context, NULL, "problem");
 #undef WITH
 }
@@ -192,6 +213,50 @@ static void operands_are_refused(attune_context* context) {
   free(q), free(k), free(v), free(o), free(workspace);
 }
 
+/* Factors and a transposed v of 8-bit operands; and factors where there must be none. */
+static void narrow_operands_are_refused(attune_context* context) {
+  attune_problem problem;
+  attune_plan* plan;
+  attune_plan_info info = {.size = sizeof info};
+  attune_operands good, bad;
+  float factors[64] = {0};
+  CHECK_OK(attune_problem_parse("dtype=e4m3,head_dim=72,heads=4/2,batch=2,seqlen=20,"
+                                "v_layout=transposed,scale_block=16", &problem));
+  CHECK(problem.dtype_kv == ATTUNE_E4M3 && problem.dtype_o == ATTUNE_BF16 &&
+        problem.v_layout == ATTUNE_V_TRANSPOSED && problem.scale_block_kv == 16);
+  CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
+  CHECK_OK(attune_plan_get_info(plan, &info));
+  char *q = aligned(1 << 16), *k = aligned(1 << 16), *v = aligned(1 << 16), *o = aligned(1 << 16),
+       *workspace = aligned(info.workspace_bytes);
+  memset(q, 0x38, 1 << 16), memset(k, 0x38, 1 << 16), memset(v, 0x38, 1 << 16);
+  attune_operands_contiguous(&problem, q, k, v, o, NULL, &good);
+  CHECK(good.q.head_stride == 80 && good.v.row_stride == 32 && good.v.head_stride == 72 * 32);
+  good.k_scale = (attune_scale){factors, 4, 2, 1, 1};
+  CHECK_OK(attune_workspace_init(plan, workspace, info.workspace_bytes, NULL));
+  CHECK_OK(attune_run(plan, &good, workspace, info.workspace_bytes, NULL));
+#define WITH(field, value, words) \
+  bad = good;                     \
+  bad.field = value;              \
+  run_is_refused(plan, &bad, workspace, info.workspace_bytes, words)
+  WITH(q.row_stride, 328, "q.row_stride is 328 elements; accepted are multiples of 16");
+  WITH(v.row_stride, 16, "v.row_stride is 16 elements and overlaps");
+  WITH(k_scale.data, (float*)((char*)factors + 1), "k_scale is at address");
+  WITH(k_scale.block_stride, -1, "k_scale.block_stride is -1");
+  WITH(k_scale.heads_per_scale, 3, "k_scale.heads_per_scale is 3; accepted are divisors of the 2");
+  WITH(o_scale.data, factors, "o_scale is given");
+#undef WITH
+  attune_plan_release(plan);
+
+  CHECK_OK(attune_problem_parse(GOOD, &problem));
+  CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
+  attune_operands_contiguous(&problem, q, k, v, o, NULL, &bad);
+  bad.q_scale.data = factors;
+  bad.q_scale.heads_per_scale = 1;
+  run_is_refused(plan, &bad, workspace, 1 << 30, "q_scale is given, but its tensor is fp32");
+  attune_plan_release(plan);
+  free(q), free(k), free(v), free(o), free(workspace);
+}
+
 static void nulls_are_refused(attune_context* context) {
   attune_problem problem;
   attune_plan* plan;
@@ -228,6 +293,7 @@ int main(void) {
   newer_structs_are_refused_when_they_ask_for_more(context);
   older_structs_are_kept_within_and_understood(context);
   operands_are_refused(context);
+  narrow_operands_are_refused(context);
   nulls_are_refused(context);
   attune_context_destroy(context);
   return finish();

@@ -19,6 +19,14 @@ load contract
   json 'o["rows"][0]["rung"] == "default_config" and o["geomean_speedup_over_default"] == 1'
 }
 
+@test "bench of 8-bit operands against standard attention on what they stand for" {
+  need_cpu_target
+  attune bench --target cpu --problem $problem --dtype e4m3 --accuracy fast --scale-block 64 --time 0.2 --json
+  expect 0
+  json 'o["rows"][0]["problem"].endswith("accuracy=fast,scale_block_q=64,scale_block_kv=64")'
+  json 'o["rows"][0]["standard"]["time_s"] > 0 and o["rows"][0]["standard_note"] == ""'
+}
+
 @test "bench uses what was tuned" {
   tuned
   attune bench --target cpu --problem $problem --time 0.2 --json --no-standard

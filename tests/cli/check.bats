@@ -21,6 +21,16 @@ load contract
   [ "$first" = "$output" ]
 }
 
+@test "8-bit operands: both modes, factors, V transposed, whole and in slices" {
+  need_cpu_target
+  attune check --target cpu --sample 2 --json \
+    --problem dtype=e4m3,head_dim=64,heads=4/2,batch=2,seqlen_q=40,seqlen_kv=100,mask=causal_bottom_right,scale_block=16 \
+    --problem dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=4/2,batch=2,seqlen=1500,mask=causal_top_left,scale_block_q=48,accuracy=fast \
+    --problem dtype=e4m3,head_dim=64,heads=8/2,seqlen=1200,window=300:10,scale_block=128,v_layout=transposed
+  expect 0
+  json 'len(o["rows"]) == 6 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+}
+
 @test "rows that see no key" {
   need_cpu_target
   attune check --target cpu --problem dtype=fp32,head_dim=64,heads=2,seqlen_q=64,seqlen_kv=16,mask=causal_bottom_right

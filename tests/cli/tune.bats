@@ -26,6 +26,24 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["shapes"][0]["already_tuned"] and o["shapes"][0]["measured"] == 0'
 }
 
+@test "tune --dtype e4m3 --accuracy fast tunes that mode alone" {
+  need_cpu_target
+  quick --problem $problem --dtype e4m3 --accuracy fast --budget 60 --json
+  expect 0
+  json '"accuracy=fast" in o["shapes"][0]["problem"] and o["stored"]'
+  attune explain --target cpu --problem dtype=e4m3,head_dim=64,heads=4/2,seqlen=128,mask=causal_bottom_right,accuracy=fast --json
+  json 'o["rung"] == "exact"'
+  attune explain --target cpu --problem dtype=e4m3,head_dim=64,heads=4/2,seqlen=128,mask=causal_bottom_right --json
+  json 'o["rung"] == "default_config"'
+}
+
+@test "options of 8-bit operands without any" {
+  attune tune --target cpu --problem $problem --accuracy fast
+  refused 1 --accuracy e4m3
+  attune tune --target cpu --problem $problem --dtype e4m3 --accuracy exact
+  refused 1 '"exact"' "accurate and fast"
+}
+
 @test "Ctrl-C keeps everything measured, and the next tune goes on from there" {
   need_cpu_target
   "$ATTUNE" tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=512} --json >"$dir/out" 2>"$dir/errors" &

@@ -72,7 +72,7 @@ class BundleTest : public ::testing::Test {
   }
 
   testing::TemporaryFolder folder_;
-  const Problem problem_ = parse_problem(
+  Problem problem_ = parse_problem(
       "dtype=bf16,head_dim=128,heads=32/"
       "8,batch=1,seqlen=4096,mask=causal_bottom_right,window=511:0");
   const Arch arch_ = parse_arch("sm_90a");
@@ -106,6 +106,23 @@ TEST_F(BundleTest, AnEngineRunsFromItWithoutCompilerAndStore) {
   EXPECT_EQ(plan->image_from, "bundle");
   EXPECT_EQ(plan->expected_us, 0) << "measured on another device";
   EXPECT_THAT(plan->explain(), HasSubstr("on NVIDIA H200"));
+}
+
+TEST_F(BundleTest, AKernelOf8BitOperandsServesItsOwnChoicesAlone) {
+  problem_ = parse_problem(
+      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=128,heads=32/8,batch=1,seqlen=4096,"
+      "accuracy=fast,v_layout=transposed,scale_block_q=64,scale_block_kv=128");
+  write_bundle(folder_.path(), {kernel()});
+  const Bundle bundle = Bundle::open(folder_.path());
+  ASSERT_EQ(bundle.winners().size(), 1U);
+  EXPECT_EQ(to_text(bundle.winners()[0].spec), to_text(spec_of(problem_)));
+  EXPECT_EQ(bundle.winners()[0].spec.fp8, problem_.fp8);
+  device_->no_compiler = true;
+  Engine engine(device_, bundle_only());
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
+  Problem accurate = problem_;
+  accurate.fp8.accuracy = Accuracy::kAccurate;
+  EXPECT_THROW(engine.plan(accurate), Error);
 }
 
 TEST_F(BundleTest, ItServesOtherShapesOfItsSpec) {

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "cache/store.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
@@ -85,6 +87,23 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_EQ(plan->config, row.config);
   EXPECT_EQ(plan->expected_us, 90);
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
+}
+
+// Problems that differ in one choice of 8-bit operands have plans, and winners, of their own.
+TEST_F(EngineTest, EachChoiceOf8BitsHasItsPlanAndItsWinner) {
+  const std::string base = "dtype=e4m3,head_dim=128,heads=32/8,batch=1,seqlen=4096";
+  const Problem accurate = parse_problem(base);
+  put_winner(accurate);
+  Engine engine = this->engine(options());
+  std::set<std::shared_ptr<const Plan>> plans{engine.plan(accurate)};
+  EXPECT_EQ(engine.plan(accurate)->rung, Rung::kExact);
+  for (const char* option : {",accuracy=fast", ",v_layout=transposed", ",scale_block_q=128",
+                             ",scale_block_kv=128", ",dtype_kv=e5m2", ",dtype_o=fp16"}) {
+    const auto plan = engine.plan(parse_problem(base + option));
+    EXPECT_TRUE(plans.insert(plan).second) << option;
+    EXPECT_EQ(plan->rung, Rung::kDefaultConfig) << option << ": a winner of another spec";
+    EXPECT_EQ(engine.plan(parse_problem(base + option)), plan) << option;
+  }
 }
 
 TEST_F(EngineTest, APinIsTakenBeforeTheTunedWinner) {
@@ -256,6 +275,31 @@ TEST_F(EngineTest, RunFillsTheArguments) {
   EXPECT_EQ(args.num_tiles, plan->launch.num_tiles);
   EXPECT_EQ(args.workspace, workspace);
   EXPECT_FLOAT_EQ(args.softmax_scale_log2, 1.44269504f / std::sqrt(128.0f));
+}
+
+TEST_F(EngineTest, RunPassesFactorsOf8BitOperands) {
+  const Problem problem = parse_problem(
+      "dtype=e4m3,head_dim=64,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=100,scale_block_kv=32");
+  Engine engine = this->engine(options());
+  const auto plan = engine.plan(problem);
+  alignas(256) static char memory[1 << 20];
+  alignas(4) static float factors[64];
+  Operands operands =
+      contiguous_operands(problem, memory, memory + 4096, memory + 65536, memory + 131072, nullptr);
+  operands.q_scale = {factors, 2, 1, 0, 2};
+  operands.v_scale = {factors + 8, 8, 4, 1, 1};
+  std::vector<char> workspace(static_cast<size_t>(plan->workspace_bytes()) + 256);
+  char* aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256);
+  run(*plan, operands, aligned, plan->workspace_bytes(), nullptr);
+  const ScaledAttentionArgs& args = device_->seen->last_args;
+  EXPECT_EQ(args.q_scale.data, factors);
+  EXPECT_EQ(args.q_scale.heads_per_scale, 2);
+  EXPECT_EQ(args.k_scale.data, nullptr);
+  EXPECT_EQ(args.v_scale.data, factors + 8);
+  EXPECT_EQ(args.v_scale.batch_stride, 8);
+  EXPECT_EQ(args.v_scale.head_stride, 4);
+  EXPECT_EQ(args.v_scale.block_stride, 1);
+  EXPECT_EQ(args.o_scale.data, nullptr);
 }
 
 TEST_F(EngineTest, NothingToWriteIsNotLaunched) {

@@ -56,7 +56,7 @@ class FakeCompiler final : public Compiler {
 struct FakeLaunches {
   std::atomic<int> loads{0}, launches{0}, live_kernels{0};
   std::mutex mutex;
-  AttentionArgs last_args{};
+  ScaledAttentionArgs last_args{};
   LaunchPlan last_plan;
 };
 

@@ -138,8 +138,81 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
   EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
 }
 
+// The same in 8 bits, head dim 72, V transposed, factors for blocks of 32 keys.
+class NarrowOperandCheck : public OperandCheck {
+ protected:
+  NarrowOperandCheck() {
+    problem_ = parse_problem(
+        "dtype=e4m3,head_dim=72,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=70,v_layout=transposed,"
+        "scale_block_kv=32");
+    operands_ =
+        contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x8000), at(0x4000), nullptr);
+    operands_.q_scale = {factors_, 2, 1, 0, 2};
+    operands_.k_scale = {factors_ + 4, 6, 3, 1, 1};
+    operands_.v_scale = {factors_ + 16, 0, 0, 0, 1};
+  }
+
+  float factors_[32] = {};
+};
+
+TEST_F(NarrowOperandCheck, DefaultLayoutPadsRowsAndPasses) {
+  EXPECT_EQ(refusal(), "accepted");
+  EXPECT_EQ(operands_.q.head_stride, 80);
+  EXPECT_EQ(operands_.q.row_stride, 4 * 80);
+  EXPECT_EQ(operands_.v.row_stride, 80) << "keys, rounded up to 16 bytes";
+  EXPECT_EQ(operands_.v.head_stride, 72 * 80);
+  EXPECT_EQ(operands_.v.batch_stride, 2 * 72 * 80);
+  EXPECT_EQ(operands_.o.head_stride, 72);
+}
+
+TEST_F(NarrowOperandCheck, NoFactorsPass) {
+  operands_.q_scale = operands_.k_scale = operands_.v_scale = {};
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(NarrowOperandCheck, StridesCountBytes) {
+  operands_.k.row_stride = 168;
+  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 168 elements; accepted are multiples of 16"));
+}
+
+TEST_F(NarrowOperandCheck, TransposedValuesHoldAllKeys) {
+  operands_.v.row_stride = 64;  // 70 keys do not fit
+  EXPECT_THAT(refusal(), HasSubstr("v.row_stride is 64 elements and overlaps"));
+  operands_.v.row_stride = 80;
+  operands_.v.head_stride = 71 * 80;
+  EXPECT_THAT(refusal(), HasSubstr("v.head_stride is 5680 elements and overlaps"));
+}
+
+TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
+  operands_.k_scale.data = reinterpret_cast<float*>(at(0x1002));
+  EXPECT_THAT(refusal(), HasSubstr("k_scale is at address 0x1002; accepted are addresses aligned"));
+  operands_.k_scale.data = factors_;
+  operands_.k_scale.block_stride = -1;
+  EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is -1"));
+  operands_.k_scale.block_stride = 1;
+  operands_.v_scale.head_stride = -3;
+  EXPECT_THAT(refusal(), HasSubstr("v_scale.head_stride is -3"));
+  operands_.v_scale.head_stride = 0;
+  operands_.q_scale.heads_per_scale = 3;
+  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; accepted are divisors of the 4"));
+  operands_.q_scale.heads_per_scale = 0;
+  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 0"));
+}
+
+TEST_F(NarrowOperandCheck, AttentionWritesNoFactors) {
+  operands_.o_scale = {factors_, 2, 1, 0, 2};
+  EXPECT_THAT(refusal(), HasSubstr("o_scale is given"));
+}
+
+TEST_F(OperandCheck, SixteenBitsTakeNoFactors) {
+  float factor = 1;
+  operands_.v_scale = {&factor, 0, 0, 0, 1};
+  EXPECT_THAT(refusal(), HasSubstr("v_scale is given, but its tensor is fp16"));
+}
+
 TEST_F(OperandCheck, QuantiseWritesEachFactorOnce) {
-  problem_ = parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,batch=2,seqlen=100,scale_block=32");
+  problem_ = parse_problem(
+      "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,batch=2,seqlen=100,scale_block=32");
   float factors[2 * 4 * 4] = {};
   operands_ = contiguous_operands(problem_, at(0x100), nullptr, nullptr, at(0x200), nullptr);
   EXPECT_THAT(refusal(), HasSubstr("o_scale is a null pointer"));

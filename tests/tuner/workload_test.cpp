@@ -91,6 +91,31 @@ TEST(Workload, CrossAttentionHasTheTextsLength) {
   EXPECT_EQ(lengths, (std::set<std::string>{"4096x4096", "4096x77", "1024x1024", "1024x77"}));
 }
 
+TEST(Workload, EightBitsKeepAResultOf16AndTakeTheirOptions) {
+  ShapeChoice choice{{64}, {}, {Dtype::kE4m3}};
+  choice.fp8.accuracy = Accuracy::kFast;
+  choice.fp8.scale_block_q = choice.fp8.scale_block_kv = 128;
+  const auto only = [](const Workload& workload) {
+    EXPECT_EQ(workload.problems.size(), 1U);
+    return to_text(workload.problems.at(0));
+  };
+  const std::filesystem::path models(ATTUNE_MODELS);
+  EXPECT_EQ(only(workload_from_model(models / "Llama-3.1-8B", choice, Target::kCuda)),
+            "dtype=e4m3,head_dim=128,heads=32/8,batch=1,seqlen=64,mask=causal_bottom_right,"
+            "accuracy=fast,scale_block_q=128,scale_block_kv=128");
+  EXPECT_EQ(only(workload_from_problems({"dtype=fp16,head_dim=64,heads=4,seqlen=7"}, choice)),
+            "dtype=e4m3,dtype_o=fp16,head_dim=64,heads=4/4,batch=1,seqlen=64,mask=none,"
+            "accuracy=fast,scale_block_q=128,scale_block_kv=128");
+  // What is given stays: other dtypes of k, v and o, and options that the choice does not name.
+  const std::string given =
+      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none,"
+      "v_layout=transposed,scale_block_q=64";
+  EXPECT_EQ(only(workload_from_problems({given})), given);
+  // 16 bits have no such options.
+  EXPECT_EQ(only(workload_from_problems({given}, {{}, {}, {Dtype::kBf16}})),
+            "dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none");
+}
+
 TEST(Workload, ChoiceReplacesLengthsBatchesAndDtypes) {
   const ShapeChoice choice{{100, 200}, {1, 3}, {Dtype::kFp16, Dtype::kBf16}};
   const Workload llama = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Llama-3.1-8B",

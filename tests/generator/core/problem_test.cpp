@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
 
@@ -22,7 +24,12 @@ std::string refusal(const std::string& text) {
 TEST(Problem, TextRoundTrips) {
   for (const char* text : {"dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right",
                            "dtype=fp16,head_dim_qk=192,head_dim_v=128,heads=4/4,batch=1,seqlen_q=7,seqlen_kv=300,mask=none,window=128:-",
-                           "dtype=fp32,head_dim=16,heads=7/1,batch=0,seqlen=0,mask=causal_top_left,window=0:0,scale=0.25"}) {
+                           "dtype=fp32,head_dim=16,heads=7/1,batch=0,seqlen=0,mask=causal_top_left,window=0:0,scale=0.25",
+                           "dtype=e4m3,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=none",
+                           "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=4/4,batch=1,seqlen=9,mask=none,window=5:-,accuracy=fast,v_layout=transposed,"
+                           "scale_block_q=16,scale_block_kv=65536,scale=0.5",
+                           "op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=64,heads=4/4,batch=1,seqlen=9,mask=none,v_layout=transposed,scale_block_q=128,"
+                           "scale_block_kv=128,rotation=hadamard"}) {
     const Problem problem = parse_problem(text);
     EXPECT_EQ(to_text(problem), text);
     EXPECT_EQ(parse_problem(to_text(problem)), problem);
@@ -46,7 +53,7 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
       {"seqlen=8,scale=nan", {"softmax_scale is nan", "finite"}},
       {"seqlen=8,scale=-1", {"softmax_scale is -1"}},
       {"seqlen=8,dtype=float8", {"dtype is \"float8\"", "fp32, bf16, fp16"}},
-      {"seqlen=8,dtype=e4m3", {"e4m3", "accepted are fp32, bf16 and fp16"}},
+      {"seqlen=8,dtype=bf16,dtype_o=fp16", {"dtype_o is fp16 and dtype_q is bf16", "must be equal"}},
       {"seqlen=8,mask=causal", {"mask is \"causal\"", "causal_top_left"}},
       {"seqlen=8,window=5", {"window is \"5\"", "left:right"}},
       {"seqlen=8x", {"seqlen is \"8x\"", "integer"}},
@@ -55,6 +62,53 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
   };
   for (const Bad& bad : table) {
     const std::string message = refusal(bad.text);
+    for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
+  }
+}
+
+TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
+  const Problem p = parse_problem("dtype=e4m3,seqlen=8,scale_block=128");
+  EXPECT_EQ(p.dtype_kv, Dtype::kE4m3);
+  EXPECT_EQ(p.dtype_o, Dtype::kBf16);
+  EXPECT_EQ(p.fp8.accuracy, Accuracy::kAccurate);
+  EXPECT_EQ(p.fp8.scale_block_q, 128);
+  EXPECT_EQ(p.fp8.scale_block_kv, 128);
+  EXPECT_EQ(parse_problem("dtype=e4m3,dtype_o=fp32,seqlen=8").dtype_o, Dtype::kFp32);
+  EXPECT_DOUBLE_EQ(operand_bytes(p), 8 * 128 * (1 + 1 + 1 + 2));
+}
+
+TEST(Problem, RefusesWhat8BitsDoNotHave) {
+  const std::vector<Bad> table{
+      {"dtype=e5m2", {"dtype_q is e5m2", "must be e4m3"}},
+      {"dtype=bf16,dtype_kv=e4m3", {"dtype_q is bf16", "must be e4m3"}},
+      {"dtype=e4m3,dtype_kv=bf16", {"dtype_kv is bf16", "e4m3 and e5m2"}},
+      {"dtype=e4m3,dtype_o=e4m3", {"dtype_o is e4m3", "bf16 and fp16"}},
+      {"dtype=bf16,accuracy=fast", {"accuracy=fast", "8-bit operands", "dtype_q is bf16"}},
+      {"dtype=fp16,v_layout=transposed", {"v_layout=transposed", "8-bit operands"}},
+      {"dtype=fp32,scale_block=64", {"scale_block_q=64", "8-bit operands"}},
+      {"dtype=e4m3,accuracy=exact", {"accuracy is \"exact\"", "accurate and fast"}},
+      {"dtype=e4m3,v_layout=columns", {"v_layout is \"columns\"", "rows and transposed"}},
+      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "multiples of 16"}},
+      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "multiples of 16"}},
+      {"dtype=e4m3,scale_block_q=65552", {"scale_block_q is 65552", "up to 65536"}},
+      {"dtype=e4m3,scale_block=x", {"scale_block is \"x\"", "integer"}},
+      {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none and hadamard"}},
+      {"dtype=e4m3,rotation=hadamard", {"rotation is hadamard", "quantise op rotates"}},
+      {"op=decode", {"op is \"decode\"", "prefill or quantise"}},
+      {"op=quantise,dtype=e4m3,dtype_o=e4m3", {"dtype is e4m3", "bf16, fp16 or fp32"}},
+      {"op=quantise,dtype=bf16", {"dtype_o is bf16", "e4m3 or e5m2"}},
+      {"op=quantise,dtype_o=e4m3,head_dim_v=64", {"head_dim_v is 64", "head_dim_qk, 128"}},
+      {"op=quantise,dtype_o=e4m3,heads=4/2", {"num_heads_kv is 2", "num_heads_q, 4"}},
+      {"op=quantise,dtype_o=e4m3,seqlen_q=9", {"seqlen_kv is 8", "seqlen_q, 9"}},
+      {"op=quantise,dtype_o=e4m3,scale_block_q=32", {"scale_block_kv is 0", "scale_block_q, 32"}},
+      {"op=quantise,dtype_o=e4m3,mask=causal_top_left", {"no mask"}},
+      {"op=quantise,dtype_o=e4m3,window=3:-", {"no window"}},
+      {"op=quantise,dtype_o=e4m3,accuracy=fast", {"accuracy is fast"}},
+      {"op=quantise,dtype_o=e4m3,scale=0.5", {"no softmax"}},
+      {"op=quantise,dtype_o=e4m3,head_dim=80,rotation=hadamard", {"head_dim_qk is 80", "powers of two"}},
+  };
+  for (const Bad& bad : table) {
+    const std::string message = refusal(std::string("seqlen=8,") + bad.text);
     for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
   }
 }
@@ -85,6 +139,19 @@ TEST(KernelSpec, RunTimeFactsStayOut) {
   const KernelSpec b = spec_of(parse_problem("head_dim=64,heads=32/8,batch=5,seqlen_q=1,seqlen_kv=99,scale=2"));
   EXPECT_EQ(to_text(a), to_text(b));
   EXPECT_NE(to_text(a), to_text(spec_of(parse_problem("head_dim=64,heads=8/4,seqlen=10"))));
+}
+
+TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
+  std::set<std::string> texts;
+  for (const char* option : {"", ",dtype_kv=e5m2", ",dtype_o=fp16", ",accuracy=fast", ",v_layout=transposed", ",scale_block_q=16", ",scale_block_kv=16"}) {
+    const Problem p = parse_problem(std::string("dtype=e4m3,seqlen=8") + option);
+    EXPECT_TRUE(texts.insert(to_text(spec_of(p))).second) << option;
+    EXPECT_TRUE(is_fp8(spec_of(p)));
+    EXPECT_EQ(problem_of(spec_of(p), shape_of(p)), p) << option;
+  }
+  const Problem quantise = parse_problem("op=quantise,dtype_o=e4m3,head_dim=64,seqlen=8,rotation=hadamard");
+  EXPECT_TRUE(is_fp8(spec_of(quantise)));
+  EXPECT_EQ(problem_of(spec_of(quantise), shape_of(quantise)), quantise);
 }
 
 TEST(KernelSpec, RightWindowOfCausalIsTheDiagonal) {
