@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prefill_sm90_fp8 serves, its knobs and their rules, and how its two kernels are launched. The
-// numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
+// What prefill_sm90_fp8 serves, its knobs and their rules, and how its two kernels are launched.
+// The numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
 #include "generator/families/prefill_sm90_fp8.hpp"
 
 #include <fmt/format.h>
@@ -89,8 +89,8 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
     add({{"block_m", 192}, {"block_n", 96}});
     add({{"block_n", 128}});
   } else {
-    add({{"block_n", 128}});
-    add({{"block_n", 64}});
+    add({{"block_n", 128}, {"ping_pong", 0}});
+    add({{"block_n", 64}, {"ping_pong", 0}});
   }
   add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
   add({{"block_n", 64}, {"ping_pong", 0}});
@@ -102,7 +102,8 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
 void transpose_first(const KernelSpec& spec, const Shape& shape, bool early, LaunchPlan* plan) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
   const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);
-  const int64_t tiles = (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
+  const int64_t tiles =
+      (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
   const int64_t heads = shape.batch * shape.num_heads_kv;
   plan->v_transposed = {plan->workspace_bytes, tiles * kTransposeKeys};
   plan->workspace_bytes += (heads * spec.head_dim_v * plan->v_transposed.keys + 255) / 256 * 256;

@@ -84,10 +84,9 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
        }},
       {"operands",
        [=](const Config& c) {
-         const PrefillSm90Registers registers =
-             prefill_sm90_registers(static_cast<int>(c.at("block_m")) / kWarpgroupRows,
-                                    static_cast<int>(c.at("ctas_per_sm")),
-                                    dtype_bytes(spec.dtype_kv));
+         const PrefillSm90Registers registers = prefill_sm90_registers(
+             static_cast<int>(c.at("block_m")) / kWarpgroupRows,
+             static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
          const int64_t accumulators = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
          const int most = registers.launch - 24;  // beside A, descriptors and addresses
          return when(accumulators > most,
@@ -119,9 +118,9 @@ int64_t row_blocks(const Shape& shape, int block_m) {
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
   const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
-  return {knob("block_m"), knob("block_n"),   knob("ctas_per_sm"), knob("stages"),
-          knob("kv_ring"), knob("o_staging"), spec.head_dim_qk,    spec.head_dim_v,
-          dtype_bytes(spec.dtype_kv)};
+  return {knob("block_m"),  knob("block_n"), knob("ctas_per_sm"),
+          knob("stages"),   knob("kv_ring"), knob("o_staging"),
+          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_kv)};
 }
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
@@ -190,9 +189,9 @@ LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape
                                                    4;
   }
   plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, kWarpgroupRows, kPanelRowBytes},
-                      {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
-                      {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
-                      {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
+                             {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
+                             {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
+                             {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
   return plan;
 }
 

@@ -15,6 +15,15 @@ GRID = {
     (256, True): ((338, 447, 520, 556, 586, 591), (275, 368, 429, 468, 489, 498)),
 }
 
+# head_dim, causal: (cuDNN TFLOP/s in bf16, FlashAttention-3 TFLOP/s in e4m3, V transposed inside its kernel) for each of SEQLENS, in
+# another run of the same build
+FP8_GRID = {
+    (128, False): ((474, 540, 565, 595, 609, 611), (434, 597, 640, 724, 764, 774)),
+    (128, True): ((313, 382, 428, 479, 512, 526), (277, 410, 521, 637, 720, 741)),
+    (256, False): ((489, 563, 613, 636, 666, 667), (746, 915, 1032, 1101, 1152, 1173)),
+    (256, True): ((331, 414, 472, 513, 549, 583), (454, 669, 853, 987, 1085, 1160)),
+}
+
 # case name: (cuDNN, FlashAttention-3)
 OTHERS = {
     "llama8b gqa4 causal 2048": (461, 583),
@@ -50,3 +59,12 @@ def flash3_tflops(case, cudnn_tflops):
         column = SEQLENS.index(case.seqlen_q)
         pair = tuple(row[column] for row in GRID[case.head_dim, case.causal])
     return None if pair is None or cudnn_tflops is None else cudnn_tflops * pair[1] / pair[0]
+
+
+def flash3_fp8_tflops(case, cudnn_tflops):
+    """TFLOP/s that FlashAttention-3 would give on e4m3 operands where cuDNN gives cudnn_tflops on bf16 now."""
+    rows = FP8_GRID.get((case.head_dim, case.causal))
+    if rows is None or case.seqlen_q not in SEQLENS or cudnn_tflops is None:
+        return None
+    column = SEQLENS.index(case.seqlen_q)
+    return cudnn_tflops * rows[1][column] / rows[0][column]

@@ -92,8 +92,8 @@ class StepFactors {
     score_log2_ = args.softmax_scale_log2 * q.of_row(min(first_row, args.seqlen_q - 1));
     last_key_ = args.seqlen_kv - 1;
     if constexpr (kBlockFactors) {
-      const BlockRange seen = visible_blocks<kBlockN>(
-          args, tile.first_row, min(tile.first_row + kBlockM, args.seqlen_q));
+      const BlockRange seen = visible_blocks<kBlockN>(args, tile.first_row,
+                                                      min(tile.first_row + kBlockM, args.seqlen_q));
       v_factor_ = largest_factor(v_, seen.begin * kBlockN, min(seen.end * kBlockN, args.seqlen_kv));
     } else {
       score_log2_ *= k_.of_row(0);

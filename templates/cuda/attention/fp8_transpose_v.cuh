@@ -71,8 +71,9 @@ __device__ __forceinline__ void transpose_keys(unsigned in, unsigned out) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int key = 16 * sixteen + 2 * pair + (i % 2 ^ odd) + i / 2 * 8;
-      key_words[i] = load_shared_16(in + (chunk / kPanelChunks * kTransposeKeys + key) * kTranspose.row +
-                                    swizzled_chunk(key, chunk % kPanelChunks));
+      key_words[i] =
+          load_shared_16(in + (chunk / kPanelChunks * kTransposeKeys + key) * kTranspose.row +
+                         swizzled_chunk(key, chunk % kPanelChunks));
     }
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
@@ -86,8 +87,8 @@ __device__ __forceinline__ void transpose_keys(unsigned in, unsigned out) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = chunk * 16 + word * 4 + i;
-        store_shared_word(
-            out + row * kTransposeRowBytes + ((sixteen ^ (row % 8)) << 4) + 4 * pair, columns[i]);
+        store_shared_word(out + row * kTransposeRowBytes + ((sixteen ^ (row % 8)) << 4) + 4 * pair,
+                          columns[i]);
       }
     }
   }
@@ -99,10 +100,10 @@ __device__ __forceinline__ void reorder_keys(unsigned out) {
   constexpr int kSixteens = kHeadDimV * kTransposeRowBytes / 16;
   for (int i = threadIdx.x; i < kSixteens; i += kTransposeThreads) {
     const Vector16 x = load_shared_16(out + 16 * i);
-    store_shared_16(out + 16 * i, {{__byte_perm(x.word[0], x.word[2], 0x5410),
-                                    __byte_perm(x.word[0], x.word[2], 0x7632),
-                                    __byte_perm(x.word[1], x.word[3], 0x5410),
-                                    __byte_perm(x.word[1], x.word[3], 0x7632)}});
+    store_shared_16(
+        out + 16 * i,
+        {{__byte_perm(x.word[0], x.word[2], 0x5410), __byte_perm(x.word[0], x.word[2], 0x7632),
+          __byte_perm(x.word[1], x.word[3], 0x5410), __byte_perm(x.word[1], x.word[3], 0x7632)}});
   }
 }
 
