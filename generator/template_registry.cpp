@@ -8,6 +8,7 @@
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/prefill_sm75.hpp"
 #include "generator/families/prefill_sm80.hpp"
+#include "generator/families/prefill_sm89.hpp"
 #include "generator/families/prefill_sm90.hpp"
 #include "generator/families/prefill_sm90_fp8.hpp"
 #include "generator/families/quantise_cpu.hpp"
@@ -18,7 +19,7 @@
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates() {
-  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(),   &prefill_sm75(),
+  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(), &prefill_sm89(), &prefill_sm75(),
                                                             &prefill_cpu(),  &quantise_cuda(), &quantise_cpu(),
                                                             &reference_cuda(), &reference_cpu()};
   return templates;

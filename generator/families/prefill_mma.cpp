@@ -113,8 +113,8 @@ std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& ar
 
 std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch,
                                         const MmaConfig& c) {
-  if (c.hold_offsets || arch.compute_capability < 80)
-    return std::nullopt;  // sm_75 never holds them
+  if (c.hold_offsets || arch.compute_capability < 80 || is_fp8(spec))
+    return std::nullopt;  // sm_75 never holds them; with 8 bits registers are hard to foresee
   const int spare = register_cap(arch, c) - registers_needed(spec, arch, c);
   if (spare < kScarceRegisters) return std::nullopt;
   return fmt::format("about {} registers are spare: use hold_offsets=1", spare);

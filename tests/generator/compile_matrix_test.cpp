@@ -34,6 +34,21 @@ struct Entry {
   }
 };
 
+// 8-bit attention: each of the options that change the code, group ratios by turns.
+void add_fp8_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kHeads[] = {"1/1", "4/1", "7/1"};
+  for (const char* options :
+       {"", ",accuracy=fast,dtype_o=fp16", ",v_layout=transposed", ",dtype_kv=e5m2,scale_block=128",
+        ",accuracy=fast,scale_block_q=64,scale_block_kv=48",
+        ",v_layout=transposed,scale_block_kv=16"})
+    for (const char* mask : {"none", "causal_top_left", "causal_bottom_right,window=1024:0"})
+      for (const char* dims : {"head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128",
+                               "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("dtype=e4m3,{},heads={},seqlen=4096,mask={}{}", dims,
+                                              kHeads[specs->size() % 3], mask, options))));
+}
+
 std::vector<KernelSpec> matrix_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16"})
@@ -45,6 +60,7 @@ std::vector<KernelSpec> matrix_specs() {
         for (const char* heads : {"1/1", "4/1", "7/1"})
           specs.push_back(spec_of(parse_problem(
               fmt::format("dtype={},{},heads={},seqlen=4096,mask={}", dtype, dims, heads, mask))));
+  add_fp8_specs(&specs);
   for (const char* dtype : {"bf16,dtype_o=e4m3", "fp32,dtype_o=e5m2"})
     for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256"})
       for (const char* options : {"", ",scale_block=128", ",scale_block=64,v_layout=transposed",

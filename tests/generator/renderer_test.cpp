@@ -35,6 +35,8 @@ const GoldenCase kCases[] = {
     {"sm80_d72_full_fp16", "prefill_sm80", "sm_86", "dtype=fp16,head_dim=72,heads=16,seqlen=577"},
     {"sm80_d192_128_window_bf16", "prefill_sm80", "sm_120", "dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=8,seqlen=1024,window=128:128"},
     {"sm75_d64_causal_fp16", "prefill_sm75", "sm_75", "dtype=fp16,head_dim=64,heads=12,seqlen=512,mask=causal_top_left"},
+    {"sm89_d128_causal", "prefill_sm89", "sm_89", "dtype=e4m3,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
+    {"sm89_d72_blocks_transposed", "prefill_sm89", "sm_120", "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=8,seqlen=1024,accuracy=fast,scale_block_q=64,scale_block_kv=48,v_layout=transposed"},
     {"reference_cuda_d128_bf16", "reference_cuda", "sm_80", "dtype=bf16,head_dim=128,heads=8/2,seqlen=128"},
     {"cpu_d128_causal_fp32", "prefill_cpu", "cpu:x86-64", "dtype=fp32,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right"},
     {"cpu_d64_full_bf16", "prefill_cpu", "cpu:x86-64", "dtype=bf16,head_dim=64,heads=12,seqlen=512"},

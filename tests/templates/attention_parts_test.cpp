@@ -23,6 +23,7 @@ namespace attune {
 constexpr Mask kMask = Mask::ATTUNE_TEST_MASK;
 constexpr int kWindowLeft = ATTUNE_TEST_LEFT;
 constexpr int kWindowRight = ATTUNE_TEST_RIGHT;
+constexpr Dtype kDtypeKv = Dtype::kBf16;
 constexpr int kGqaRatio = 4;
 constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
@@ -30,6 +31,7 @@ constexpr int kHeadDimV = 64;
 
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/shared_tile.cuh"
+#include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 
 namespace attune {
@@ -143,9 +145,10 @@ TEST(TileSchedulerPart, EveryTileOnce) {
 
 // ldmatrix reads the same chunk of 8 rows at once: they must fall into 8 different groups of 16
 // bytes.
-template <int kHeadDim>
+template <int kHeadDim, int kElementBytes>
 void check_swizzle() {
-  using Shared = SharedTile<kHeadDim>;
+  using Shared = SharedTile<kHeadDim, kElementBytes>;
+  static_assert(Shared::kRowBytes >= kHeadDim * kElementBytes && Shared::kRowBytes % 32 == 0);
   std::set<unsigned> all;
   for (int row = 0; row < 16; ++row)
     for (int chunk = 0; chunk < Shared::kChunks; ++chunk) all.insert(Shared::offset(row, chunk));
@@ -160,6 +163,10 @@ void check_swizzle() {
           << "bank conflict at head dim " << kHeadDim << " chunk " << chunk;
     }
   for (int row = 0; row < 16; ++row)
+    for (int chunk = 0; chunk < Shared::kChunks; ++chunk)
+      EXPECT_EQ(Shared::chunk(1024 + Shared::offset(row, 0), chunk),
+                1024 + Shared::offset(row, chunk));
+  for (int row = 0; row < 16; ++row)
     for (int pair = 0; pair < Shared::kChunks / 2; ++pair)
       for (int half = 0; half < 2; ++half)
         EXPECT_EQ(Shared::chunk_pair(1024 + Shared::offset(row, half), pair),
@@ -168,12 +175,40 @@ void check_swizzle() {
 
 template <int... kEighths>
 void check_swizzles(std::integer_sequence<int, kEighths...>) {
-  (check_swizzle<8 * (kEighths + 2)>(), ...);
+  (check_swizzle<8 * (kEighths + 2), 2>(), ...);
+  (check_swizzle<8 * (kEighths + 2), 1>(), ...);
 }
 
 TEST(SharedTilePart, NoHeadDimHasBankConflicts) {
   check_swizzles(std::make_integer_sequence<int, 31>());
 }  // 16, 24, ... 256
+
+// Two adjacent n8 tiles of S give a thread four consecutive keys: columns 2c, 2c + 1 of the first
+// hold 4c, 4c + 1 of their 16, those of the second 4c + 2, 4c + 3.
+TEST(TileCopyPart, QuarteredRowsAreConsecutiveKeys) {
+  for (int group = 0; group < 4; ++group)
+    for (int c = 0; c < 4; ++c)
+      for (int tile = 0; tile < 2; ++tile)
+        for (int e = 0; e < 2; ++e)
+          EXPECT_EQ(quartered_row(group * 16 + tile * 8 + 2 * c + e),
+                    group * 16 + 4 * c + 2 * tile + e);
+}
+
+template <int kRowsPerPass>
+void check_passes() {
+  for (int place = 0; place < kRowsPerPass; ++place)
+    for (int pass = 0; pass < 8; ++pass)
+      EXPECT_EQ(quartered_row(place) + quartered_rows_to<kRowsPerPass>(pass),
+                quartered_row(place + pass * kRowsPerPass))
+          << place << " pass " << pass << " of " << kRowsPerPass;
+}
+
+TEST(TileCopyPart, PassesStayQuartered) {
+  check_passes<8>();
+  check_passes<16>();
+  check_passes<32>();
+  check_passes<64>();
+}
 
 TEST(SharedMemory, PartsDoNotOverlap) {
   for (int q_place = 0; q_place < 3; ++q_place)

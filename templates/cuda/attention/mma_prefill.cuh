@@ -104,20 +104,20 @@ __device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsig
     query.keep();
   }
 
+  const Factors factors(args, tile, all, state);
   __syncthreads();  // the state is readable
 
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
-  const Factors factors(args, tile, all);
-  Softmax softmax = Factors::softmax(args, tile);
+  Softmax softmax = start_softmax(args, tile);
   for (int block = all.end - 1; block >= all.begin; --block) {
     // Both are made while the block's data is waited for.
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
-    const Factors::Step step = factors.step(args, state, block);
+    const Factors::Step step = factors.step(args, block);
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
         !visible) {  // hidden from this warp, which meets no barrier until the next block

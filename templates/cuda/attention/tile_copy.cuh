@@ -15,6 +15,17 @@
 
 namespace attune {
 
+// The row of the operand, from the tile's first one, that stands at `place` of a quartered tile.
+__device__ __forceinline__ int quartered_row(int place) {
+  return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
+}
+
+// How far it moves when `place`, at first below kRowsPerPass, moves by kRowsPerPass * pass.
+template <int kRowsPerPass>
+constexpr int quartered_rows_to(int pass) {
+  return kRowsPerPass == 8 ? pass / 2 * 16 + pass % 2 * 2 : pass * kRowsPerPass;
+}
+
 template <int kHeadDim, int kRows, int kThreads, int kElementBytes = 2, bool kQuartered = false>
 class TileCopy {
   using Shared = SharedTile<kHeadDim, kElementBytes>;
@@ -40,7 +51,7 @@ class TileCopy {
     const int thread = thread_index_anew();
     const int row = thread / kThreadsPerRow;
     const int column = thread % kThreadsPerRow;
-    const int operand_row = row_at(row);
+    const int operand_row = kQuartered ? quartered_row(row) : row;
     const long long row_bytes = kElementBytes * operand_.row_stride;
     const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
     const char* source = static_cast<const char*>(operand_.data) + kElementBytes * offset +
@@ -68,16 +79,9 @@ class TileCopy {
   }
 
  private:
-  // The operand's row that stands in row `place` of the tile.
-  static __device__ __forceinline__ int row_at(int place) {
-    if constexpr (!kQuartered) return place;
-    return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
-  }
-
   // Rows of the operand from a thread's first one to that of `pass`.
   static constexpr int rows_to(int pass) {
-    if (kQuartered && kRowsPerPass == 8) return pass / 2 * 16 + pass % 2 * 2;
-    return pass * kRowsPerPass;
+    return kQuartered ? quartered_rows_to<kRowsPerPass>(pass) : pass * kRowsPerPass;
   }
 
   static __device__ __forceinline__ int bytes_of(int chunk) {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Search space and defaults of prefill_sm89; see prefill_sm89.hpp. Rules and launch are those of
+// prefill_mma.hpp.
+#include "generator/families/prefill_sm89.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_mma.hpp"
+
+namespace attune {
+namespace {
+
+// Whether the tensor cores multiply 8 bits themselves, adding up with fewer bits than fp32. Where
+// they do not, mma.sync unpacks to fp16 first.
+bool multiplies_8_bits(const Arch& arch) {
+  return arch.compute_capability < 90 || arch.compute_capability >= 120;
+}
+
+// What a default may choose, in the order it is tried; the first legal one is taken. Tiles are
+// those that were best for 16 bits, with the stages for which half as many bytes leave room: the
+// parts with tensor cores of 8 bits (sm_89, sm_120) have not been measured.
+struct DefaultTile {
+  int narrowest_head_dim, widest_head_dim;
+  int block_m, block_n, warps, stages, hold_offsets;
+};
+constexpr DefaultTile kDefaultTiles[] = {
+    {0, 64, 128, 64, 4, 3, 1},   {0, 64, 128, 64, 4, 2, 1},  //
+    {65, 128, 128, 64, 4, 2, 0}, {0, 128, 64, 64, 4, 2, 1},  //
+    {129, 256, 64, 64, 4, 1, 1}, {129, 256, 64, 32, 4, 2, 0},
+    {129, 256, 64, 32, 4, 2, 1}, {129, 256, 64, 32, 4, 1, 1},
+};
+
+// Whether ptxas 13.0 finds registers for the tile. Beyond head dim 64 the tiles with the most
+// elements leave none for fp16 fragments, for sums on their way to O (flush), or for more beside
+// those; seen in kernels compiled for sm_89, sm_90, sm_100 and sm_120.
+bool has_registers(const DefaultTile& tile, const KernelSpec& spec, const Arch& arch, int widest) {
+  const bool factors = spec.fp8.scale_block_kv > 0;
+  const bool transposed = spec.fp8.v_layout == VLayout::kTransposed;
+  const bool own = multiplies_8_bits(arch);
+  if (tile.block_m == 32 * tile.warps && widest > 64) {
+    if (!own || transposed) return false;
+    return spec.fp8.accuracy == Accuracy::kFast || (widest > 112 && !factors);
+  }
+  if (tile.block_n == 64 && widest > 192) return own ? !transposed : !factors;
+  return tile.block_n == 64 || tile.hold_offsets == 1 || (own && transposed);
+}
+
+std::vector<int64_t> flush_values(const KernelSpec& spec, const Arch& arch) {
+  if (spec.fp8.accuracy == Accuracy::kFast) return {0};
+  return multiplies_8_bits(arch) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
+}
+
+class PrefillSm89 final : public PrefillMma {
+ public:
+  std::string_view name() const override { return "prefill_sm89"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm89.cu"; }
+  std::string_view knobs_path() const override { return "cuda/prefill_sm89_knobs.cuh"; }
+
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 89)
+      return fmt::format("{} has no mma.sync of 8-bit floats; it serves sm_89 and later",
+                         arch.name());
+    if (spec.op != Op::kPrefill)
+      return fmt::format("op is {}; it serves {}", op_name(spec.op), op_name(Op::kPrefill));
+    if (spec.dtype_q != Dtype::kE4m3 || !is_fp8(spec.dtype_kv))
+      return fmt::format("q is {} and k and v are {}; it serves e4m3 with e4m3 or e5m2",
+                         dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
+    if (spec.dtype_o != Dtype::kFp16 && spec.dtype_o != Dtype::kBf16)
+      return fmt::format("o is {}; it serves fp16 and bf16", dtype_name(spec.dtype_o));
+    return mma_refusal(spec);
+  }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    std::vector<Knob> knobs = mma_tile_knobs(spec);
+    knobs.push_back({"stages",
+                     {1, 2, 3, 4, 5},
+                     "slots of the ring for K and for V (share_kv=1: for both together)"});
+    for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
+    knobs.push_back(
+        {"hold_offsets",
+         {1, 0},
+         "1: ldmatrix offsets stay in registers; 0: made anew for each block of columns"});
+    knobs.push_back(
+        {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
+    knobs.push_back({"flush", flush_values(spec, arch),
+                     "1: products with V are added up in fp32 registers, 0: by the tensor cores"});
+    knobs.push_back({"unpack",
+                     multiplies_8_bits(arch) ? std::vector<int64_t>{0} : std::vector<int64_t>{1, 0},
+                     "1: 8-bit fragments become fp16 before mma.sync, 0: mma.sync takes them"});
+    return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch,
+                        const Shape& shape) const override {
+    const SearchSpace legal = space(spec, arch);
+    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    for (const DefaultTile& tile : kDefaultTiles) {
+      const bool few_rows = shape.seqlen_q <= 64 && tile.block_m > 64;
+      if (widest < tile.narrowest_head_dim || widest > tile.widest_head_dim || few_rows ||
+          !has_registers(tile, spec, arch, widest))
+        continue;
+      if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
+                                                 {"block_n", tile.block_n},
+                                                 {"warps", tile.warps},
+                                                 {"stages", tile.stages},
+                                                 {"hold_offsets", tile.hold_offsets}}))
+        return *config;
+    }
+    throw Error(ErrorCode::kInternal, fmt::format("prefill_sm89 has no default for {} on {}",
+                                                  to_text(spec), arch.name()));
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& prefill_sm89() {
+  static const PrefillSm89 instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// O += P V with operands of 8 bits, under the names of mma_values_16bit.cuh. P is rounded to e4m3
+// just before it is used. Four consecutive slots of k, in a register of A and of B, are the keys
+// that a thread has scores of in two adjacent n8 tiles, so P moves between no threads. With
+// c = lane % 4, r = lane / 4, and keys counted from the step's first 16 (or second 16):
+//   V [keys, head_dim]   ldmatrix.trans takes pairs of bytes as its elements: from the 8x8 matrices
+//                        of keys 0 .. 7 and 8 .. 15 a thread has both columns 2r, 2r + 1 of keys
+//                        {2c, 2c + 1} and {8 + 2c, 9 + 2c}; two byte permutations part the columns.
+//                        n8 tile 2u of O is the even columns of head_dim 16u .. 16u + 15, 2u + 1
+//                        the odd ones.
+//   V [head_dim, keys]   ldmatrix has keys 4c .. 4c + 3. K's rows are quartered, so that these are
+//                        P's too; so are V's, so that tiles 2u and 2u + 1 hold columns
+//                        {4c, 4c + 1} and {4c + 2, 4c + 3} of those 16.
+// Either way a thread ends with 4 consecutive columns of O.
+#pragma once
+
+#include "cuda/attention/operands_8bit.cuh"
+
+#include "cuda/attention/mma_products.cuh"
+#include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/operand_factors.cuh"
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/round_fp8.cuh"
+
+namespace attune {
+
+static_assert(kBlockN % 32 == 0, "block_n is a multiple of 32, the depth of one product with V");
+
+// Weights reach 256 of the 448 that e4m3 has. kAccurate: under the exact maximum of what was seen,
+// as far as possible above e4m3's smallest values; the largest weight of a row is a power of two,
+// and exact. kFast: the maximum may lag by 4.
+constexpr bool kExactMaximum = kAccuracy == Accuracy::kAccurate;
+using Softmax = OnlineSoftmax<kRowTiles, kExactMaximum ? 0 : 4, kExactMaximum ? 8 : 4>;
+
+__device__ __forceinline__ Softmax start_softmax(const ScaledAttentionArgs& args,
+                                                 const Tile& tile) {
+  const int warp_row =
+      tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
+  float scales[kRowTiles];
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+    scales[m] = Factors::score_scale(args, tile, warp_row + 16 * m);
+  return Softmax(scales);
+}
+
+__device__ __forceinline__ void scale_scores(Scores& scores, const Factors::Step& factors) {
+  if constexpr (kBlockFactors) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[m][n][i] *= factors.k[n * 8 / kFactorColumns];
+      }
+    }
+  }
+}
+
+// A fragment of P from four adjacent n8 tiles of scores, the first of them `first`.
+__device__ __forceinline__ void weigh_step(unsigned (&p)[4], float (&scores)[kScoreTiles][4],
+                                           int first, int m, Softmax& softmax,
+                                           const Factors::Step& factors) {
+#pragma unroll
+  for (int n = first; n < first + 4; ++n) {
+    softmax.weigh(scores[n], m);
+    if constexpr (kBlockFactors) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] *= factors.v[n * 8 / kFactorColumns];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float(&low)[4] = scores[first + i / 2 * 2];
+    const float(&high)[4] = scores[first + i / 2 * 2 + 1];
+    const int row = i % 2 * 2;
+    p[i] = pack_fp8<Dtype::kE4m3>(low[row], low[row + 1], high[row], high[row + 1]);
+  }
+}
+
+// B of the n8 tiles 2 * pair (b[0], b[1]) and 2 * pair + 1 (b[2], b[3]).
+__device__ __forceinline__ void load_v(unsigned (&b)[4], unsigned v_address, int step, int pair) {
+  if constexpr (kTransposedV) {
+    ldmatrix_x4(b, VTile::chunk_pair(v_address, step) + pair * 16 * VTile::kRowBytes);
+  } else {
+    unsigned keys[4];  // [i]: 8 keys from 8 * i on, pairs of columns
+    ldmatrix_x4_trans(keys, VTile::chunk(v_address, pair) + step * 32 * VTile::kRowBytes);
+    constexpr unsigned kEvenBytes = 0x6420;
+    constexpr unsigned kOddBytes = 0x7531;
+    b[0] = __byte_perm(keys[0], keys[1], kEvenBytes);
+    b[1] = __byte_perm(keys[2], keys[3], kEvenBytes);
+    b[2] = __byte_perm(keys[0], keys[1], kOddBytes);
+    b[3] = __byte_perm(keys[2], keys[3], kOddBytes);
+  }
+}
+
+// Steps of 32 columns that are weighed before they are multiplied. With kFlush those of the whole
+// block: the tensor core's own sums, of fewer bits than fp32, end with it, and O grows in fp32.
+constexpr int kStepsAtOnce = kFlush ? kBlockN / 32 : 1;
+using Weights = unsigned[kStepsAtOnce][kRowTiles][4];
+
+// The n8 tiles 2 * pair and 2 * pair + 1 of O, with the steps from `first` on.
+__device__ __forceinline__ void add_products(Output& output, const Weights& p, unsigned v_address,
+                                             int first, int pair) {
+  float sums[kRowTiles][2][4] = {};
+#pragma unroll
+  for (int step = 0; step < kStepsAtOnce; ++step) {
+    unsigned b[4];
+    load_v(b, v_address, first + step, pair);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+        mma<kDtypeKv>(kFlush ? sums[m][n] : output[m][2 * pair + n], p[step][m], b[2 * n],
+                      b[2 * n + 1]);
+    }
+  }
+  if constexpr (kFlush) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) output[m][2 * pair + i / 4][i % 4] += sums[m][i / 4][i % 4];
+    }
+  }
+}
+
+__device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
+                                            unsigned v_tile, const FragmentOffsets& offsets,
+                                            const Factors::Step& factors) {
+  const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
+#pragma unroll
+  for (int first = 0; first < kBlockN / 32; first += kStepsAtOnce) {
+    Weights p;
+#pragma unroll
+    for (int step = 0; step < kStepsAtOnce; ++step) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+        weigh_step(p[step][m], scores[m], 4 * (first + step), m, softmax, factors);
+    }
+#pragma unroll
+    for (int pair = 0; pair < kOutputTiles / 2; ++pair)
+      add_products(output, p, v_address, first, pair);
+  }
+}
+
+struct alignas(8) Vector8 {
+  unsigned word[2];
+};
+
+// Row `half` of an m16 tile of O, times `factor`, to `row` (null: not stored), 8 bytes at a time:
+// the quad of a row fills sectors of 32 bytes.
+__device__ __forceinline__ void store_output_row(const float (&output)[kOutputTiles][4], int half,
+                                                 float factor, void* row, int thread_in_quad) {
+  if (row == nullptr) return;
+#pragma unroll
+  for (int pair = 0; pair < kOutputTiles / 2; ++pair) {
+    const float* const first = &output[2 * pair][2 * half];
+    const float* const second = &output[2 * pair + 1][2 * half];
+    const float columns[4] = {first[0], kTransposedV ? first[1] : second[0],
+                              kTransposedV ? second[0] : first[1], second[1]};
+    const int column = 16 * pair + 4 * thread_in_quad;
+    if (column < kHeadDimV)
+      *reinterpret_cast<Vector8*>(static_cast<unsigned short*>(row) + column) =
+          Vector8{{pack<kDtypeO>(columns[0] * factor, columns[1] * factor),
+                   pack<kDtypeO>(columns[2] * factor, columns[3] * factor)}};
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm89: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k32, ldmatrix and
+// cp.async; Q e4m3, K and V e4m3 or e5m2, factors beside them, fp32 accumulators, P rounded to
+// e4m3, O fp16 or bf16; sm_89 and later. It is prefill_sm80.cu with another part for the width of
+// an element. Operands: shared/scaled_attention_args.h. Shared memory:
+// shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
+// generator/families/prefill_sm89.cpp. Fragments and what was measured: prefill_sm89.md.
+#include "cuda/prefill_sm89_knobs.cuh"
+#include "shared/prefill_sm80_layout.h"
+#include "shared/scaled_attention_args.h"
+
+namespace attune {
+
+constexpr int kThreads = 32 * kWarps;
+constexpr PrefillSm80Layout kLayout{kBlockM, kBlockN,    kWarps,    kStages, kShareKv,
+                                    kQPlace, kHeadDimQk, kHeadDimV, 1};
+static_assert(kArch >= 89, "mma.sync of 8-bit floats exists from sm_89 on");
+static_assert(kDtypeQ == Dtype::kE4m3, "q is e4m3");
+static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
+
+}  // namespace attune
+
+#include "cuda/attention/mma_values_8bit.cuh"
+
+#include "cuda/attention/kv_pipeline_async.cuh"
+#include "cuda/attention/mma_prefill.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+
+extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
+    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  attune::attend_tiles<attune::KvPipeline>(args, attune::shared_address(shared_memory));
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of prefill_sm89: what an editor or nvcc sees. The renderer puts the chosen ones
+// in this file's place.
+#pragma once
+
+#include "shared/attention_enums.h"
+#include "shared/fp8_options.h"
+
+namespace attune {
+
+constexpr int kArch = 89;
+constexpr Dtype kDtypeQ = Dtype::kE4m3;
+constexpr Dtype kDtypeKv = Dtype::kE4m3;
+constexpr Dtype kDtypeO = Dtype::kBf16;
+constexpr int kHeadDimQk = 128;
+constexpr int kHeadDimV = 128;
+constexpr int kGqaRatio = 1;
+constexpr Mask kMask = Mask::kCausalBottomRight;
+constexpr int kWindowLeft = -1;   // -1 = open
+constexpr int kWindowRight = -1;  // -1 = open
+constexpr Accuracy kAccuracy = Accuracy::kAccurate;
+constexpr VLayout kVLayout = VLayout::kRows;
+constexpr int kScaleBlockQ = 0;  // rows that share a factor, 0 = all
+constexpr int kScaleBlockKv = 0;
+
+constexpr int kBlockM = 128;     // rows of Q per tile
+constexpr int kBlockN = 64;      // rows of K and V per step: a multiple of 32
+constexpr int kWarps = 4;        // each owns block_m / warps rows: 16 or 32
+constexpr int kStages = 2;       // 1 to 5: slots for K, and as many for V; with kShareKv for both
+constexpr int kShareKv = 0;      // 1: K and V use the slots of the ring by turns
+constexpr int kQPlace = 0;       // 0 shared memory, 1 registers, 2 registers, through the ring
+constexpr int kMinBlocks = 2;    // blocks per multiprocessor that the registers must allow
+constexpr int kPersistent = 0;   // 1: as many blocks as fit, each takes tile after tile
+constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 that in sections of L2 size
+constexpr int kHoldOffsets = 0;  // 1: ldmatrix offsets stay in registers, 0: made anew each step
+constexpr int kLoadHint = 128;   // bytes around a load that L2 fetches: 0 its own choice, 128, 256
+constexpr int kFlush = 1;        // 1: products with V are added up in fp32 registers
+constexpr int kUnpack = 0;       // 1: products in fp16, for sm_90 and sm_100
+
+}  // namespace attune

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefill_sm89 without a device: what it serves, its search space and defaults, its shared memory,
+// and the instructions that NVRTC makes of a few configs (skips aloud without NVRTC). Numerics
+// stand in numerics_test.
+#include "generator/families/prefill_sm89.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "templates/shared/prefill_sm80_layout.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kOptions[] = {"", ",accuracy=fast", ",v_layout=transposed,dtype_kv=e5m2",
+                                    ",scale_block=16",
+                                    ",scale_block_q=48,scale_block_kv=128,dtype_o=fp16"};
+
+KernelSpec spec_from(const std::string& text) {
+  return spec_of(parse_problem("seqlen=4096,heads=8/2," + text));
+}
+
+std::string refusal(const std::string& problem, const char* arch) {
+  return prefill_sm89().refuses(spec_from(problem), parse_arch(arch)).value_or("");
+}
+
+TEST(PrefillSm89, SaysWhatItServes) {
+  for (const char* arch : {"sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_121"})
+    for (const char* options : kOptions)
+      EXPECT_EQ(refusal(std::string("dtype=e4m3,head_dim=128") + options, arch), "") << arch;
+  EXPECT_NE(refusal("dtype=e4m3,head_dim=128", "sm_86").find("it serves sm_89 and later"),
+            std::string::npos);
+  EXPECT_NE(refusal("dtype=bf16,head_dim=128", "sm_89").find("it serves e4m3"), std::string::npos);
+  EXPECT_NE(refusal("dtype=e4m3,dtype_o=fp32,head_dim=128", "sm_89").find("o is fp32"),
+            std::string::npos);
+  EXPECT_NE(refusal("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=8", "sm_89")
+                .find("op is quantise"),
+            std::string::npos);
+}
+
+TEST(PrefillSm89, EveryHeadDimHasALegalDefault) {
+  for (const char* name : {"sm_89", "sm_90", "sm_100", "sm_120"})
+    for (int qk = 16; qk <= 256; qk += 8)
+      for (const int v : {16, qk, 256})
+        for (const char* options : kOptions) {
+          const Arch arch = parse_arch(name);
+          const KernelSpec spec = spec_from("dtype=e4m3,head_dim_qk=" + std::to_string(qk) +
+                                            ",head_dim_v=" + std::to_string(v) + options);
+          const SearchSpace space = prefill_sm89().space(spec, arch);
+          for (const int64_t rows : {16, 4096}) {
+            const Config config = prefill_sm89().default_config(spec, arch, {1, rows, 4096, 8, 2});
+            ASSERT_FALSE(space.broken(config)) << to_text(spec) << ": " << *space.broken(config);
+            const Resources r = prefill_sm89().resources(spec, arch, config);
+            EXPECT_LE(r.shared_bytes, arch.shared_bytes_per_block);
+            EXPECT_LE(r.min_blocks_per_sm * (r.shared_bytes + 1024), arch.shared_bytes_per_sm);
+          }
+        }
+}
+
+TEST(PrefillSm89, KnobsFollowTheTensorCores) {
+  const auto values = [](const char* problem, const char* arch, const std::string& name) {
+    const SearchSpace space = prefill_sm89().space(spec_from(problem), parse_arch(arch));
+    const auto knob = std::find_if(space.knobs().begin(), space.knobs().end(),
+                                   [&](const Knob& k) { return k.name == name; });
+    return knob->values;
+  };
+  using Values = std::vector<int64_t>;
+  EXPECT_EQ(values("dtype=e4m3", "sm_89", "flush"), Values({1}));
+  EXPECT_EQ(values("dtype=e4m3,accuracy=fast", "sm_120", "flush"), Values({0}));
+  EXPECT_EQ(values("dtype=e4m3", "sm_90", "flush"), Values({0, 1}));
+  EXPECT_EQ(values("dtype=e4m3", "sm_120", "unpack"), Values({0}));
+  EXPECT_EQ(values("dtype=e4m3", "sm_100", "unpack"), Values({1, 0}));
+  for (const int64_t block_n : values("dtype=e4m3", "sm_89", "block_n")) EXPECT_EQ(block_n % 32, 0);
+}
+
+TEST(PrefillSm89, TilesTakeHalfOfWhatSixteenBitsTake) {
+  PrefillSm80Layout layout{128, 64, 4, 2, 0, kQShared, 128, 64};
+  const int sixteen = prefill_sm80_state_offset(layout);
+  layout.element_bytes = 1;
+  EXPECT_EQ(2 * prefill_sm80_state_offset(layout), sixteen);
+  EXPECT_EQ(prefill_sm80_row_bytes(72, 1), 96);
+  EXPECT_EQ(prefill_sm80_row_bytes(16, 1), 32);
+}
+
+class PrefillSm89Compile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    NvrtcLocation location;
+    compiler_ = open_nvrtc_compiler(&location);
+    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
+  }
+
+  static Source source(const char* arch) {
+    const KernelSpec spec = spec_from("dtype=e4m3,head_dim=64");
+    return render(prefill_sm89(), spec, parse_arch(arch),
+                  prefill_sm89().default_config(spec, parse_arch(arch), {1, 4096, 4096, 8, 2}));
+  }
+
+  const Compiler* compiler_ = nullptr;
+};
+
+TEST_F(PrefillSm89Compile, TheTemplateStatesTheRulesItself) {
+  Source text = source("sm_89");
+  const std::string knob = "constexpr int kBlockN = 64;";
+  const size_t at = text.text.find(knob);
+  ASSERT_NE(at, std::string::npos);
+  text.text.replace(at, knob.size(), "constexpr int kBlockN = 48;");
+  try {
+    compiler_->compile(text, parse_arch("sm_89"));
+    FAIL() << "compiled with half a product with V";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("block_n is a multiple of 32"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(PrefillSm89Compile, DefaultsFitWithoutSpills) {
+  for (const char* arch : {"sm_89", "sm_90", "sm_120"}) {
+    const KernelImage image = compiler_->compile(source(arch), parse_arch(arch));
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << arch << "\n" << image.log;
+  }
+}
+
+}  // namespace
+}  // namespace attune
