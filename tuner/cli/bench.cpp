@@ -255,8 +255,8 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
     };
     table.add({short_text(row.problem), time(kTuned), time(kDefault), time(kStandard),
                gain_text(row.timing[kTuned], row.timing[kDefault]),
-               gain_text(row.timing[kTuned], row.timing[kStandard]),
-               rate_text(row), rung_name(row.tuned->rung)});
+               gain_text(row.timing[kTuned], row.timing[kStandard]), rate_text(row),
+               rung_name(row.tuned->rung)});
   }
   std::string text = fmt::format("{}\n{}", engine.device().identity().name, table.text());
   const double over_default = geomean(rows, kDefault);
@@ -290,10 +290,12 @@ int bench(const Options& options) {
 
 void add_bench(CLI::App& program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      add_run_command(program, "bench", "Time tuned against default against standard attention",
-                      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
-                      "Time this template instead of what the runtime would choose", options.get());
+  CLI::App* command = add_run_command(
+      program, "bench",
+      "Time tuned against default against standard attention (on a GPU: against the "
+      "reference kernel)",
+      "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
+      "Time this template instead of what the runtime would choose", options.get());
   command->add_option(
       "--config", options->config,
       "Time this config instead: knobs that differ from the default, knob=value,...");
