@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantise: o = round(rotate(q) / factor) in e4m3 or e5m2 on a CPU, with a factor for each block of
-// kScaleBlockQ rows of a head (0: all rows); semantics and corners as in cuda/quantise.cu. Plain
-// loops over a row that clang turns into vectors; a block of rows is one thread's.
+// kScaleBlockQ rows of a head (0: all rows); semantics and corners as in cuda/quantise.cu. A row
+// goes eight elements at a time; a block of rows is one thread's.
 //
 // q: fp32, bf16 or fp16, [batch, seqlen, heads, head_dim]; o by rows or transposed (kVLayout).
 //   kKeep      1: the rows of a block stay in the workspace, fp32, between finding their factor and
@@ -17,32 +17,54 @@ namespace attune {
 
 constexpr int kDim = kHeadDimQk;
 
+// Eight elements, which every row is made of; the compiler splits or joins them as the CPU has it.
+typedef float Floats __attribute__((ext_vector_type(8)));
+typedef unsigned Words __attribute__((ext_vector_type(8)));
+typedef unsigned short HalfWords __attribute__((ext_vector_type(8)));
+typedef _Float16 Halves __attribute__((ext_vector_type(8)));
+typedef unsigned char Codes __attribute__((ext_vector_type(8)));
+
 template <class To, class From>
 inline To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
+template <class T>
+inline T load(const void* from) {
+  T value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+template <class T>
+inline void store(void* to, T value) {
+  __builtin_memcpy(to, &value, sizeof(value));
+}
+
+inline Floats load_eight(const void* data, long long index) {
+  if constexpr (kDtypeQ == Dtype::kFp32)
+    return load<Floats>(static_cast<const float*>(data) + index);
+  const HalfWords halves = load<HalfWords>(static_cast<const unsigned short*>(data) + index);
+  if constexpr (kDtypeQ == Dtype::kBf16)
+    return bits_as<Floats>(__builtin_convertvector(halves, Words) << 16);
+  return __builtin_convertvector(bits_as<Halves>(halves), Floats);
+}
+
 // One row; zeros for magnitudes under 2^-126.
 inline void load_row(const void* data, long long index, float* row) {
-  for (int i = 0; i < kDim; ++i) {
-    float value;
-    if constexpr (kDtypeQ == Dtype::kFp32) value = static_cast<const float*>(data)[index + i];
-    if constexpr (kDtypeQ == Dtype::kBf16)
-      value = bits_as<float>(
-          static_cast<unsigned>(static_cast<const unsigned short*>(data)[index + i]) << 16);
-    if constexpr (kDtypeQ == Dtype::kFp16)
-      value = static_cast<float>(static_cast<const _Float16*>(data)[index + i]);
-    const unsigned bits = bits_as<unsigned>(value), sign = bits & 0x80000000u;
-    row[i] = bits_as<float>((bits ^ sign) < 0x00800000u ? sign : bits);
+  for (int i = 0; i < kDim; i += 8) {
+    const Words bits = bits_as<Words>(load_eight(data, index + i));
+    const Words sign = bits & 0x80000000u;
+    store(row + i, (bits ^ sign) < 0x00800000u ? sign : bits);
   }
 }
 
 // One butterfly for the index's highest bit, which becomes its lowest.
 inline void butterfly(const float* from, float* to) {
-  for (int i = 0; i < kDim / 2; ++i) {
-    const float low = from[i], high = from[i + kDim / 2];
-    to[2 * i] = low + high;
-    to[2 * i + 1] = low - high;
+  for (int i = 0; i < kDim / 2; i += 8) {
+    const Floats low = load<Floats>(from + i), high = load<Floats>(from + i + kDim / 2);
+    const Floats sum = low + high, difference = low - high;
+    store(to + 2 * i, __builtin_shufflevector(sum, difference, 0, 8, 1, 9, 2, 10, 3, 11));
+    store(to + 2 * i + 8, __builtin_shufflevector(sum, difference, 4, 12, 5, 13, 6, 14, 7, 15));
   }
 }
 
@@ -65,28 +87,30 @@ inline void rotate_row(float* row) {
     if (bit < kDim) butterfly(row, other);
     const float* last = bit < kDim ? other : row;
     constexpr float kScale = reciprocal_square_root(kDim);
-    for (int i = 0; i < kDim; ++i) row[i] = last[i] * kScale;
+    for (int i = 0; i < kDim; i += 8) store(row + i, load<Floats>(last + i) * kScale);
   }
 }
 
-// As an integer, which orders magnitudes as their values; NaN and infinity do not take part.
-inline int largest_magnitude(const float* row, int largest) {
-  for (int i = 0; i < kDim; ++i) {
-    const int magnitude = bits_as<int>(row[i]) & 0x7fffffff;
-    const int finite = magnitude < 0x7f800000 ? magnitude : 0;
+// As integers, which order magnitudes as their values; NaN and infinity do not take part.
+inline Words largest_magnitudes(const float* row, Words largest) {
+  for (int i = 0; i < kDim; i += 8) {
+    const Words magnitude = load<Words>(row + i) & 0x7fffffffu;
+    const Words finite = magnitude < 0x7f800000u ? magnitude : Words(0);
     largest = finite > largest ? finite : largest;
   }
   return largest;
 }
 
-inline float factor_of(int largest) {
-  if (largest < 0x00800000) return 1.0f;
-  const float factor = bits_as<float>(largest) / largest_code_value(kDtypeO);
+inline float factor_of(Words largest) {
+  unsigned all = 0;
+  for (int i = 0; i < 8; ++i) all = largest[i] > all ? largest[i] : all;
+  if (all < 0x00800000u) return 1.0f;
+  const float factor = bits_as<float>(all) / largest_code_value(kDtypeO);
   return factor < kSmallestFactor ? kSmallestFactor : factor;
 }
 
 // To nearest even; beyond the largest finite value that value, NaN 0x7f.
-inline unsigned code_of(float value) {
+inline Codes codes_of(Floats values) {
   constexpr int kMantissa = kDtypeO == Dtype::kE4m3 ? 3 : 2;
   constexpr int kBias = kDtypeO == Dtype::kE4m3 ? 7 : 15;
   constexpr unsigned kLargest = kDtypeO == Dtype::kE4m3 ? 0x7e : 0x7b;
@@ -94,20 +118,20 @@ inline unsigned code_of(float value) {
   constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
   // Under the first normal number codes are multiples of one step: adding this rounds to it.
   constexpr unsigned kStep = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
-  const unsigned bits = bits_as<unsigned>(value);
-  const unsigned magnitude = bits & 0x7fffffffu;
-  const unsigned rounded =
-      (magnitude + (1u << (kShift - 1)) - 1 + (magnitude >> kShift & 1u)) >> kShift;
-  const unsigned normal = rounded - (static_cast<unsigned>(127 - kBias) << kMantissa);
-  const unsigned subnormal =
-      bits_as<unsigned>(bits_as<float>(magnitude) + bits_as<float>(kStep)) - kStep;
-  const unsigned saturated = normal > kLargest ? kLargest : normal;
-  const unsigned code = (magnitude < kFirstNormal ? subnormal : saturated) | (bits >> 24 & 0x80u);
-  return magnitude > 0x7f800000u ? 0x7fu : code;
+  const Words bits = bits_as<Words>(values);
+  const Words magnitude = bits & 0x7fffffffu;
+  const Words rounded =
+      (magnitude + ((1u << (kShift - 1)) - 1) + (magnitude >> kShift & 1u)) >> kShift;
+  const Words normal = rounded - (static_cast<unsigned>(127 - kBias) << kMantissa);
+  const Words subnormal =
+      bits_as<Words>(bits_as<Floats>(magnitude) + bits_as<float>(kStep)) - kStep;
+  const Words saturated = normal > kLargest ? Words(kLargest) : normal;
+  const Words code = (magnitude < kFirstNormal ? subnormal : saturated) | (bits >> 24 & 0x80u);
+  return __builtin_convertvector(magnitude > 0x7f800000u ? Words(0x7fu) : code, Codes);
 }
 
 inline void round_row(const float* row, float inverse, unsigned char* codes) {
-  for (int i = 0; i < kDim; ++i) codes[i] = static_cast<unsigned char>(code_of(row[i] * inverse));
+  for (int i = 0; i < kDim; i += 8) store(codes + i, codes_of(load<Floats>(row + i) * inverse));
 }
 
 // Rows [first, first + count) of one head: those that share a factor.
@@ -128,10 +152,10 @@ inline const float* rotated_row(const ScaledAttentionArgs& args, const Block& bl
 }
 
 inline float find_factor(const ScaledAttentionArgs& args, const Block& block, float* scratch) {
-  int largest = 0;
+  Words largest = 0;
   for (int row = 0; row < block.count; ++row) {
     float* to = kKeep ? scratch + static_cast<long long>(row) * kDim : scratch;
-    largest = largest_magnitude(rotated_row(args, block, row, to), largest);
+    largest = largest_magnitudes(rotated_row(args, block, row, to), largest);
   }
   return factor_of(largest);
 }
@@ -150,6 +174,38 @@ inline void store_rows(const ScaledAttentionArgs& args, const Block& block, floa
     round_row(row_again(args, block, row, scratch), inverse, o + row * args.o.row_stride);
 }
 
+// Eight rows of eight codes to eight columns: interleaving row i with row i + 4 turns the bits of
+// (row, column) by one; three times swaps them.
+inline void transpose(Codes (&rows)[8]) {
+#pragma clang loop unroll(full)
+  for (int step = 0; step < 3; ++step) {
+    Codes mixed[8];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < 4; ++i) {
+      mixed[2 * i] = __builtin_shufflevector(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      mixed[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < 8; ++i) rows[i] = mixed[i];
+  }
+}
+
+// Rows [0, rows) of codes to columns at `o`, contiguous in rows.
+inline void store_columns(const unsigned char (&codes)[kTileRows][kDim], int rows, unsigned char* o,
+                          long long stride) {
+  for (int column = 0; column < kDim; column += 8) {
+    int row = 0;
+    for (; row + 8 <= rows; row += 8) {
+      Codes eight[8];
+      for (int i = 0; i < 8; ++i) eight[i] = load<Codes>(codes[row + i] + column);
+      transpose(eight);
+      for (int i = 0; i < 8; ++i) store(o + (column + i) * stride + row, eight[i]);
+    }
+    for (; row < rows; ++row)
+      for (int i = 0; i < 8; ++i) o[(column + i) * stride + row] = codes[row][column + i];
+  }
+}
+
 inline void store_transposed(const ScaledAttentionArgs& args, const Block& block, float inverse,
                              float* scratch) {
   unsigned char* o = static_cast<unsigned char*>(args.o.data) + block.batch * args.o.batch_stride +
@@ -159,10 +215,7 @@ inline void store_transposed(const ScaledAttentionArgs& args, const Block& block
     const int rows = block.count - begin < kTileRows ? block.count - begin : kTileRows;
     for (int row = 0; row < rows; ++row)
       round_row(row_again(args, block, begin + row, scratch), inverse, codes[row]);
-    for (int column = 0; column < kDim; ++column) {
-      unsigned char* to = o + column * args.o.row_stride + begin;
-      for (int row = 0; row < rows; ++row) to[row] = codes[row][column];
-    }
+    store_columns(codes, rows, o + begin, args.o.row_stride);
   }
 }
 
