@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every template on every device that answers, against the float64 oracle: random specs, layouts, inputs and configs, lengths
-// at the edges of the config's tiles. Suites Cpu.* and Cuda.* are separate CTest entries.
+// at the edges of the config's tiles; and NaN, infinity and 0 among 8-bit operands and their factors. Suites Cpu.* and Cuda.* are separate CTest entries.
 //   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "generator/core/error.hpp"
@@ -103,6 +107,73 @@ class Numerics : public ::testing::Test {
     return false;
   }
 
+  // One value of the second K/V head is spoilt: the heads of the other keep the rule. NaN must show; an infinite factor may also
+  // make weights of 0.
+  void check_spoilt(const LoadedConfig& loaded, const Problem& p, Arithmetic arithmetic, const std::string& trace) {
+    const AttentionCase clean = clean_case(p);
+    const AttentionResult oracle = clean.oracle();
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 0.0F})
+      for (const auto scale : {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
+        AttentionCase spoilt = clean;
+        (spoilt.*scale).values.at(static_cast<size_t>((spoilt.*scale).head_stride)) = value;
+        const std::string what = fmt::format("{} factor {} of {}", trace, value, scale == &AttentionCase::q_scale ? "q" : scale == &AttentionCase::k_scale ? "k" : "v");
+        value == 0 ? check_case(loaded, spoilt, arithmetic, what) : expect_other_heads(clean, oracle, loaded.run(spoilt).result, arithmetic, std::isnan(value), what);
+      }
+    for (HostOperand AttentionCase::*operand : {&AttentionCase::q, &AttentionCase::k, &AttentionCase::v}) {
+      AttentionCase spoilt = clean;
+      (spoilt.*operand).set(0, 0, operand == &AttentionCase::q ? p.num_heads_q - 1 : p.num_heads_kv - 1, 3, std::numeric_limits<float>::quiet_NaN());
+      expect_other_heads(clean, oracle, loaded.run(spoilt).result, arithmetic, true, trace + " NaN element");
+    }
+  }
+
+  // Factors of 0.01 for each head and block: of q for the heads of a group together.
+  static AttentionCase clean_case(const Problem& p) {
+    AttentionCase c(p, Layout::kPadded, Inputs::kNormal, 5);
+    for (HostScale AttentionCase::*scale : {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
+      const bool of_q = scale == &AttentionCase::q_scale;
+      const int64_t block = of_q ? p.fp8.scale_block_q : p.fp8.scale_block_kv;
+      const int64_t blocks = block > 0 ? ((of_q ? p.seqlen_q : p.seqlen_kv) + block - 1) / block : 1;
+      c.*scale = {std::vector<float>(static_cast<size_t>(p.num_heads_kv * blocks), 0.01F), p.num_heads_kv * blocks, blocks, block > 0 ? 1 : 0,
+                  of_q ? p.num_heads_q / p.num_heads_kv : 1, block};
+    }
+    return c;
+  }
+
+  // The last half of the heads saw the spoilt value.
+  static void expect_other_heads(const AttentionCase& clean, const AttentionResult& oracle, AttentionResult got, Arithmetic arithmetic, bool shows,
+                                 const std::string& trace) {
+    const Problem& p = clean.problem;
+    const auto dim = static_cast<size_t>(p.head_dim_v), heads = static_cast<size_t>(p.num_heads_q);
+    bool finite = true;
+    for (size_t i = 0; i < got.o.size(); ++i)
+      if (i / dim % heads >= heads / 2) {
+        finite = finite && std::isfinite(got.o[i]);
+        got.o[i] = oracle.o[i];
+      }
+    std::copy(oracle.lse.begin() + static_cast<long>(oracle.lse.size() / 2), oracle.lse.end(), got.lse.begin() + static_cast<long>(oracle.lse.size() / 2));
+    EXPECT_EQ(verdict(clean, got, arithmetic), "") << trace << ": reached other heads";
+    EXPECT_FALSE(shows && finite) << trace << ": does not show";
+  }
+
+  void check_odd_values(const KernelTemplate& t) {
+    for (const char* options : {"", ",accuracy=fast,scale_block=64", ",v_layout=transposed,scale_block_kv=16,dtype_kv=e5m2"}) {
+      const Problem p = parse_problem(std::string("dtype=e4m3,head_dim=64,heads=4/2,seqlen_q=70,seqlen_kv=150,mask=causal_bottom_right") + options);
+      const KernelSpec spec = spec_of(p);
+      const std::vector<Arch> archs = device_->archs();
+      if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t.refuses(spec, arch).has_value(); })) continue;
+      const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), shape_of(p)));
+      const bool exact = t.name().substr(0, 9) == "reference" || device_->target() == Target::kCpu;
+      check_spoilt(loaded, p, exact ? Arithmetic::kFp32 : Arithmetic::kKernel, std::string(t.name()) + " " + to_text(p));
+    }
+  }
+
+  void check_all_odd_values() {
+    if (!device_) return;
+    const std::string only = std::getenv("ATTUNE_NUMERICS_TEMPLATE") != nullptr ? std::getenv("ATTUNE_NUMERICS_TEMPLATE") : "";
+    for (const KernelTemplate* t : all_templates())
+      if (only.empty() || t->name() == only) check_odd_values(*t);
+  }
+
   std::shared_ptr<const Device> device_;
 };
 
@@ -117,6 +188,16 @@ TEST_F(Cpu, EveryTemplateKeepsTheRule) {
 TEST_F(Cuda, EveryTemplateKeepsTheRule) {
   open("cuda");
   check_all(Target::kCuda);
+}
+
+TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {
+  open("cpu");
+  check_all_odd_values();
+}
+
+TEST_F(Cuda, OddValuesOf8BitsStayInTheirHeads) {
+  open("cuda");
+  check_all_odd_values();
 }
 
 }  // namespace
