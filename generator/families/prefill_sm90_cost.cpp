@@ -64,7 +64,7 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
 // Choices that change little beside the tile. What usually loses costs a few percent more than it
 // was measured to, so that the first candidates are different tiles; a search by neighbours finds
 // the exceptions.
-double habits(const KernelSpec& spec, const Config& c, const Tile& t) {
+double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t) {
   const bool masked = spec.mask != Mask::kNone;
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
@@ -75,11 +75,12 @@ double habits(const KernelSpec& spec, const Config& c, const Tile& t) {
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : 1.01;
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   const bool sums = c.at("row_max") == 1;
-  const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || !masked);
+  const bool even = !masked || shape.seqlen_kv <= 1024;  // few masked steps, or few steps
+  const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || even);
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
   if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1) factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
-  const bool turns_win = t.warpgroups == 3 || !(narrow || wide || masked);
+  const bool turns_win = t.warpgroups == 3 || (!narrow && !wide && sums_win);
   if (t.warpgroups > 1 && t.overlap && t.ping_pong != turns_win) factor *= 1.02;
   return factor;
 }
@@ -122,7 +123,7 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(config);
-  const double step = step_clocks(spec, t) * t.ctas * habits(spec, config, t);
+  const double step = step_clocks(spec, t) * t.ctas * habits(spec, shape, config, t);
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
 

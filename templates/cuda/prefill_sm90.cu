@@ -13,7 +13,10 @@
 namespace attune {
 
 constexpr int kProbabilityLog2 = 0;  // the largest probability of a row is 1
-constexpr bool kEarlyStart = false;  // no kernel ahead prepares operands
+constexpr bool kEarlyStart = false;  // no kernel of this launch prepares operands
+// Blocks start while the grid ahead in the stream, whatever it is, still ends; they set up barriers
+// and registers, and touch memory only after it.
+constexpr bool kBehindAny = true;
 
 }  // namespace attune
 

@@ -18,6 +18,7 @@ namespace attune {
 constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 8;
 constexpr int kRescaleThreshold = 8;
 constexpr bool kEarlyStart = kEarly != 0;
+constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
 
 }  // namespace attune
 

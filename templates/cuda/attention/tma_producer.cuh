@@ -32,6 +32,7 @@ class TmaProducer {
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
     bool first = true;
+    if constexpr (kBehindAny) wait_for_prior_grid();
     TileStream tiles(args, shared_);
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
@@ -50,6 +51,7 @@ class TmaProducer {
       load_v(tile.first_block, kv_head, tile.batch);
       tile = tiles.publish(next);
     }
+    if constexpr (kBehindAny) let_next_grid_start();
   }
 
  private:
