@@ -26,10 +26,12 @@ load contract
   refused 2 tuned
 }
 
-@test "a dtype that nothing serves here" {
+@test "a problem that nothing serves here" {
   need_cpu_target
-  attune explain --target cpu --problem dtype=e4m3,head_dim=64,heads=4,seqlen=64
-  refused 2 e4m3
+  attune explain --target cpu --problem dtype=e5m2,head_dim=64,heads=4,seqlen=64
+  refused 2 "dtype_q is e5m2" e4m3
+  attune explain --target cpu --problem $problem,window=2000000000:-
+  refused 2 "window_left is 2000000000"
 }
 
 @test "unknown policy" {
