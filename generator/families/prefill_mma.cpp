@@ -214,6 +214,21 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
            "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
 }
 
+std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
+  std::vector<Knob> knobs = mma_tile_knobs(spec);
+  knobs.push_back({"stages",
+                   {1, 2, 3, 4, 5},
+                   "slots of the ring for K and for V (share_kv=1: for both together)"});
+  for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
+  knobs.push_back(
+      {"hold_offsets",
+       {1, 0},
+       "1: ldmatrix offsets stay in registers; 0: made anew for each block of columns"});
+  knobs.push_back(
+      {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
+  return knobs;
+}
+
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {
     return Constraint{name, [spec, arch, broken](const Config& config) {

@@ -34,6 +34,8 @@ std::optional<std::string> mma_refusal(const KernelSpec& spec);
 // The knobs that both families have, with values for this spec.
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec);
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec);
+// All knobs of a family whose loads are cp.async.
+std::vector<Knob> mma_async_knobs(const KernelSpec& spec);
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch);
 
 double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaConfig& config,

@@ -55,18 +55,7 @@ class PrefillSm80 final : public PrefillMma {
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    std::vector<Knob> knobs = mma_tile_knobs(spec);
-    knobs.push_back({"stages",
-                     {1, 2, 3, 4, 5},
-                     "slots of the ring for K and for V (share_kv=1: for both together)"});
-    for (Knob& knob : mma_schedule_knobs(spec)) knobs.push_back(std::move(knob));
-    knobs.push_back(
-        {"hold_offsets",
-         {1, 0},
-         "1: ldmatrix offsets stay in registers; 0: made anew for each block of columns"});
-    knobs.push_back(
-        {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
-    return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
+    return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch,
