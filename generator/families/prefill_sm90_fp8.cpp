@@ -15,16 +15,23 @@ namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
+constexpr int kWidestFlushed = 128;
 constexpr const char* kTransposeEntry = "attune_transpose_v";
 
 int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_fp8_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
-                                       c.at("overlap") != 0, c.at("flush_interval") != 0);
+                                       c.at("overlap") != 0);
+}
+
+// The accurate mode always flushes where that leaves room for the best tiles.
+std::vector<int64_t> flush_intervals(const KernelSpec& spec) {
+  if (spec.fp8.accuracy == Accuracy::kFast) return {0};
+  if (spec.head_dim_v <= kWidestFlushed) return {8, 4, 2};
+  return {0, 8, 4};
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
-  const bool accurate = spec.fp8.accuracy == Accuracy::kAccurate;
   return {{"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
           {"block_n", {64, 96, 128, 160, 192, 224}, "keys of a step"},
           {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
@@ -37,7 +44,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
           {"l2_section_mb", causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0},
            "K and V of heads worked on together; 0 takes head after head"},
           {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
-          {"flush_interval", accurate ? std::vector<int64_t>{0, 2, 4, 8} : std::vector<int64_t>{0},
+          {"flush_interval", flush_intervals(spec),
            "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
           {"early", {1, 0}, "both kernels start while what is ahead of them still runs"},
           {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
@@ -53,7 +60,9 @@ std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
   return std::nullopt;
 }
 
-Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
+Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
+                 const KernelSpec& spec) {
+  const bool causal = spec.mask != Mask::kNone;
   Config c({{"block_m", 128},
             {"block_n", 128},
             {"ctas_per_sm", 1},
@@ -64,7 +73,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
             {"scheduler", causal ? 2 : 1},
             {"l2_section_mb", causal ? 32 : 0},
             {"o_staging", 1},
-            {"flush_interval", 0},
+            {"flush_interval", static_cast<int>(flush_intervals(spec).front())},
             {"early", 1},
             {"kv_splits", 1}});
   for (const auto& [knob, value] : changes) c.set(knob, value);
@@ -74,11 +83,10 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
 // The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_fp8.md), then two
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
-  const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
-    configs.push_back(config_of(changes, causal));
+    configs.push_back(config_of(changes, spec));
   };
   if (widest <= 64) {
     add({{"block_m", 192}, {"block_n", 128}});

@@ -41,8 +41,7 @@ double habits(const KernelSpec& spec, const Config& c) {
   if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
     factor *= 1.02;
   if (!c.at("early")) factor *= 1.03;
-  // Bought for accuracy, never for time: found by whoever asks for it.
-  if (c.at("flush_interval")) factor *= 1.3;
+  if (c.at("flush_interval")) factor *= 1 + 0.3 / static_cast<double>(c.at("flush_interval"));
   const int block = spec.fp8.scale_block_kv;
   if (block > 0) {
     const int64_t columns = std::gcd(static_cast<int64_t>(block), c.at("block_n"));

@@ -118,9 +118,16 @@ int64_t row_blocks(const Shape& shape, int block_m) {
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
   const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
-  return {knob("block_m"),  knob("block_n"), knob("ctas_per_sm"),
-          knob("stages"),   knob("kv_ring"), knob("o_staging"),
-          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_kv)};
+  return {knob("block_m"),
+          knob("block_n"),
+          knob("ctas_per_sm"),
+          knob("stages"),
+          knob("kv_ring"),
+          knob("o_staging"),
+          spec.head_dim_qk,
+          spec.head_dim_v,
+          dtype_bytes(spec.dtype_kv),
+          c.has("flush_interval") && c.at("flush_interval") > 0};
 }
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,

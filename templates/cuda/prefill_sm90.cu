@@ -12,6 +12,7 @@
 
 namespace attune {
 
+constexpr int kFlushInterval = 0;    // the accumulator of P V is fp32 throughout
 constexpr int kProbabilityLog2 = 0;  // the largest probability of a row is 1
 constexpr bool kEarlyStart = false;  // no kernel of this launch prepares operands
 // Blocks start while the grid ahead in the stream, whatever it is, still ends; they set up barriers

@@ -20,7 +20,7 @@ constexpr int kWindowLeft = -1;   // -1 = open
 constexpr int kWindowRight = -1;  // -1 = open
 constexpr Accuracy kAccuracy = Accuracy::kAccurate;
 constexpr VLayout kVLayout = VLayout::kRows;
-constexpr int kScaleBlockQ = 0;   // rows that share a factor; 0 = all
+constexpr int kScaleBlockQ = 0;  // rows that share a factor; 0 = all
 constexpr int kScaleBlockKv = 0;
 
 constexpr int kBlockM = 192;       // rows of Q per block: 64 per consumer warpgroup

@@ -40,10 +40,9 @@ constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed
   return l;
 }
 
-// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits, and
-// with a flush interval the sum of what was flushed.
-constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap, bool flush) {
-  return block_n / 2 + (overlap ? block_n / 8 : 0) + head_dim_v / 2 * (flush ? 2 : 1);
+// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits.
+constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap) {
+  return block_n / 2 + (overlap ? block_n / 8 : 0) + head_dim_v / 2;
 }
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm90_fp8 without a device: its layouts, search space and defaults, the plan of two
-// kernels, the generated wgmma statements, and what NVRTC says of a few configs (skips aloud without
-// NVRTC).
+// kernels, the generated wgmma statements, and what NVRTC says of a few configs (skips aloud
+// without NVRTC).
 #include <gtest/gtest.h>
 
 #include "generator/core/error.hpp"
@@ -28,9 +28,8 @@ std::vector<Problem> problems() {
     for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=128:-"})
       for (const char* lengths : {"seqlen=1", "seqlen=4096", "seqlen_q=256,seqlen_kv=32768"})
         for (const char* options : {"", ",accuracy=fast,scale_block=128", ",v_layout=transposed"})
-          all.push_back(
-              parse_problem(std::string("dtype=e4m3,heads=8/2,batch=2,mask=") + mask + "," + dims +
-                            "," + lengths + options));
+          all.push_back(parse_problem(std::string("dtype=e4m3,heads=8/2,batch=2,mask=") + mask +
+                                      "," + dims + "," + lengths + options));
   return all;
 }
 
@@ -103,9 +102,7 @@ TEST(PrefillSm90Fp8Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
 
 TEST(PrefillSm90Fp8Space, RefusesWithAReason) {
   const auto refused = [](const char* text, const char* arch = "sm_90a") {
-    return prefill_sm90_fp8()
-        .refuses(spec_of(parse_problem(text)), parse_arch(arch))
-        .value_or("");
+    return prefill_sm90_fp8().refuses(spec_of(parse_problem(text)), parse_arch(arch)).value_or("");
   };
   EXPECT_EQ(refused("dtype=e4m3,head_dim=128,heads=8,seqlen=64"), "");
   EXPECT_EQ(refused("dtype=e4m3,dtype_kv=e5m2,head_dim=72,heads=8,seqlen=64,scale_block=64"), "");
@@ -120,8 +117,8 @@ TEST(PrefillSm90Fp8Space, RefusesWithAReason) {
 
 TEST(PrefillSm90Fp8Space, OnlyTheAccurateModeFlushes) {
   for (const char* mode : {"accurate", "fast"}) {
-    const Problem p = parse_problem(
-        std::string("dtype=e4m3,head_dim=64,heads=8,seqlen=4096,accuracy=") + mode);
+    const Problem p =
+        parse_problem(std::string("dtype=e4m3,head_dim=64,heads=8,seqlen=4096,accuracy=") + mode);
     size_t flushing = 0;
     for (const Config& c : prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate())
       flushing += c.at("flush_interval") > 0;

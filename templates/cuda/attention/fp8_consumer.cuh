@@ -7,14 +7,16 @@
 //   accurate  the largest of a row is 2^8 exactly: the running maximum follows every growth
 //   fast      it begins at 2^4, and the maximum follows only a growth that would pass 2^8
 //
-// The tensor cores add 8-bit products with about 14 bits. With kFlushInterval their accumulator is
-// added to fp32 registers every so many steps, and begins again.
+// The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
+// of one sign loses percents. With kFlushInterval their accumulator is added to fp32 sums every so
+// many steps, and begins again.
 #pragma once
 
 #include "cuda/attention/epilogue_tma.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 
@@ -28,33 +30,57 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
-// What was flushed of O, in fp32.
+// What was flushed of O: fp32 sums in shared memory, each thread's own, so that no barrier is
+// needed and no register held. Where O is rescaled only the factor is kept for the next time.
 class FlushedOutput {
  public:
+  __device__ __forceinline__ FlushedOutput(unsigned shared, int warpgroup)
+      : address_(shared + kLayout.flushed + warpgroup * kBytes +
+                 threadIdx.x % kWarpgroupThreads * 16) {}
+
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sum_[i] = 0.f;
+    empty_ = true;
+    factor_[0] = factor_[1] = 1.f;
   }
   __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sum_[i] *= factor[i / 2 % 2];
+    factor_[0] *= factor[0];
+    factor_[1] *= factor[1];
   }
   // Takes o over, which begins again at zero.
   __device__ __forceinline__ void take(Output& o) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      sum_[i] += o[i];
-      o[i] = 0.f;
+    for (int i = 0; i < kHeadDimV / 2; i += 4) {
+      add(i, o);
+      Vector16 sum;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        sum.word[j] = __float_as_uint(o[i + j]);
+        o[i + j] = 0.f;
+      }
+      store_shared_16(address_ + i / 4 * kStride, sum);
     }
+    clear();
+    empty_ = false;
   }
   __device__ __forceinline__ void give_back(Output& o) const {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) o[i] += sum_[i];
+    for (int i = 0; i < kHeadDimV / 2; i += 4) add(i, o);
   }
 
  private:
-  static constexpr int kCount = kFlushInterval > 0 ? kHeadDimV / 2 : 0;
-  float sum_[kCount > 0 ? kCount : 1];
+  static constexpr int kStride = 16 * kWarpgroupThreads;
+  static constexpr int kBytes = kHeadDimV / 8 * kStride;
+
+  __device__ __forceinline__ void add(int i, Output& o) const {
+    if (empty_) return;
+    const Vector16 sum = load_shared_16(address_ + i / 4 * kStride);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) o[i + j] += __uint_as_float(sum.word[j]) * factor_[j / 2];
+  }
+
+  unsigned address_;
+  bool empty_ = true;
+  float factor_[2];
 };
 
 class Fp8Consumer {
@@ -62,7 +88,10 @@ class Fp8Consumer {
   using Args = ScaledAttentionArgs;
 
   __device__ __forceinline__ Fp8Consumer(const Args& args, unsigned shared, int warpgroup)
-      : args_(args), warpgroup_(warpgroup), products_(shared, warpgroup) {}
+      : args_(args),
+        warpgroup_(warpgroup),
+        products_(shared, warpgroup),
+        flushed_(shared, warpgroup) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
@@ -72,7 +101,8 @@ class Fp8Consumer {
     // their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     const StepFactors factors(args_, tile, first_row);
-    v_factor_ = factors.v_factor();
+    v_factor_[0] = factors.v_factor(0);
+    v_factor_[1] = factors.v_factor(1);
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -92,12 +122,11 @@ class Fp8Consumer {
       const bool grew = tops_grew(tops, *rows, scale_log2);
       if (grew) raise_row_max(s, tops, rows, scale_log2, factor);
       factors.exponentiate_step(here, scale_log2, s, rows);
-      wgmma_pin(s);  // or the exponentials sink below the wait
       if constexpr (kOverlap) products_.finish(o);
       const bool arrived = products_.arrived();
       round_probabilities(s, p);
       if constexpr (kFlushInterval > 0) {
-        if (block % kFlushInterval == 0) flushed_.take(o);
+        if (block % kFlushInterval == 0) flushed_.take(o);  // under the maximum before this step
         if (grew) flushed_.rescale(factor);
       }
       if (grew) rescale(o, factor);
@@ -116,7 +145,8 @@ class Fp8Consumer {
     RowEnds ends = end_rows(args_, row, rows);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (ends.inverse[half] != 0.f) ends.inverse[half] *= v_factor_;  // 0: the row sees nothing
+      if (ends.inverse[half] != 0.f)
+        ends.inverse[half] *= v_factor_[half];  // 0: the row sees nothing
     return ends;
   }
 
@@ -137,7 +167,7 @@ class Fp8Consumer {
 
   const Args& args_;
   int warpgroup_;
-  float v_factor_;
+  float v_factor_[2];
   WgmmaProducts products_;
   FlushedOutput flushed_;
 };

@@ -6,7 +6,7 @@
 //          covers several blocks of K, scores are multiplied by their block's factor first.
 //   V      one factor a head: into 1 / row sum, at the end. Blocks: probabilities of block j are
 //          exp2(... + log2 r_j), r_j = v_j / v_max, and their sum counts divided by r_j; v_max, the
-//          largest factor of the blocks that the tile sees, goes into 1 / row sum. r_j is at least
+//          largest factor of the blocks that the row sees, goes into 1 / row sum. r_j is at least
 //          2^-40: what is that much smaller than the rest rounds to zero in P as it would in O.
 //
 // Factors that are 0, negative, or not finite would turn masked scores (-inf) into NaN: they are
@@ -92,17 +92,15 @@ class StepFactors {
     score_log2_ = args.softmax_scale_log2 * q.of_row(min(first_row, args.seqlen_q - 1));
     last_key_ = args.seqlen_kv - 1;
     if constexpr (kBlockFactors) {
-      const BlockRange seen = visible_blocks<kBlockN>(args, tile.first_row,
-                                                      min(tile.first_row + kBlockM, args.seqlen_q));
-      v_factor_ = largest_factor(v_, seen.begin * kBlockN, min(seen.end * kBlockN, args.seqlen_kv));
+      find_largest(args, first_row);
     } else {
       score_log2_ *= k_.of_row(0);
-      v_factor_ = v_.of_row(0);
+      v_factor_[0] = v_factor_[1] = v_.of_row(0);
     }
   }
 
-  // Factor that O is multiplied by at the end.
-  __device__ __forceinline__ float v_factor() const { return v_factor_; }
+  // Factor that one of the thread's rows of O is multiplied by at the end.
+  __device__ __forceinline__ float v_factor(int half) const { return v_factor_[half]; }
 
   __device__ __forceinline__ void read(int block, GroupFactors (&factors)[kGroups]) const {
     if constexpr (kBlockFactors) {
@@ -142,14 +140,17 @@ class StepFactors {
     if constexpr (kBlockFactors) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        const bool usual = ordinary(v_factor_) && valid_v(factors[group]);
-        const float ratio = usual ? fmaxf(factors[group].v / v_factor_, kLeastRatio) : 1.f;
-        const float shift = log2_approx(ratio);
-        const float level[2] = {rows->max[0] - shift, rows->max[1] - shift};
+        float level[2], ratio[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const bool usual = ordinary(v_factor_[half]) && valid_v(factors[group]);
+          ratio[half] = usual ? fmaxf(factors[group].v / v_factor_[half], kLeastRatio) : 1.f;
+          level[half] = rows->max[half] - log2_approx(ratio[half]);
+        }
         float sum[2] = {0.f, 0.f};
         exponentiate(group_scores(s, group), level, scale_log2, sum);
-        rows->sum[0] += sum[0] / ratio;
-        rows->sum[1] += sum[1] / ratio;
+        rows->sum[0] += sum[0] / ratio[0];
+        rows->sum[1] += sum[1] / ratio[1];
       }
     } else {
       exponentiate(s, rows->max, scale_log2, rows->sum);
@@ -157,6 +158,33 @@ class StepFactors {
   }
 
  private:
+  // The largest factor of V that each of the thread's two rows sees: of the keys that all rows of
+  // the warpgroup see, which its warps look at together, and of the others.
+  __device__ __forceinline__ void find_largest(const AttentionArgs& args, int first_row) {
+    const VisibleColumns top = visible_columns(args, first_row);
+    const VisibleColumns bottom = visible_columns(args, first_row + kWarpgroupRows - 1);
+    const float common = largest_factor(v_, bottom.first, top.last + 1);
+    const int row = first_row + accumulator_row(threadIdx.x % kWarpgroupThreads);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const VisibleColumns seen = visible_columns(args, row + 8 * half);
+      const bool shared = bottom.first <= top.last;
+      v_factor_[half] =
+          fmaxf(common, fmaxf(largest(seen.first, shared ? bottom.first : seen.first),
+                              largest(shared ? top.last + 1 : seen.first, seen.last + 1)));
+    }
+  }
+
+  __device__ __forceinline__ float largest(int begin, int end) const {
+    constexpr int kRows = kScaleBlockKv > 0 ? kScaleBlockKv : 1;
+    float largest = 0.f;
+    for (int block = begin / kRows; block * kRows < end; ++block) {
+      const float factor = v_.of_row(block * kRows);
+      if (ordinary(factor)) largest = fmaxf(largest, factor);
+    }
+    return largest;
+  }
+
   static __device__ __forceinline__ bool valid_v(const GroupFactors& factors) {
     return factors.v >= 0.f && factors.v < __int_as_float(0x7f800000);
   }
@@ -164,7 +192,7 @@ class StepFactors {
   HeadFactors<kScaleBlockKv> k_;
   HeadFactors<kScaleBlockKv> v_;
   float score_log2_;
-  float v_factor_;
+  float v_factor_[2];
   int last_key_;
 };
 

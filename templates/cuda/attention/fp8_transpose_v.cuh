@@ -37,14 +37,14 @@ __device__ __forceinline__ void load_key_tile(unsigned shared, const TensorMap& 
   const unsigned barrier = shared + kTranspose.barrier;
   if constexpr (kGivenTransposed) {
     mbarrier_arrive_expect_tx(barrier, kHeadDimV * kTransposeRowBytes);
-    tma_load(shared + kTranspose.out, map, barrier, {tile.key, 0, tile.head, tile.batch});
+    tma_load_once(shared + kTranspose.out, map, barrier, {tile.key, 0, tile.head, tile.batch});
   } else {
     constexpr int kPanelBytes = kTransposeKeys * kTranspose.row;
     mbarrier_arrive_expect_tx(barrier, kTranspose.panels * kPanelBytes);
 #pragma unroll
     for (int panel = 0; panel < kTranspose.panels; ++panel)
-      tma_load(shared + panel * kPanelBytes, map, barrier,
-               {panel * kTranspose.row, tile.key, tile.head, tile.batch});
+      tma_load_once(shared + panel * kPanelBytes, map, barrier,
+                    {panel * kTranspose.row, tile.key, tile.head, tile.batch});
   }
 }
 
