@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/narrow_float.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/open_device.hpp"
@@ -112,6 +115,66 @@ TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
   EXPECT_EQ(wrong.fault->status, TrialStatus::kWrongResult);
   EXPECT_NE(wrong.fault->reason.find("expected"), std::string::npos) << wrong.fault->reason;
   EXPECT_EQ(backend.round({0}).samples.size(), 1U);
+}
+
+// So must one that takes factors of other blocks, or V in another layout: in the whole problem and
+// in slices of it.
+TEST_F(TuneCpuTest, AWrongKernelOf8BitsIsRefused) {
+  const DeviceTarget target(device_);
+  for (const char* lengths : {"seqlen_q=90,seqlen_kv=200", "seqlen_q=1300,seqlen_kv=2100"}) {
+    const Problem problem = parse_problem(
+        std::string("dtype=e4m3,head_dim=32,heads=4/2,batch=2,scale_block_q=48,scale_block_kv=64,"
+                    "v_layout=transposed,accuracy=fast,") +
+        lengths);
+    const KernelSpec spec = spec_of(problem);
+    const Family family = target.families(spec).at(0);
+    const TuneCandidate candidate{
+        family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
+    const CheckPlan plan = check_plan(problem, check_flops_limit(true));
+    const TuneCandidate reference = target.reference(plan.spec).value();
+    const auto request = [&](const TuneCandidate& c, const KernelSpec& s) {
+      return KernelRequest{std::string(c.family.kernel_template->name()), c.config,
+                           target.make(s, c)};
+    };
+    DeviceBackend backend(device_);
+    backend.open({problem, 1, request(reference, plan.spec)});
+    const Prepared right = backend.prepare(0, request(candidate, spec), true);
+    EXPECT_FALSE(right.fault) << lengths << ": " << right.fault->reason;
+    const auto expect_wrong = [&](const auto& change) {
+      KernelSpec other = spec;
+      change(&other.fp8);
+      const Prepared wrong = backend.prepare(1, request(candidate, other), true);
+      ASSERT_TRUE(wrong.fault) << lengths << ": " << to_text(other);
+      EXPECT_EQ(wrong.fault->status, TrialStatus::kWrongResult);
+    };
+    expect_wrong([](Fp8Options* fp8) { fp8->scale_block_q = 0; });
+    expect_wrong([](Fp8Options* fp8) { fp8->scale_block_q = 64; });
+    expect_wrong([](Fp8Options* fp8) { fp8->scale_block_kv = 0; });
+    expect_wrong([](Fp8Options* fp8) { fp8->v_layout = VLayout::kRows; });
+  }
+}
+
+TEST_F(TuneCpuTest, InputsOf8BitsHaveFactorsThatDiffer) {
+  const Problem problem = parse_problem(
+      "dtype=e4m3,dtype_kv=e5m2,head_dim=32,heads=4/2,batch=2,seqlen=100,"
+      "scale_block_kv=48");
+  Inputs inputs(*device_, 5);
+  inputs.open(problem);
+  const Operands& set = inputs.set(0);
+  EXPECT_EQ(set.q_scale.heads_per_scale, 2);
+  EXPECT_EQ(set.q_scale.block_stride, 0);
+  EXPECT_EQ(set.v_scale.head_stride, 3);
+  EXPECT_EQ(set.v_scale.batch_stride, 6);
+  std::set<float> factors;
+  for (int i = 0; i < 12; ++i) factors.insert({set.k_scale.data[i], set.v_scale.data[i]});
+  for (int i = 0; i < 4; ++i) factors.insert(set.q_scale.data[i]);
+  EXPECT_EQ(factors.size(), 28U);
+  EXPECT_GE(*factors.begin(), 0.7F);
+  EXPECT_LE(*factors.rbegin(), 1.4F);
+  double squares = 0;
+  for (int64_t i = 0; i < 6400; ++i)
+    squares += std::pow(load_element(Dtype::kE5m2, set.k.data, i), 2) / 6400;
+  EXPECT_NEAR(squares, 1, 0.1) << "k is filled as the dtype that it has";
 }
 
 TEST_F(TuneCpuTest, InputsAreRandomAndOutputsPoisoned) {
