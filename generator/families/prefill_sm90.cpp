@@ -92,9 +92,7 @@ class PrefillSm90 final : public KernelTemplate {
   LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
     LaunchPlan plan = sm90_launch(spec, config, shape, device);
-    // The grid waits for the one ahead before it touches memory. Not with splits: their parts of one
-    // launch and the next, side by side, once took a quarter longer.
-    plan.main().early = config.at("kv_splits") == 1;
+    plan.main().early = true;  // it waits for the grid ahead before it touches memory
     return plan;
   }
 
@@ -148,6 +146,7 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
          {"row_max", spec.window_left < 0 ? 1 : 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
   } else if (widest <= 128) {
+    add({{"kv_ring", 5}, {"row_max", 1}});
     add({{"row_max", 1}});
     add({{"ping_pong", 0}});
     add({{"block_m", 192}, {"block_n", 80}, {"row_max", 1}});

@@ -72,7 +72,7 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
-  if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : 1.01;
+  if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : shape.seqlen_kv <= 1024 ? 0.99 : 1.01;
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   const bool sums = c.at("row_max") == 1;
   const bool even = !masked || shape.seqlen_kv <= 1024;  // few masked steps, or few steps

@@ -139,7 +139,6 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   c.set("kv_splits", 4);
   plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.main().grid_x, 4u * 256u);
-  EXPECT_FALSE(plan.main().early);
   EXPECT_EQ(plan.num_tiles, 4 * 256);
   EXPECT_EQ(plan.zeroed_bytes, 256 * 2 * 4);
   EXPECT_EQ(plan.workspace_bytes, plan.zeroed_bytes + 4ll * 256 * 2 * (64 + 4) * 128 * 4);
