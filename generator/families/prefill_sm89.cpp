@@ -29,8 +29,7 @@ struct DefaultTile {
 constexpr DefaultTile kDefaultTiles[] = {
     {0, 64, 128, 64, 4, 3, 1},   {0, 64, 128, 64, 4, 2, 1},  //
     {65, 128, 128, 64, 4, 2, 0}, {0, 128, 64, 64, 4, 2, 1},  //
-    {129, 256, 64, 64, 4, 1, 1}, {129, 256, 64, 32, 4, 2, 0},
-    {129, 256, 64, 32, 4, 2, 1}, {129, 256, 64, 32, 4, 1, 1},
+    {129, 256, 64, 64, 4, 1, 1}, {129, 256, 64, 32, 4, 2, 1}, {129, 256, 64, 32, 4, 1, 1},
 };
 
 // Whether ptxas 13.0 finds registers for the tile. Beyond head dim 64 the tiles with the most
@@ -38,14 +37,14 @@ constexpr DefaultTile kDefaultTiles[] = {
 // those; seen in kernels compiled for sm_89, sm_90, sm_100 and sm_120.
 bool has_registers(const DefaultTile& tile, const KernelSpec& spec, const Arch& arch, int widest) {
   const bool factors = spec.fp8.scale_block_kv > 0;
-  const bool transposed = spec.fp8.v_layout == VLayout::kTransposed;
   const bool own = multiplies_8_bits(arch);
+  const bool flushes = own && spec.fp8.accuracy == Accuracy::kAccurate;
   if (tile.block_m == 32 * tile.warps && widest > 64) {
-    if (!own || transposed) return false;
-    return spec.fp8.accuracy == Accuracy::kFast || (widest > 112 && !factors);
+    if (!own || spec.fp8.v_layout == VLayout::kTransposed) return false;
+    return !flushes || (widest > 112 && !factors);
   }
-  if (tile.block_n == 64 && widest > 192) return own ? !transposed : !factors;
-  return tile.block_n == 64 || tile.hold_offsets == 1 || (own && transposed);
+  if (tile.block_n == 64 && widest > 192) return own ? !flushes : !factors;
+  return true;
 }
 
 std::vector<int64_t> flush_values(const KernelSpec& spec, const Arch& arch) {

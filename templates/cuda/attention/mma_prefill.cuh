@@ -104,20 +104,20 @@ __device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsig
     query.keep();
   }
 
-  const Factors factors(args, tile, all, state);
   __syncthreads();  // the state is readable
 
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
-  Softmax softmax = start_softmax(args, tile);
+  const Factors factors(args, tile);
+  Softmax softmax = factors.softmax(args);
   for (int block = all.end - 1; block >= all.begin; --block) {
     // Both are made while the block's data is waited for.
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
-    const Factors::Step step = factors.step(args, block);
+    const Factors::Step step = factors.step(args, state, block);
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
         !visible) {  // hidden from this warp, which meets no barrier until the next block
@@ -130,7 +130,7 @@ __device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsig
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
-    scale_scores(scores, step);
+    factors.scale(scores, step);
     if (masked) hide_invisible(args, scores, state.tile(), block);
     softmax.raise_maximum(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);

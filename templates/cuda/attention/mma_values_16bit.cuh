@@ -25,21 +25,21 @@ class Factors {
  public:
   struct Step {};
 
-  __device__ Factors(const AttentionArgs&, const Tile&, const BlockRange&, const TileState&) {}
-  __device__ __forceinline__ Step step(const AttentionArgs&, int) const { return {}; }
+  __device__ Factors(const AttentionArgs&, const Tile&) {}
+  __device__ __forceinline__ Softmax softmax(const AttentionArgs& args) const {
+    float scales[kRowTiles];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) scales[m] = args.softmax_scale_log2;
+    return Softmax(scales);
+  }
+  __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {
+    return {};
+  }
+  __device__ __forceinline__ void scale(Scores&, const Step&) const {}
   __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {
     return factor;
   }
 };
-
-__device__ __forceinline__ Softmax start_softmax(const AttentionArgs& args, const Tile&) {
-  float scales[kRowTiles];
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) scales[m] = args.softmax_scale_log2;
-  return Softmax(scales);
-}
-
-__device__ __forceinline__ void scale_scores(Scores&, const Factors::Step&) {}
 
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
                                             unsigned v_tile, const FragmentOffsets& offsets,

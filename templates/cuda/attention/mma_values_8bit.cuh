@@ -27,48 +27,12 @@ namespace attune {
 
 static_assert(kBlockN % 32 == 0, "block_n is a multiple of 32, the depth of one product with V");
 
-// Weights reach 256 of the 448 that e4m3 has. kAccurate: under the exact maximum of what was seen,
-// as far as possible above e4m3's smallest values; the largest weight of a row is a power of two,
-// and exact. kFast: the maximum may lag by 4.
-constexpr bool kExactMaximum = kAccuracy == Accuracy::kAccurate;
-using Softmax = OnlineSoftmax<kRowTiles, kExactMaximum ? 0 : 4, kExactMaximum ? 8 : 4>;
-
-__device__ __forceinline__ Softmax start_softmax(const ScaledAttentionArgs& args,
-                                                 const Tile& tile) {
-  const int warp_row =
-      tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
-  float scales[kRowTiles];
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m)
-    scales[m] = Factors::score_scale(args, tile, warp_row + 16 * m);
-  return Softmax(scales);
-}
-
-__device__ __forceinline__ void scale_scores(Scores& scores, const Factors::Step& factors) {
-  if constexpr (kBlockFactors) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores[m][n][i] *= factors.k[n * 8 / kFactorColumns];
-      }
-    }
-  }
-}
-
 // A fragment of P from four adjacent n8 tiles of scores, the first of them `first`.
 __device__ __forceinline__ void weigh_step(unsigned (&p)[4], float (&scores)[kScoreTiles][4],
                                            int first, int m, Softmax& softmax,
                                            const Factors::Step& factors) {
 #pragma unroll
-  for (int n = first; n < first + 4; ++n) {
-    softmax.weigh(scores[n], m);
-    if constexpr (kBlockFactors) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[n][i] *= factors.v[n * 8 / kFactorColumns];
-    }
-  }
+  for (int n = first; n < first + 4; ++n) Factors::weigh(scores[n], m, n, softmax, factors);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float(&low)[4] = scores[first + i / 2 * 2];
@@ -138,8 +102,11 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
         weigh_step(p[step][m], scores[m], 4 * (first + step), m, softmax, factors);
     }
 #pragma unroll
-    for (int pair = 0; pair < kOutputTiles / 2; ++pair)
+    for (int pair = 0; pair < kOutputTiles / 2; ++pair) {
+      if constexpr (kFlush && kStepsAtOnce == 1)
+        __syncwarp();  // else ptxas starts them all at once
       add_products(output, p, v_address, first, pair);
+    }
   }
 }
 

@@ -79,6 +79,15 @@ class OnlineSoftmax {
     }
   }
 
+  // The same of weights that hold `factor`, which the sums do not.
+  __device__ __forceinline__ void weigh(float (&fragment)[4], int m, float inverse_factor) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      fragment[i] = exp2_approx(fragment[i] * scale_[m] - maximum_[m][i / 2]);
+      sum_[m][i / 2] += fragment[i] * inverse_factor;
+    }
+  }
+
   // After the last block: completes the sum of row `half` of tile m over its four threads.
   struct Row {
     float normalizer;  // 1 / sum, 0 for a row that saw nothing

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // The factors of 8-bit operands (shared/scaled_attention_args.h) in the mma.sync kernels. They are
 // the same in every 16 rows:
-//   q      the 16 rows of an m16 tile have one: it goes into the softmax scale of the tile
-//   k, v   one for all rows of a head: into the softmax scale and into O. One for each block of
-//          rows: scores are multiplied by that of their columns; weights by that of V over the
-//          largest that the tile's rows meet, and O by the largest.
-// A factor that is NaN or infinite makes what it meets non-finite. 0 is legal; factors are not
-// negative.
+//   q      the 16 rows of an m16 tile have one, which goes into the softmax scale of the tile
+//   k, v   one for all rows of a head goes into the softmax scale, and into O at the end
+//   k, v   with one for each block of rows, scores become
+//            score * (softmax scale * factor of k) + log2(factor of v)
+//          and so a weight holds its key's factor of v, rounded under a maximum that knows of it;
+//          the sum of weights takes it out again.
+// A factor that is NaN or infinite makes the rows that see it non-finite. 0 is legal; factors are
+// not negative.
 #pragma once
 
-#include "cuda/attention/mask.cuh"
+#include "cuda/attention/mma_products.cuh"
+#include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/exp2.cuh"
-#include "cuda/ptx/special_registers.cuh"
 #include "shared/scaled_attention_args.h"
 
 namespace attune {
+
+// Weights reach 256 of the 448 that e4m3 has. kAccurate: under the exact maximum of what was seen,
+// as far as possible above e4m3's smallest values; the largest weight of a row is a power of two,
+// and exact. kFast: the maximum may lag by 4.
+constexpr bool kExactMaximum = kAccuracy == Accuracy::kAccurate;
+using Softmax = OnlineSoftmax<kRowTiles, kExactMaximum ? 0 : 4, kExactMaximum ? 8 : 4>;
 
 constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
@@ -34,87 +42,93 @@ __device__ __forceinline__ float factor_of(const ScaleView& scale, int batch, in
   return scale.data[at];
 }
 
-__device__ __forceinline__ float factor_of_q(const ScaledAttentionArgs& args, const Tile& tile,
-                                             int row) {
-  const int head = args.q_scale.heads_per_scale == 1 ? tile.head : tile.head / kGqaRatio;
-  return factor_of<kScaleBlockQ>(args.q_scale, tile.batch, head, row);
-}
-
 class Factors {
   static constexpr float kTiny = 7.888609052210118e-31f;  // 2^-100
+
+  // 2^-100 for 0: a hidden score times it stays -inf, and its logarithm is finite. NaN stays NaN.
+  static __device__ __forceinline__ float not_zero(float factor) {
+    return factor < kTiny ? kTiny : factor;
+  }
 
  public:
   // Of the columns of one step.
   struct Step {
     float k[kStepFactors];
-    float v[kStepFactors];  // over the largest
+    float v[kStepFactors];
   };
 
-  // What it parks is readable after the next barrier of the block.
-  __device__ Factors(const ScaledAttentionArgs& args, const Tile& tile, const BlockRange& visited,
-                     const TileState& state)
-      : state_(state) {
-    if constexpr (kBlockFactors) {
-      const float largest = largest_of_v(args, tile, visited);
-      if (threadIdx.x == 0) state_.park_word(__float_as_int(largest));
+  __device__ Factors(const ScaledAttentionArgs& args, const Tile& tile) {
+    const int kv_head = tile.head / kGqaRatio;
+    const int q_head = args.q_scale.heads_per_scale == 1 ? tile.head : kv_head;
+    const int warp_row =
+        tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      const int row = min(warp_row + 16 * m, args.seqlen_q - 1);
+      float scale =
+          args.softmax_scale_log2 * factor_of<kScaleBlockQ>(args.q_scale, tile.batch, q_head, row);
+      if constexpr (!kBlockFactors) scale *= factor_of<0>(args.k_scale, tile.batch, kv_head, 0);
+      scales_[m] = not_zero(scale);
     }
   }
 
-  // What the scores of the m16 tile at `row` are multiplied by, times log2(e). Never 0: a hidden
-  // score stays -inf.
-  static __device__ __forceinline__ float score_scale(const ScaledAttentionArgs& args,
-                                                      const Tile& tile, int row) {
-    float scale = args.softmax_scale_log2 * factor_of_q(args, tile, min(row, args.seqlen_q - 1));
-    if constexpr (!kBlockFactors)
-      scale *= factor_of<0>(args.k_scale, tile.batch, tile.head / kGqaRatio, 0);
-    return scale < kTiny ? kTiny : scale;
+  __device__ __forceinline__ Softmax softmax(const ScaledAttentionArgs&) const {
+    float scales[kRowTiles];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) scales[m] = kBlockFactors ? 1.0f : scales_[m];
+    return Softmax(scales);
   }
 
-  __device__ __forceinline__ Step step(const ScaledAttentionArgs& args, int block) const {
+  __device__ __forceinline__ Step step(const ScaledAttentionArgs& args, const TileState& state,
+                                       int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
-      const Tile tile = state_.tile();
-      const float largest = __int_as_float(state_.word());
+      const Tile tile = state.tile();
       const int head = tile.head / kGqaRatio;
-      const float inverse = largest < kTiny ? 0.0f : reciprocal_approx(largest);
 #pragma unroll
       for (int i = 0; i < kStepFactors; ++i) {
         const int column = min(block * kBlockN + i * kFactorColumns, args.seqlen_kv - 1);
         factors.k[i] = factor_of<kScaleBlockKv>(args.k_scale, tile.batch, head, column);
-        factors.v[i] = factor_of<kScaleBlockKv>(args.v_scale, tile.batch, head, column) * inverse;
+        factors.v[i] = factor_of<kScaleBlockKv>(args.v_scale, tile.batch, head, column);
       }
     }
     return factors;
   }
 
+  __device__ __forceinline__ void scale(Scores& scores, const Step& step) const {
+    if constexpr (!kBlockFactors) return;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+      const int group = n * 8 / kFactorColumns;
+      const float addend = log2_approx(not_zero(step.v[group]));
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          scores[m][n][i] = scores[m][n][i] * (scales_[m] * step.k[group]) + addend;
+      }
+    }
+  }
+
+  // Weights of the n8 tile n, from its scores.
+  static __device__ __forceinline__ void weigh(float (&fragment)[4], int m, int n, Softmax& softmax,
+                                               const Step& step) {
+    if constexpr (kBlockFactors) {
+      softmax.weigh(fragment, m, reciprocal_approx(not_zero(step.v[n * 8 / kFactorColumns])));
+    } else {
+      softmax.weigh(fragment, m);
+    }
+  }
+
   // `normalizer`, 0 for a row that saw nothing, times the factor that O still lacks.
   __device__ __forceinline__ float output(const ScaledAttentionArgs& args, const Tile& tile,
                                           float normalizer) const {
-    if (normalizer == 0.0f) return 0.0f;
-    if constexpr (kBlockFactors) return normalizer * __int_as_float(state_.word());
+    if (kBlockFactors || normalizer == 0.0f) return normalizer;
     return normalizer * factor_of<0>(args.v_scale, tile.batch, tile.head / kGqaRatio, 0);
   }
 
  private:
-  // The largest finite factor of V in the blocks visited; the same in all lanes.
-  static __device__ __forceinline__ float largest_of_v(const ScaledAttentionArgs& args,
-                                                       const Tile& tile,
-                                                       const BlockRange& visited) {
-    if (args.v_scale.data == nullptr || visited.end <= visited.begin) return 1.0f;
-    const int first = visited.begin * kBlockN / kScaleBlockKv;
-    const int last = (min(visited.end * kBlockN, args.seqlen_kv) - 1) / kScaleBlockKv;
-    float largest = 0.0f;
-    for (int i = first + static_cast<int>(threadIdx.x) % 32; i <= last; i += 32) {
-      const float factor = factor_of<1>(args.v_scale, tile.batch, tile.head / kGqaRatio, i);
-      if (factor < __int_as_float(0x7F800000)) largest = max(largest, factor);
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2)
-      largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, lanes));
-    return largest;
-  }
-
-  TileState state_;
+  float scales_[kRowTiles];  // of scores, times log2(e)
 };
 
 }  // namespace attune

@@ -5,15 +5,13 @@
 //
 // | offset           | bytes | what                                                    |
 // |------------------|-------|---------------------------------------------------------|
-// | 0                | 12    | row block, head, batch                                  |
-// | 12               | 4     | a word for the part that knows the operands' width      |
+// | 0                | 16    | row block, head, batch                                  |
 // | 16 * (1 + warp)  | 16    | the warp's BlockRange                                   |
 #pragma once
 
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/shared_memory.cuh"
-#include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
@@ -29,12 +27,6 @@ class TileState {
     if (threadIdx.x % 32 == 0)
       store_shared_16(of_warp(), words(range.begin, range.end, range.full_begin, range.full_end));
   }
-
-  // From thread 0, after park.
-  __device__ __forceinline__ void park_word(int word) const {
-    store_shared_word(address_ + 12, word);
-  }
-  __device__ __forceinline__ int word() const { return load_shared_word(address_ + 12); }
 
   __device__ __forceinline__ Tile tile() const {
     const Vector16 v = load_shared_16(address_);
