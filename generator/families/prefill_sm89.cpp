@@ -52,6 +52,17 @@ std::vector<int64_t> flush_values(const KernelSpec& spec, const Arch& arch) {
   return multiplies_8_bits(arch) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
 }
 
+// Where products are taken in fp16, the other forms are there to be compared: one at a time, with
+// the plain schedule.
+std::optional<std::string> arithmetic_rule(const Config& config) {
+  const int64_t forms = config.at("flush") + 1 - config.at("unpack");
+  const bool plain = config.at("share_kv") == 0 && config.at("q_place") == kQShared &&
+                     config.at("persistent") == 0 && config.at("load_hint") == 128;
+  if (forms == 0 || (forms == 1 && plain)) return std::nullopt;
+  return "flush=1 or unpack=0 is tried alone, with share_kv, q_place and persistent 0 and "
+         "load_hint 128";
+}
+
 class PrefillSm89 final : public PrefillMma {
  public:
   std::string_view name() const override { return "prefill_sm89"; }
@@ -79,7 +90,9 @@ class PrefillSm89 final : public PrefillMma {
     knobs.push_back({"unpack",
                      multiplies_8_bits(arch) ? std::vector<int64_t>{0} : std::vector<int64_t>{1, 0},
                      "1: 8-bit fragments become fp16 before mma.sync, 0: mma.sync takes them"});
-    return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
+    std::vector<Constraint> constraints = mma_constraints(spec, arch);
+    if (!multiplies_8_bits(arch)) constraints.push_back({"arithmetic", arithmetic_rule});
+    return SearchSpace(std::move(knobs), std::move(constraints));
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch,

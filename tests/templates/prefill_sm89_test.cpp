@@ -76,6 +76,19 @@ TEST(PrefillSm89, KnobsFollowTheTensorCores) {
   for (const int64_t block_n : values("dtype=e4m3", "sm_89", "block_n")) EXPECT_EQ(block_n % 32, 0);
 }
 
+TEST(PrefillSm89, TriesOtherArithmeticAlone) {
+  const KernelSpec spec = spec_from("dtype=e4m3,head_dim=128");
+  const Arch arch = parse_arch("sm_90");
+  const SearchSpace space = prefill_sm89().space(spec, arch);
+  Config config = prefill_sm89().default_config(spec, arch, {1, 4096, 4096, 8, 2});
+  config.set("flush", 1);
+  EXPECT_FALSE(space.broken(config)) << *space.broken(config);
+  config.set("unpack", 0);
+  EXPECT_NE(space.broken(config).value_or("").find("tried alone"), std::string::npos);
+  config.set("flush", 0);
+  EXPECT_FALSE(space.broken(config)) << *space.broken(config);
+}
+
 TEST(PrefillSm89, TilesTakeHalfOfWhatSixteenBitsTake) {
   PrefillSm80Layout layout{128, 64, 4, 2, 0, kQShared, 128, 64};
   const int sixteen = prefill_sm80_state_offset(layout);
