@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two mma.sync families, prefill_sm80 and prefill_sm75, have in common on the host: the
-// rules that make a config legal, how it is launched, and a rough time. The kernels are
-// templates/cuda/prefill_sm80.cu and prefill_sm75.cu.
+// What the mma.sync families, prefill_sm75, prefill_sm80 and prefill_sm89, have in common on the
+// host: the rules that make a config legal, how it is launched, and a rough time. The kernels are
+// templates/cuda/prefill_sm75.cu, prefill_sm80.cu and prefill_sm89.cu.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ int mma_row_bytes(const KernelSpec& spec, int head_dim);  // of a tile in shared
 // nullopt when the spec suits mma.sync kernels at all (dtypes are the family's own matter).
 std::optional<std::string> mma_refusal(const KernelSpec& spec);
 
-// The knobs that both families have, with values for this spec.
+// The knobs that all of them have, with values for this spec.
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec);
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec);
 // All knobs of a family whose loads are cp.async.
@@ -44,7 +44,7 @@ double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaCon
 // True where rows of Q see different numbers of columns, so that the order of tiles matters.
 bool tiles_differ_in_length(const KernelSpec& spec);
 
-// What follows from the knobs in both families alike; each adds what it serves, its space and its
+// What follows from the knobs in all of them alike; each adds what it serves, its space and its
 // defaults.
 class PrefillMma : public KernelTemplate {
  public:
