@@ -13,10 +13,10 @@
 #pragma once
 
 #include "cuda/attention/epilogue_tma.cuh"
+#include "cuda/attention/fp8_flush.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
-#include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 
@@ -30,60 +30,9 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
-// What was flushed of O: fp32 sums in shared memory, each thread's own, so that no barrier is
-// needed and no register held. Where O is rescaled only the factor is kept for the next time.
-class FlushedOutput {
- public:
-  __device__ __forceinline__ FlushedOutput(unsigned shared, int warpgroup)
-      : address_(shared + kLayout.flushed + warpgroup * kBytes +
-                 threadIdx.x % kWarpgroupThreads * 16) {}
-
-  __device__ __forceinline__ void clear() {
-    empty_ = true;
-    factor_[0] = factor_[1] = 1.f;
-  }
-  __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-    factor_[0] *= factor[0];
-    factor_[1] *= factor[1];
-  }
-  // Takes o over, which begins again at zero.
-  __device__ __forceinline__ void take(Output& o) {
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; i += 4) {
-      add(i, o);
-      Vector16 sum;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        sum.word[j] = __float_as_uint(o[i + j]);
-        o[i + j] = 0.f;
-      }
-      store_shared_16(address_ + i / 4 * kStride, sum);
-    }
-    clear();
-    empty_ = false;
-  }
-  __device__ __forceinline__ void give_back(Output& o) const {
-#pragma unroll
-    for (int i = 0; i < kHeadDimV / 2; i += 4) add(i, o);
-  }
-
- private:
-  static constexpr int kStride = 16 * kWarpgroupThreads;
-  static constexpr int kBytes = kHeadDimV / 8 * kStride;
-
-  __device__ __forceinline__ void add(int i, Output& o) const {
-    if (empty_) return;
-    const Vector16 sum = load_shared_16(address_ + i / 4 * kStride);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) o[i + j] += __uint_as_float(sum.word[j]) * factor_[j / 2];
-  }
-
-  unsigned address_;
-  bool empty_ = true;
-  float factor_[2];
-};
-
 class Fp8Consumer {
+  using Flushed = FlushedOutput<kHeadDimV / 2, kWarpgroupThreads>;
+
  public:
   using Args = ScaledAttentionArgs;
 
@@ -91,7 +40,8 @@ class Fp8Consumer {
       : args_(args),
         warpgroup_(warpgroup),
         products_(shared, warpgroup),
-        flushed_(shared, warpgroup) {}
+        flushed_(shared + kLayout.flushed + warpgroup * Flushed::kBytes,
+                 threadIdx.x % kWarpgroupThreads) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
@@ -169,7 +119,7 @@ class Fp8Consumer {
   int warpgroup_;
   float v_factor_[2];
   WgmmaProducts products_;
-  FlushedOutput flushed_;
+  Flushed flushed_;
 };
 
 }  // namespace attune

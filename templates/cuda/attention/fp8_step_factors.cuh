@@ -15,6 +15,7 @@
 
 #include "shared/scaled_attention_args.h"
 
+#include "cuda/attention/head_factors.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 
@@ -35,45 +36,6 @@ using GroupScores = float[kGroupColumns / 2];
 
 __device__ __forceinline__ GroupScores& group_scores(Scores& s, int group) {
   return *reinterpret_cast<GroupScores*>(&s[group * (kGroupColumns / 2)]);
-}
-
-__device__ __forceinline__ bool ordinary(float factor) {
-  return factor > 0.f && factor < __int_as_float(0x7f800000);
-}
-
-// The factors of one head, in steps of kScaleBlock rows.
-template <int kScaleBlock>
-class HeadFactors {
- public:
-  __device__ __forceinline__ HeadFactors(const ScaleView& view, int batch, int head)
-      : data_(view.data), step_(view.block_stride) {
-    if (data_) data_ += batch * view.batch_stride + head / view.heads_per_scale * view.head_stride;
-  }
-  __device__ __forceinline__ float of_row(int row) const {
-    if (!data_) return 1.f;
-    if constexpr (kScaleBlock == 0) return __ldg(data_);
-    return __ldg(data_ + row / max(kScaleBlock, 1) * step_);
-  }
-
- private:
-  const float* data_;
-  long long step_;
-};
-
-// The largest finite factor of rows [begin, end); 0 when there is none.
-__device__ __forceinline__ float largest_factor(const HeadFactors<kScaleBlockKv>& factors,
-                                                int begin, int end) {
-  constexpr int kRows = kScaleBlockKv > 0 ? kScaleBlockKv : 1;
-  float largest = 0.f;
-  for (int block = begin / kRows + static_cast<int>(threadIdx.x) % 32; block * kRows < end;
-       block += 32) {
-    const float factor = factors.of_row(block * kRows);
-    if (ordinary(factor)) largest = fmaxf(largest, factor);
-  }
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
-  return largest;
 }
 
 // What one group of columns of a step is multiplied by, read before it is needed.
@@ -106,8 +68,9 @@ class StepFactors {
     if constexpr (kBlockFactors) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        const int key = min(block * kBlockN + group * kGroupColumns, max(last_key_, 0));
-        factors[group] = {k_.of_row(key), v_.of_row(key)};
+        const int key = min(block * kBlockN + group * kGroupColumns, last_key_);
+        factors[group] = {1.f, 1.f};
+        if (key >= 0) factors[group] = {k_.of_row(key), v_.of_row(key)};
       }
     }
   }
@@ -158,31 +121,17 @@ class StepFactors {
   }
 
  private:
-  // The largest factor of V that each of the thread's two rows sees: of the keys that all rows of
-  // the warpgroup see, which its warps look at together, and of the others.
+  // For each of the thread's two rows: the keys that all rows of the warpgroup see are looked at by
+  // a warp together, the others by each thread.
   __device__ __forceinline__ void find_largest(const AttentionArgs& args, int first_row) {
-    const VisibleColumns top = visible_columns(args, first_row);
-    const VisibleColumns bottom = visible_columns(args, first_row + kWarpgroupRows - 1);
-    const float common = largest_factor(v_, bottom.first, top.last + 1);
-    const int row = first_row + accumulator_row(threadIdx.x % kWarpgroupThreads);
+    const CommonKeys common = common_keys(args, first_row, kWarpgroupRows);
+    float largest = v_.largest(common.begin, common.end, static_cast<int>(threadIdx.x) % 32, 32);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const VisibleColumns seen = visible_columns(args, row + 8 * half);
-      const bool shared = bottom.first <= top.last;
-      v_factor_[half] =
-          fmaxf(common, fmaxf(largest(seen.first, shared ? bottom.first : seen.first),
-                              largest(shared ? top.last + 1 : seen.first, seen.last + 1)));
-    }
-  }
-
-  __device__ __forceinline__ float largest(int begin, int end) const {
-    constexpr int kRows = kScaleBlockKv > 0 ? kScaleBlockKv : 1;
-    float largest = 0.f;
-    for (int block = begin / kRows; block * kRows < end; ++block) {
-      const float factor = v_.of_row(block * kRows);
-      if (ordinary(factor)) largest = fmaxf(largest, factor);
-    }
-    return largest;
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+    const int row = first_row + accumulator_row(threadIdx.x % kWarpgroupThreads);
+    v_factor_[0] = largest_seen(v_, args, row, common, largest);
+    v_factor_[1] = largest_seen(v_, args, row + 8, common, largest);
   }
 
   static __device__ __forceinline__ bool valid_v(const GroupFactors& factors) {

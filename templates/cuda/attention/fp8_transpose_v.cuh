@@ -37,14 +37,14 @@ __device__ __forceinline__ void load_key_tile(unsigned shared, const TensorMap& 
   const unsigned barrier = shared + kTranspose.barrier;
   if constexpr (kGivenTransposed) {
     mbarrier_arrive_expect_tx(barrier, kHeadDimV * kTransposeRowBytes);
-    tma_load_once(shared + kTranspose.out, map, barrier, {tile.key, 0, tile.head, tile.batch});
+    tma_load(shared + kTranspose.out, map, barrier, {tile.key, 0, tile.head, tile.batch});
   } else {
     constexpr int kPanelBytes = kTransposeKeys * kTranspose.row;
     mbarrier_arrive_expect_tx(barrier, kTranspose.panels * kPanelBytes);
 #pragma unroll
     for (int panel = 0; panel < kTranspose.panels; ++panel)
-      tma_load_once(shared + panel * kPanelBytes, map, barrier,
-                    {panel * kTranspose.row, tile.key, tile.head, tile.batch});
+      tma_load(shared + panel * kPanelBytes, map, barrier,
+               {panel * kTranspose.row, tile.key, tile.head, tile.batch});
   }
 }
 
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
   if (threadIdx.x == 0) {
     tma_store(map_vt, shared + kTranspose.out, {tile.key, 0, tile.head, tile.batch});
     tma_store_commit();
-    tma_store_wait_read();
+    tma_store_wait();
   }
 }
 

@@ -33,19 +33,6 @@ __device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMa
       : "memory");
 }
 
-// The same for what is read once: it leaves L2 first.
-__device__ __forceinline__ void tma_load_once(unsigned shared_address, const TensorMap& map,
-                                              unsigned barrier, TensorCoord at) {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address),
-      "l"(&map), "r"(barrier), "r"(at.head_dim), "r"(at.row), "r"(at.head), "r"(at.batch),
-      "l"(policy)
-      : "memory");
-}
-
 // Shared -> global, as part of the issuing thread's open bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared_address,
                                           TensorCoord at) {
