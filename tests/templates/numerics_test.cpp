@@ -174,6 +174,24 @@ class Numerics : public ::testing::Test {
       if (only.empty() || t->name() == only) check_odd_values(*t);
   }
 
+  // Pairs of knobs that random configs seldom meet: one ring of K and V, with and without overlap of its products.
+  void check_rings_of_sm90() {
+    if (!device_) return;
+    const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=600,mask=causal_bottom_right");
+    for (const KernelTemplate* t : all_templates()) {
+      if (t->name() != "prefill_sm90") continue;
+      const std::vector<Arch> archs = device_->archs();
+      if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t->refuses(spec_of(p), arch).has_value(); })) GTEST_SKIP() << "no sm_90a device";
+      for (const char* overlap : {"0", "1"}) {
+        const Config config = parse_config(std::string("block_m=64,block_n=64,ctas_per_sm=2,stages=2,kv_ring=3,ping_pong=0,scheduler=2,l2_section_mb=32,"
+                                                       "o_staging=1,row_max=0,rescale_threshold=8,kv_splits=1,overlap=") + overlap);
+        ASSERT_EQ(t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).broken(config), std::nullopt);
+        std::mt19937_64 random(1);
+        check_config(*t, p, config, false, random, "one ring");
+      }
+    }
+  }
+
   std::shared_ptr<const Device> device_;
 };
 
@@ -188,6 +206,11 @@ TEST_F(Cpu, EveryTemplateKeepsTheRule) {
 TEST_F(Cuda, EveryTemplateKeepsTheRule) {
   open("cuda");
   check_all(Target::kCuda);
+}
+
+TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
+  open("cuda");
+  check_rings_of_sm90();
 }
 
 TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {

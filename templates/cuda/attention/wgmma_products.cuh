@@ -123,6 +123,7 @@ class WgmmaProducts {
     if constexpr (!kOverlap) {
       last(o, p);
       finish(o);
+      if constexpr (kKvRing > 0) await_k();  // behind V in the ring, so not yet waited for
     }
     wait_turn();
     issue_qk(s);
