@@ -4,6 +4,7 @@
 
 Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), models, windows, chunked.
 """
+import dataclasses
 import sys
 from dataclasses import dataclass
 
@@ -76,7 +77,15 @@ def chunked():
             Case("512 queries over 8192 batch 4", 4, 512, 8192, 32, 8, 128, True)]
 
 
-SETS = {"grid": grid, "models": models, "windows": windows, "chunked": chunked}
+FP8_MODES = ("accurate", "fast")
+
+
+def fp8():
+    """The grid with e4m3 operands in both modes, after the grid itself; timed by fp8.py."""
+    return grid() + [dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}") for mode in FP8_MODES for case in grid()]
+
+
+SETS = {"grid": grid, "models": models, "windows": windows, "chunked": chunked}  # of attention.py
 
 if __name__ == "__main__":
-    print("\n".join(case.problem for name in sys.argv[1:] for case in SETS[name]()))
+    print("\n".join(case.problem for name in sys.argv[1:] for case in {**SETS, "fp8": fp8}[name]()))

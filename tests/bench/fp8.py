@@ -8,6 +8,7 @@ FlashAttention-3's e4m3 kernels are taken through their ratio to cuDNN's bf16 in
 several distributions: fp8_error.py.
 """
 import argparse
+import dataclasses
 import json
 import random
 import statistics
@@ -25,18 +26,14 @@ import fa3_ratios  # noqa: E402
 import peers  # noqa: E402
 import timing  # noqa: E402
 
-MODES = ("accurate", "fast")
-
-
-def fp8_problem(case, mode):
-    return case.problem.replace("dtype=bf16", f"dtype=e4m3,dtype_o=bf16,accuracy={mode}")
+MODES = cases.FP8_MODES
 
 
 def fp8_runner(context, case, mode, q, k, v):
     """The plan and a callable on e4m3 copies of the operands; its result is held against the bf16 kernel's."""
     q8, k8, v8 = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
     o = torch.full_like(q, float("nan"))
-    plan = context.plan(fp8_problem(case, mode))
+    plan = context.plan(dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}").problem)
     return plan, o, plan.launcher(q8, k8, v8, o)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
-#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: all)
+#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8
 # Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
 # ATTUNE_BENCH_TEMPLATE holds one family against them.
 set -euo pipefail
@@ -19,6 +19,10 @@ for set in "${sets[@]}"; do
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
     "${problems[@]}" > "$out/tune_$set.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
+  if [ "$set" = fp8 ]; then
+    python3 "$here/fp8.py" --store "$store" --out "$out/fp8.json"
+    continue
+  fi
   python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3}" \
     ${ATTUNE_BENCH_TEMPLATE:+--tuned-only} --out "$out/$set.json"
 done
