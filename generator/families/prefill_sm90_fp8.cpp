@@ -26,8 +26,8 @@ int accumulators(const KernelSpec& spec, const Config& c) {
 // The accurate mode always flushes where that leaves room for the best tiles.
 std::vector<int64_t> flush_intervals(const KernelSpec& spec) {
   if (spec.fp8.accuracy == Accuracy::kFast) return {0};
-  if (spec.head_dim_v <= kWidestFlushed) return {8, 4, 2};
-  return {0, 8, 4};
+  if (spec.head_dim_v <= kWidestFlushed) return {8, 2};
+  return {0, 8};
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
