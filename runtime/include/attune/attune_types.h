@@ -137,7 +137,7 @@ typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguo
   int64_t head_stride;
 } attune_tensor;
 
-/* Factors that turn 8-bit elements into values. That of row r in head h stands at
+/* Factors that turn 8-bit elements into values: 0 or more, on which kernels rely. That of row r in head h stands at
  * b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride. One factor
  * for the whole tensor: all strides 0. */
 typedef struct attune_scale {
