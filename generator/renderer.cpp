@@ -177,18 +177,25 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
 
 namespace {
 
-// What a family generates for one ordinary problem on the first arch it serves, so that a change of its emitter is noticed.
-std::string generated_sample(const KernelTemplate& kernel_template) {
-  const KernelSpec spec = spec_of(parse_problem("dtype=fp16,head_dim=128,heads=8,seqlen=1024,mask=causal_bottom_right"));
+// What a family generates for `problem` on the first arch where it serves it; empty when it does not.
+std::string generated_for(const KernelTemplate& kernel_template, const Problem& problem) {
+  const KernelSpec spec = spec_of(problem);
   for (const std::string& name : known_cuda_archs()) {
     const Arch arch = parse_arch(name);
     if (kernel_template.refuses(spec, arch)) continue;
     std::string text;
-    const Config config = kernel_template.default_config(spec, arch, Shape{1, 1024, 1024, 8, 8});
+    const Config config = kernel_template.default_config(spec, arch, shape_of(problem));
     for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config)) text += part.path + "\n" + part.text;
     return text;
   }
   return {};
+}
+
+// What a family generates for an ordinary problem of its operands' width, so that a change of its emitter is noticed.
+std::string generated_sample(const KernelTemplate& kernel_template) {
+  constexpr std::string_view kRest = "head_dim=128,heads=8,seqlen=1024,mask=causal_bottom_right";
+  const std::string wide = generated_for(kernel_template, parse_problem(fmt::format("dtype=fp16,{}", kRest)));
+  return wide.empty() ? generated_for(kernel_template, parse_problem(fmt::format("dtype=e4m3,{}", kRest))) : wide;
 }
 
 }  // namespace

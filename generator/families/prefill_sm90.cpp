@@ -13,7 +13,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
@@ -44,63 +43,6 @@ int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
                                    c.at("overlap") != 0);
 }
-
-class PrefillSm90 final : public KernelTemplate {
- public:
-  std::string_view name() const override { return "prefill_sm90"; }
-  std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
-  std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
-
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
-      return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
-    if (spec.op != Op::kPrefill) return "the op is not prefill";
-    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
-    if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv {} differs from dtype_q {}", dtype_name(spec.dtype_kv),
-                         dtype_name(spec.dtype_q));
-    if (spec.dtype_o != spec.dtype_q)
-      return fmt::format("dtype_o {} differs from dtype_q {}", dtype_name(spec.dtype_o),
-                         dtype_name(spec.dtype_q));
-    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-      if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
-        return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim,
-                           kMaxHeadDim);
-    return std::nullopt;
-  }
-
-  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return {knobs(spec), sm90_rules(spec, arch, accumulators)};
-  }
-
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override;
-
-  Resources resources(const KernelSpec& spec, const Arch& arch,
-                      const Config& config) const override {
-    return sm90_resources(spec, arch, config);
-  }
-
-  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
-                                             const Config& config) const override {
-    return {{"generated/wgmma.cuh",
-             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")),
-                                  spec.head_dim_qk, spec.head_dim_v})}};
-  }
-
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
-                    const DeviceFacts& device) const override {
-    LaunchPlan plan = sm90_launch(spec, config, shape, device);
-    plan.main().early = true;  // it waits for the grid ahead before it touches memory
-    return plan;
-  }
-
-  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
-                        const Shape& shape, const DeviceFacts& device) const override {
-    return sm90_predicted_clocks(spec, config, shape, device);
-  }
-};
 
 Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
   Config c({{"block_m", 128},
@@ -162,26 +104,58 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// The proven config that the cost model likes best: no tuning, but the shape counts.
-Config PrefillSm90::default_config(const KernelSpec& spec, const Arch& arch,
-                                   const Shape& shape) const {
-  const SearchSpace legal = space(spec, arch);
-  const DeviceFacts h200{132, 50ll << 20};
-  std::optional<Config> best;
-  double best_cost = 0;
-  for (const Config& proven : proven_configs(spec)) {
-    const Config config = sm90_with_splits(proven, legal, shape);
-    if (legal.broken(config)) continue;
-    const double cost = sm90_predicted_clocks(spec, config, shape, h200);
-    if (best && cost >= best_cost) continue;
-    best = config;
-    best_cost = cost;
+class PrefillSm90 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "prefill_sm90"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
+
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
+      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
+    if (spec.dtype_kv != spec.dtype_q)
+      return fmt::format("dtype_kv {} differs from dtype_q {}", dtype_name(spec.dtype_kv),
+                         dtype_name(spec.dtype_q));
+    if (spec.dtype_o != spec.dtype_q)
+      return fmt::format("dtype_o {} differs from dtype_q {}", dtype_name(spec.dtype_o),
+                         dtype_name(spec.dtype_q));
+    return std::nullopt;
   }
-  if (!best)
-    throw Error(ErrorCode::kInternal,
-                fmt::format("prefill_sm90 has no default config for {}", to_text(spec)));
-  return *best;
-}
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    return {knobs(spec), sm90_rules(spec, arch, accumulators)};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch,
+                        const Shape& shape) const override {
+    return sm90_default(*this, spec, arch, shape, proven_configs(spec), sm90_predicted_clocks);
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override {
+    return sm90_resources(spec, arch, config);
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config& config) const override {
+    return {{"generated/wgmma.cuh",
+             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")),
+                                  spec.head_dim_qk, spec.head_dim_v})}};
+  }
+
+  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    LaunchPlan plan = sm90_launch(spec, config, shape, device);
+    plan.main().early = true;  // it waits for the grid ahead before it touches memory
+    return plan;
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    return sm90_predicted_clocks(spec, config, shape, device);
+  }
+};
 
 }  // namespace
 

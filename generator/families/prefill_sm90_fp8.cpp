@@ -14,7 +14,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kWidestFlushed = 128;
 constexpr const char* kTransposeEntry = "attune_transpose_v";
 
@@ -135,14 +134,8 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/prefill_sm90_fp8_knobs.cuh"; }
 
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
-      return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
-    if (spec.op != Op::kPrefill) return "the op is not prefill";
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
     if (auto reason = refused_dtypes(spec)) return reason;
-    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-      if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
-        return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim,
-                           kMaxHeadDim);
     if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
       return fmt::format("scale_block_q {} is not a multiple of {}, the rows of a warpgroup",
                          spec.fp8.scale_block_q, kWarpgroupRows);
@@ -154,7 +147,9 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override;
+                        const Shape& shape) const override {
+    return sm90_default(*this, spec, arch, shape, proven_configs(spec), sm90_fp8_predicted_clocks);
+  }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override {
@@ -178,27 +173,6 @@ class PrefillSm90Fp8 final : public KernelTemplate {
     return sm90_fp8_predicted_clocks(spec, config, shape, device);
   }
 };
-
-// The proven config that the cost model likes best: no tuning, but the shape counts.
-Config PrefillSm90Fp8::default_config(const KernelSpec& spec, const Arch& arch,
-                                      const Shape& shape) const {
-  const SearchSpace legal = space(spec, arch);
-  const DeviceFacts h200{132, 50ll << 20};
-  std::optional<Config> best;
-  double best_cost = 0;
-  for (const Config& proven : proven_configs(spec)) {
-    const Config config = sm90_with_splits(proven, legal, shape);
-    if (legal.broken(config)) continue;
-    const double cost = sm90_fp8_predicted_clocks(spec, config, shape, h200);
-    if (best && cost >= best_cost) continue;
-    best = config;
-    best_cost = cost;
-  }
-  if (!best)
-    throw Error(ErrorCode::kInternal,
-                fmt::format("prefill_sm90_fp8 has no default config for {}", to_text(spec)));
-  return *best;
-}
 
 LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
                                   const DeviceFacts& device) const {

@@ -14,6 +14,9 @@ namespace attune {
 namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
+constexpr int kMaxHeadDim = 256;
+constexpr DeviceFacts kH200{132, 50ll << 20};  // what most sm_90a code runs on
+
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c) {
   const int bytes = prefill_sm90_layout(c).bytes;
   return bytes <= arch.shared_bytes_per_block &&
@@ -87,11 +90,11 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
          const PrefillSm90Registers registers = prefill_sm90_registers(
              static_cast<int>(c.at("block_m")) / kWarpgroupRows,
              static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
-         const int64_t accumulators = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
+         const int64_t of_one = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
          const int most = registers.launch - 24;  // beside A, descriptors and addresses
-         return when(accumulators > most,
+         return when(of_one > most,
                      fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
-                                 accumulators, registers.launch, most));
+                                 of_one, registers.launch, most));
        }},
       {"shared_memory",
        [=](const Config& c) {
@@ -114,7 +117,36 @@ int64_t row_blocks(const Shape& shape, int block_m) {
   return (shape.seqlen_q + block_m - 1) / block_m;
 }
 
+// Splits of the keys that fill the device when there are few tiles; each keeps several steps.
+Config with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
+  constexpr int64_t kLeastSteps = 4;
+  const int64_t tiles =
+      row_blocks(shape, static_cast<int>(config.at("block_m"))) * shape.batch * shape.num_heads_q;
+  int64_t best = 1;
+  for (const Knob& knob : legal.knobs()) {
+    if (knob.name != "kv_splits") continue;
+    for (const int64_t splits : knob.values)
+      if (splits * tiles <= kH200.sm_count &&
+          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
+        best = splits;
+  }
+  if (best == 1) return config;
+  config.set("kv_splits", best);
+  config.set("scheduler", 0);
+  return config;
+}
+
 }  // namespace
+
+std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
+  if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
+    return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
+  if (spec.op != Op::kPrefill) return "the op is not prefill";
+  for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
+    if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
+      return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim, kMaxHeadDim);
+  return std::nullopt;
+}
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
   const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
@@ -150,23 +182,23 @@ Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config&
   return r;
 }
 
-Config sm90_with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
-  constexpr int64_t kMultiprocessors = 132;  // of the device that most sm_90a code runs on
-  constexpr int64_t kLeastSteps = 4;
-  const int64_t tiles =
-      row_blocks(shape, static_cast<int>(config.at("block_m"))) * shape.batch * shape.num_heads_q;
-  int64_t best = 1;
-  for (const Knob& knob : legal.knobs()) {
-    if (knob.name != "kv_splits") continue;
-    for (const int64_t splits : knob.values)
-      if (splits * tiles <= kMultiprocessors &&
-          splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
-        best = splits;
+Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
+                    const Shape& shape, const std::vector<Config>& proven, Sm90Clocks clocks) {
+  const SearchSpace legal = family.space(spec, arch);
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const Config& candidate : proven) {
+    const Config config = with_splits(candidate, legal, shape);
+    if (legal.broken(config)) continue;
+    const double cost = clocks(spec, config, shape, kH200);
+    if (best && cost >= best_cost) continue;
+    best = config;
+    best_cost = cost;
   }
-  if (best == 1) return config;
-  config.set("kv_splits", best);
-  config.set("scheduler", 0);
-  return config;
+  if (!best)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("{} has no default config for {}", family.name(), to_text(spec)));
+  return *best;
 }
 
 LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,

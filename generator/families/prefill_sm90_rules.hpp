@@ -3,12 +3,19 @@
 // of the kernel that attends.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "generator/kernel_template.hpp"
 #include "templates/shared/prefill_sm90_layout.h"
 
 namespace attune {
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);
+
+// What both refuse: other archs and ops, and head dims that no tile holds. Dtypes are each family's.
+std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);
 
 // Registers that the accumulators of a consumer thread take.
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
@@ -19,8 +26,12 @@ std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config);
 
-// Splits of the keys that fill the device when there are few tiles; each keeps several steps.
-Config sm90_with_splits(Config config, const SearchSpace& legal, const Shape& shape);
+// The config of `proven` that `clocks` predicts to be the fastest on an H200, with the keys split
+// where there are few tiles. No tuning, but the shape counts. Throws kInternal when none is legal.
+using Sm90Clocks = double (*)(const KernelSpec& spec, const Config& config, const Shape& shape,
+                              const DeviceFacts& device);
+Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
+                    const Shape& shape, const std::vector<Config>& proven, Sm90Clocks clocks);
 
 LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);

@@ -3,25 +3,11 @@
 // ones in this file's place.
 #pragma once
 
-#include "shared/attention_enums.h"
-#include "shared/fp8_options.h"
+#include "cuda/default_spec_8bit.cuh"
 
 namespace attune {
 
 constexpr int kArch = 90;
-constexpr Dtype kDtypeQ = Dtype::kE4m3;
-constexpr Dtype kDtypeKv = Dtype::kE4m3;
-constexpr Dtype kDtypeO = Dtype::kBf16;
-constexpr int kHeadDimQk = 128;
-constexpr int kHeadDimV = 128;
-constexpr int kGqaRatio = 1;
-constexpr Mask kMask = Mask::kCausalBottomRight;
-constexpr int kWindowLeft = -1;   // -1 = open
-constexpr int kWindowRight = -1;  // -1 = open
-constexpr Accuracy kAccuracy = Accuracy::kAccurate;
-constexpr VLayout kVLayout = VLayout::kRows;
-constexpr int kScaleBlockQ = 0;  // rows that share a factor; 0 = all
-constexpr int kScaleBlockKv = 0;
 
 constexpr int kBlockM = 192;       // rows of Q per block: 64 per consumer warpgroup
 constexpr int kBlockN = 96;        // rows of K and V per step

@@ -90,7 +90,9 @@ TEST(EveryTemplate, ServesOneOp) {
   for (const KernelTemplate* t : all_templates())
     for (const Arch& arch : sample_archs())
       for (const KernelSpec& spec : sample_specs())
-        if (!t->refuses(spec, arch)) EXPECT_EQ(t->name().substr(0, 8) == "quantise", spec.op == Op::kQuantise) << t->name() << " " << to_text(spec);
+        if (!t->refuses(spec, arch)) {
+          EXPECT_EQ(t->name().substr(0, 8) == "quantise", spec.op == Op::kQuantise) << t->name() << " " << to_text(spec);
+        }
 }
 
 TEST(EveryTemplate, SpaceHoldsTheDefaultAndNoDuplicates) {
