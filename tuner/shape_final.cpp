@@ -123,9 +123,7 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   book_.put_winner(winner);
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
-    const bool is_winner = entry.record.config == winner.config &&
-                           entry.record.toolchain.digest() == winner.toolchain.digest();
-    if (!is_winner && id != default_id_) continue;
+    if (!is_winner(entry, winner) && id != default_id_) continue;
     if (const auto compiled = context_.pool.wait(entry.candidate, 0); compiled && compiled->image)
       book_.put_image(entry.record, *compiled->image);
   }
@@ -133,12 +131,22 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   report_.complete = report_.note.empty();
 }
 
-// The default and the fastest of what is known.
-std::vector<int> ShapeTuner::top_and_default() {
+bool ShapeTuner::is_winner(const Entry& entry, const WinnerRecord& winner) const {
+  return entry.record.config == winner.config &&
+         entry.record.toolchain.digest() == winner.toolchain.digest();
+}
+
+// The default, the stored winner and the fastest of what is known. The winner may not be among
+// these: its timing is of the final, theirs may be of a quieter moment.
+std::vector<int> ShapeTuner::top_and_default(const WinnerRecord& winner) {
   add_known();
   std::vector<int> ids{add(default_candidate(task_))};
-  for (int id : ranking())
-    if (id != default_id_ && ids.size() <= kRefreshed) ids.push_back(id);
+  const std::vector<int> order = ranking();
+  for (int id : order)
+    if (id != default_id_ && is_winner(entries_.at(id), winner)) ids.push_back(id);
+  for (int id : order)
+    if (ids.size() <= kRefreshed && std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(id);
   return ids;
 }
 
@@ -150,7 +158,7 @@ ShapeReport ShapeTuner::refresh(double deadline) {
     return finish();
   }
   effort_ = former->effort;
-  std::vector<int> ids = top_and_default();
+  std::vector<int> ids = top_and_default(*former);
   guarded([&] {
     open();
     const std::vector<int> stayed = final_race(&ids);
@@ -166,7 +174,7 @@ WinnerCheck ShapeTuner::verify(int runs) {
   check.problem = problem_;
   check.winner = book_.stored_winner();
   if (!check.winner) check.note = "not tuned yet: nothing to verify";
-  const std::vector<int> contenders = check.winner ? top_and_default() : std::vector<int>{};
+  const std::vector<int> contenders = check.winner ? top_and_default(*check.winner) : std::vector<int>{};
   for (int run = 0; run < runs && check.winner && !stopped(); ++run) {
     context_.backend.restart();
     for (auto& [unused, entry] : entries_) entry.live = false;
@@ -192,8 +200,7 @@ void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& st
     TrialRecord trial = entries_.at(id).record;
     trial.timing = race_->timing(id);
     fastest_us = std::min(fastest_us, trial.timing.median_us);
-    if (trial.config == check->winner->config &&
-        trial.toolchain.digest() == check->winner->toolchain.digest())
+    if (is_winner(entries_.at(id), *check->winner))
       winner_us = trial.timing.median_us;
     if (std::find(stayed.begin(), stayed.end(), id) != stayed.end())
       raced.push_back(std::move(trial));

@@ -73,7 +73,8 @@ class ShapeTuner {
   // shape_final.cpp: the final
   std::vector<int> finalists() const;
   std::vector<int> final_race(std::vector<int>* ids);
-  std::vector<int> top_and_default();
+  bool is_winner(const Entry& entry, const WinnerRecord& winner) const;
+  std::vector<int> top_and_default(const WinnerRecord& winner);
   void add_run(const std::vector<int>& ids, const std::vector<int>& stayed,
                WinnerCheck* check) const;
   bool resolved(const std::vector<int>& ids) const;

@@ -310,6 +310,31 @@ TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
   EXPECT_EQ(checks[0].others.size(), 3U);
 }
 
+// Others were explored in a moment so quiet that their stored times beat the winner's of the final.
+TEST_F(TuneStoreTest, VerifyRacesTheStoredWinnerWhateverItsRank) {
+  const World world({.seed = 13});
+  Store store = open_store();
+  const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  const Config& winner = tuned.report.shapes[0].winner->config;
+  const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)),
+                      SimulatedTarget(world).identity_, measure_policy()};
+  for (TrialRecord trial : store.trials(key)) {
+    if (trial.status != TrialStatus::kOk || trial.config == winner) continue;
+    trial.timing.median_us /= 10;
+    store.put_trial(key, trial);
+  }
+  SimulatedClock clock;
+  SimulatedTarget target(world);
+  SimulatedBackend backend(world, clock, 77);
+  TuneOptions options;
+  options.now = [&clock] { return clock.now_s; };
+  const std::vector<WinnerCheck> checks =
+      verify_winners(target, backend, &store, {llama_problem(1024)}, options, 2);
+  EXPECT_EQ(checks[0].runs, 2);
+  EXPECT_EQ(checks[0].note, "");
+  EXPECT_EQ(backend.num_prepared.count(winner.to_text()), 1U);
+}
+
 TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {
   const World world({.seed = 14});
   Store store = open_store();
