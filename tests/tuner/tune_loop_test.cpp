@@ -312,15 +312,19 @@ TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
 
 // Others were explored in a moment so quiet that their stored times beat the winner's of the final.
 TEST_F(TuneStoreTest, VerifyRacesTheStoredWinnerWhateverItsRank) {
-  const World world({.seed = 13});
+  World world({.seed = 13});
+  world.make_slower(SimulatedTemplate(world).default_config({}, Arch(), Shape()), 1.5);
   Store store = open_store();
   const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
+  ASSERT_FALSE(tuned.report.shapes[0].winner->default_is_winner);
   const Config& winner = tuned.report.shapes[0].winner->config;
   const TuningKey key{spec_of(llama_problem(1024)), shape_of(llama_problem(1024)),
                       SimulatedTarget(world).identity_, measure_policy()};
   for (TrialRecord trial : store.trials(key)) {
     if (trial.status != TrialStatus::kOk || trial.config == winner) continue;
-    trial.timing.median_us /= 10;
+    for (double* us : {&trial.timing.median_us, &trial.timing.lo_us, &trial.timing.hi_us,
+                       &trial.timing.min_us})
+      *us /= 10;
     store.put_trial(key, trial);
   }
   SimulatedClock clock;
