@@ -39,7 +39,7 @@ Options parse(int argc, char** argv) {
 
 std::vector<KernelSpec> matrix_specs(const std::string& target) {
   std::vector<KernelSpec> specs;
-  const std::vector<const char*> dtypes = target == "cpu" ? std::vector<const char*>{"fp32", "bf16", "fp16"} : std::vector<const char*>{"fp16", "bf16"};
+  const std::vector<const char*> dtypes = target == "cpu" ? std::vector<const char*>{"fp32", "bf16", "fp16"} : std::vector<const char*>{"fp16", "bf16", "e4m3"};
   for (const char* dtype : dtypes)
     for (const int head_dim : {64, 80, 96, 128, 192, 256})
       for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
