@@ -9,37 +9,22 @@
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/wgmma_emitter.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
+#include "tests/templates/hopper_cases.hpp"
 
 namespace attune {
 namespace {
 
-const Arch& hopper() {
-  static const Arch arch = parse_arch("sm_90a");
-  return arch;
-}
-
-constexpr DeviceFacts kH200{132, 50ll << 20};
+using testing::count;
+using testing::hopper;
+using testing::kH200;
+using testing::text_of;
 
 std::vector<Problem> problems() {
-  std::vector<Problem> all;
-  for (const char* dims :
-       {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
-        "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256"})
-    for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=128:-"})
-      for (const char* lengths : {"seqlen=1", "seqlen=4096", "seqlen_q=256,seqlen_kv=32768"})
-        for (const char* options : {"", ",accuracy=fast,scale_block=128", ",v_layout=transposed"})
-          all.push_back(parse_problem(std::string("dtype=e4m3,heads=8/2,batch=2,mask=") + mask +
-                                      "," + dims + "," + lengths + options));
-  return all;
-}
-
-std::string text_of(const Problem& p, const Config& c) { return to_text(p) + " " + c.to_text(); }
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
-    ++found;
-  return found;
+  return testing::hopper_problems(
+      "e4m3",
+      {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
+       "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256"},
+      {"", ",accuracy=fast,scale_block=128", ",v_layout=transposed"});
 }
 
 TEST(PrefillSm90Fp8Layout, TilesOfEightBitsKeepTheSwizzlePhase) {

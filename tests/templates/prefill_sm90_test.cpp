@@ -11,37 +11,21 @@
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "tests/templates/hopper_cases.hpp"
 
 namespace attune {
 namespace {
 
-const Arch& hopper() {
-  static const Arch arch = parse_arch("sm_90a");
-  return arch;
-}
-
-constexpr DeviceFacts kH200{132, 50ll << 20};
+using testing::count;
+using testing::hopper;
+using testing::kH200;
+using testing::text_of;
 
 std::vector<Problem> problems() {
-  std::vector<Problem> all;
-  for (const char* dims :
-       {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128", "head_dim=192",
-        "head_dim=256", "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256",
-        "head_dim_qk=256,head_dim_v=16"})
-    for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=128:-"})
-      for (const char* lengths : {"seqlen=1", "seqlen=4096", "seqlen_q=256,seqlen_kv=32768"})
-        all.push_back(parse_problem(std::string("dtype=bf16,heads=8/2,batch=2,mask=") + mask + "," +
-                                    dims + "," + lengths));
-  return all;
-}
-
-std::string text_of(const Problem& p, const Config& c) { return to_text(p) + " " + c.to_text(); }
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
-    ++found;
-  return found;
+  return testing::hopper_problems(
+      "bf16", {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128",
+               "head_dim=192", "head_dim=256", "head_dim_qk=192,head_dim_v=128",
+               "head_dim_qk=40,head_dim_v=256", "head_dim_qk=256,head_dim_v=16"});
 }
 
 TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
