@@ -19,24 +19,13 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 80, 96, 128, 176}
                                                      : std::vector<int64_t>{48, 64, 80, 96, 112};
-  return {{"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
-          {"block_n", block_n, "keys of a step"},
-          {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
-          {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
-          {"kv_ring", {0, 3, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
-          {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
-          {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-          {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
-           "0 one tile per block, 1 static persistent, 2 dynamic"},
-          {"l2_section_mb",
-           !causal                 ? std::vector<int64_t>{0}
-           : spec.window_left >= 0 ? std::vector<int64_t>{32, 0}
-                                   : std::vector<int64_t>{32, 16},
-           "K and V of heads worked on together; 0 takes head after head"},
-          {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
-          {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
-          {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
-          {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
+  const std::vector<int64_t> sections = !causal                 ? std::vector<int64_t>{0}
+                                        : spec.window_left >= 0 ? std::vector<int64_t>{32, 0}
+                                                                : std::vector<int64_t>{32, 16};
+  return sm90_knobs(
+      spec, {block_n, {0, 3, 5}, sections},
+      {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
+       {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"}});
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {

@@ -31,22 +31,14 @@ std::vector<int64_t> flush_intervals(const KernelSpec& spec) {
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
-  return {{"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
-          {"block_n", {64, 96, 128, 160, 192, 224}, "keys of a step"},
-          {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
-          {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
-          {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
-          {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
-          {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-          {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
-           "0 one tile per block, 1 static persistent, 2 dynamic"},
-          {"l2_section_mb", causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0},
-           "K and V of heads worked on together; 0 takes head after head"},
-          {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"},
-          {"flush_interval", flush_intervals(spec),
-           "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
-          {"early", {1, 0}, "both kernels start while what is ahead of them still runs"},
-          {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"}};
+  return sm90_knobs(
+      spec,
+      {{64, 96, 128, 160, 192, 224},
+       {0, 5},
+       causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0}},
+      {{"flush_interval", flush_intervals(spec),
+        "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
+       {"early", {1, 0}, "both kernels start while what is ahead of them still runs"}});
 }
 
 std::optional<std::string> refused_dtypes(const KernelSpec& spec) {

@@ -17,6 +17,13 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& confi
 // What both refuse: other archs and ops, and head dims that no tile holds. Dtypes are each family's.
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);
 
+// Knobs of both, in the order of config texts. `own`: the family's, before kv_splits.
+struct Sm90KnobValues {
+  std::vector<int64_t> block_n, kv_ring, l2_section_mb;
+};
+std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& values,
+                             const std::vector<Knob>& own);
+
 // Registers that the accumulators of a consumer thread take.
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
 
