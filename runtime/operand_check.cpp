@@ -61,6 +61,12 @@ bool misaligned(const void* address, int alignment) {
   return !address || reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment) != 0;
 }
 
+void check_written_once(const char* output, const Stride& stride) {
+  if (stride.extent > 1 && stride.value == 0)
+    refuse(fmt::format("{}.{} is 0 for {} steps; an output cannot be written twice at one address",
+                       output, stride.name, stride.extent));
+}
+
 void check_stride(const Extents& x, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
@@ -73,9 +79,7 @@ void check_stride(const Extents& x, const Stride& stride) {
     refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name,
                        stride.name, stride.value, kOperandAlignment / x.element_bytes,
                        kOperandAlignment));
-  if (stride.value == 0 && x.written)
-    refuse(fmt::format("{}.{} is 0 for {} steps; an output cannot be written twice at one address",
-                       x.name, stride.name, stride.extent));
+  if (x.written) check_written_once(x.name, stride);
   if (stride.value != 0 && stride.value < x.head_dim)
     refuse(fmt::format(
         "{}.{} is {} elements and overlaps the head dimension; accepted are {} and more{}", x.name,
@@ -184,9 +188,7 @@ void check_quantise_operands(const Problem& problem, const Operands& operands) {
   const Stride strides[3] = {{"batch_stride", scale.batch_stride, problem.batch},
                              {"head_stride", scale.head_stride, problem.num_heads_q},
                              {"block_stride", scale.block_stride, block > 0 ? (problem.seqlen_q + block - 1) / block : 1}};
-  for (const Stride& stride : strides)
-    if (stride.extent > 1 && stride.value == 0)
-      refuse(fmt::format("o_scale.{} is 0 for {} steps; an output cannot be written twice at one address", stride.name, stride.extent));
+  for (const Stride& stride : strides) check_written_once("o_scale", stride);
 }
 
 }  // namespace
