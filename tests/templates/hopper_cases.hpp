@@ -3,10 +3,13 @@
 // of every mask and kind of length.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
 #include "generator/kernel_template.hpp"
+#include "generator/nvrtc_compiler.hpp"
 
 namespace attune::testing {
 
@@ -42,5 +45,31 @@ inline size_t count(const std::string& text, const std::string& part) {
     ++found;
   return found;
 }
+
+// Tests that compile; skipped aloud without NVRTC.
+class HopperCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    NvrtcLocation location;
+    compiler_ = open_nvrtc_compiler(&location);
+    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
+  }
+
+  // The default of each problem compiles without a fault, within the registers it is launched with.
+  void expect_free_defaults(const KernelTemplate& family, const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const Problem p = parse_problem(text);
+      const KernelSpec spec = spec_of(p);
+      const Config config = family.default_config(spec, hopper(), shape_of(p));
+      const KernelImage image =
+          compiler_->compile(render(family, spec, hopper(), config), hopper());
+      EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;
+      const Resources r = family.resources(spec, hopper(), config);
+      EXPECT_LE(image.info.registers, r.max_registers) << text_of(p, config);
+    }
+  }
+
+  const Compiler* compiler_ = nullptr;
+};
 
 }  // namespace attune::testing

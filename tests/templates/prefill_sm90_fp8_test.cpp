@@ -147,33 +147,17 @@ TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
   EXPECT_THROW(emit_fp8_wgmma_products({Dtype::kBf16, 64, 64, 64, 64, 64}), Error);
 }
 
-class PrefillSm90Fp8Compile : public ::testing::Test {
- protected:
-  void SetUp() override {
-    NvrtcLocation location;
-    compiler_ = open_nvrtc_compiler(&location);
-    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
-  }
-  const Compiler* compiler_ = nullptr;
-};
+using PrefillSm90Fp8Compile = testing::HopperCompile;
 
 TEST_F(PrefillSm90Fp8Compile, FirstCandidatesAreFree) {
-  for (const char* text :
-       {"dtype=e4m3,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
-        "dtype=e4m3,dtype_o=fp16,head_dim=128,heads=8,seqlen=4096,accuracy=fast",
-        "dtype=e4m3,dtype_kv=e5m2,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,"
-        "window=300:-",
-        "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,scale_block=128,v_layout=transposed",
-        "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"}) {
-    const Problem p = parse_problem(text);
-    const KernelSpec spec = spec_of(p);
-    const Config config = prefill_sm90_fp8().default_config(spec, hopper(), shape_of(p));
-    const KernelImage image =
-        compiler_->compile(render(prefill_sm90_fp8(), spec, hopper(), config), hopper());
-    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;
-    const Resources r = prefill_sm90_fp8().resources(spec, hopper(), config);
-    EXPECT_LE(image.info.registers, r.max_registers) << text_of(p, config);
-  }
+  expect_free_defaults(
+      prefill_sm90_fp8(),
+      {"dtype=e4m3,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
+       "dtype=e4m3,dtype_o=fp16,head_dim=128,heads=8,seqlen=4096,accuracy=fast",
+       "dtype=e4m3,dtype_kv=e5m2,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,"
+       "window=300:-",
+       "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,scale_block=128,v_layout=transposed",
+       "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"});
 }
 
 }  // namespace

@@ -184,31 +184,15 @@ TEST(WgmmaEmitter, WalksPanelsInDescriptorUnits) {
   EXPECT_THROW(emit_wgmma_products({Dtype::kFp32, 64, 64, 64}), Error);
 }
 
-class PrefillSm90Compile : public ::testing::Test {
- protected:
-  void SetUp() override {
-    NvrtcLocation location;
-    compiler_ = open_nvrtc_compiler(&location);
-    if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
-  }
-  const Compiler* compiler_ = nullptr;
-};
+using PrefillSm90Compile = testing::HopperCompile;
 
 TEST_F(PrefillSm90Compile, FirstCandidatesAreFree) {
-  for (const char* text :
-       {"dtype=bf16,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
-        "dtype=fp16,head_dim=128,heads=8,seqlen=4096",
-        "dtype=bf16,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,window=300:-",
-        "dtype=bf16,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"}) {
-    const Problem p = parse_problem(text);
-    const KernelSpec spec = spec_of(p);
-    const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p));
-    const KernelImage image =
-        compiler_->compile(render(prefill_sm90(), spec, hopper(), config), hopper());
-    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;
-    const Resources r = prefill_sm90().resources(spec, hopper(), config);
-    EXPECT_LE(image.info.registers, r.max_registers) << text_of(p, config);
-  }
+  expect_free_defaults(
+      prefill_sm90(),
+      {"dtype=bf16,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
+       "dtype=fp16,head_dim=128,heads=8,seqlen=4096",
+       "dtype=bf16,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,window=300:-",
+       "dtype=bf16,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"});
 }
 
 TEST_F(PrefillSm90Compile, TheTemplateStatesTheRulesItself) {
