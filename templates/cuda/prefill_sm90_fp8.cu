@@ -14,9 +14,10 @@
 
 namespace attune {
 
-// Log2 of a row's largest probability when its maximum is taken, and of what none may pass.
-constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 8;
-constexpr int kRescaleThreshold = 8;
+// Log2 of a row's largest probability when its maximum is taken, and of what none may pass: e4m3
+// ends at 448 = 2^8.807.
+constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 6;
+constexpr float kRescaleThreshold = 8.8f;
 constexpr bool kEarlyStart = kEarly != 0;
 constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
 

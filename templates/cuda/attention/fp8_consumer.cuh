@@ -3,9 +3,7 @@
 // wgmma_consumer.cuh, with P rounded to e4m3 and V transposed in shared memory, its keys in the
 // order in which a lane holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
 //
-// P is scaled up to use the range of e4m3, whose largest number is 448: no probability passes 2^8.
-//   accurate  the largest of a row is 2^8 exactly: the running maximum follows every growth
-//   fast      it begins at 2^4, and the maximum follows only a growth that would pass 2^8
+// P is scaled up to use the range of e4m3; how its maximum is followed: fp8_row_max.cuh.
 //
 // The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
 // of one sign loses percents. With kFlushInterval their accumulator is added to fp32 sums every so
@@ -14,6 +12,7 @@
 
 #include "cuda/attention/epilogue_tma.cuh"
 #include "cuda/attention/fp8_flush.cuh"
+#include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
@@ -69,7 +68,7 @@ class Fp8Consumer {
       if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
       float factor[2];
       const RowTops tops = row_tops(s);
-      const bool grew = tops_grew(tops, *rows, scale_log2);
+      const bool grew = must_raise(tops, *rows, scale_log2);
       if (grew) raise_row_max(s, tops, rows, scale_log2, factor);
       factors.exponentiate_step(here, scale_log2, s, rows);
       if constexpr (kOverlap) products_.finish(o);

@@ -77,17 +77,13 @@ __device__ __forceinline__ RowTops row_tops(const float (&s)[kCount]) {
 }
 
 // Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.
-__device__ __forceinline__ bool tops_grew(const RowTops& tops, const RowStats& rows,
-                                          float scale_log2) {
-  const float growth0 = fmaf(__int_as_float(tops.row[0]), scale_log2, -rows.max[0]);
-  const float growth1 = fmaf(__int_as_float(tops.row[1]), scale_log2, -rows.max[1]);
-  return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
-}
-
 template <int kCount>
 __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
                                              float scale_log2) {
-  return tops_grew(row_tops(s), rows, scale_log2);
+  const RowTops tops = row_tops(s);
+  const float growth0 = fmaf(__int_as_float(tops.row[0]), scale_log2, -rows.max[0]);
+  const float growth1 = fmaf(__int_as_float(tops.row[1]), scale_log2, -rows.max[1]);
+  return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
 }
 
 // s = exp2(s * c - max), and the sums grow by it.
