@@ -63,16 +63,22 @@ struct AttentionCase {
 
 struct Errors {
   double max = 0, mean = 0;
+  size_t count = 0;  // of elements of O
   double lse_max = 0;
   bool finite = true;  // no NaN where the oracle has none; -inf LSE exactly where the oracle has it
 };
 
 Errors compare(const AttentionResult& got, const AttentionResult& oracle);
+// Errors of two results as if they were one.
+Errors pooled(const Errors& a, const Errors& b);
 // Empty when `got` keeps the rule, else what is broken. Rule: max <= 2 x twin + 1e-5, mean <= 1.2 x
 // twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative. For kernels of 8-bit products: each
 // element within its Allowance, and a mean.
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
                     Arithmetic arithmetic = Arithmetic::kKernel);
+// The rule of the twin alone, and whether it is the one that applies.
+std::string verdict(const Errors& kernel, const Errors& twin, Dtype dtype_o);
+bool judged_by_twin(const Problem& problem, Arithmetic arithmetic);
 
 double round_to(Dtype dtype, double value);
 

@@ -70,6 +70,7 @@ Errors compare(const AttentionResult& got, const AttentionResult& oracle) {
     errors.max = std::max(errors.max, error);
     sum += error;
   }
+  errors.count = oracle.o.size();
   errors.mean = oracle.o.empty() ? 0 : sum / static_cast<double>(oracle.o.size());
   for (size_t i = 0; i < oracle.lse.size() && i < got.lse.size(); ++i) {
     if (oracle.lse[i] == -kInf || !std::isfinite(got.lse[i])) {
@@ -82,16 +83,23 @@ Errors compare(const AttentionResult& got, const AttentionResult& oracle) {
   return errors;
 }
 
-std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
-                    Arithmetic arithmetic) {
-  if (is_fp8(test_case.problem) && arithmetic == Arithmetic::kKernel)
-    return verdict_8_bits(test_case, got);
-  const AttentionResult oracle = test_case.oracle();
-  const Errors kernel = compare(got, oracle);
-  const Errors twin = compare(test_case.twin(arithmetic), oracle);
+Errors pooled(const Errors& a, const Errors& b) {
+  const auto count = static_cast<double>(a.count + b.count);
+  Errors both;
+  both.max = std::max(a.max, b.max);
+  both.count = a.count + b.count;
+  if (both.count > 0)
+    both.mean =
+        (a.mean * static_cast<double>(a.count) + b.mean * static_cast<double>(b.count)) / count;
+  both.lse_max = std::max(a.lse_max, b.lse_max);
+  both.finite = a.finite && b.finite;
+  return both;
+}
+
+std::string verdict(const Errors& kernel, const Errors& twin, Dtype dtype_o) {
   // In fp32 twin and kernel err alike, by the order of their sums, so that two samples of one noise
   // are compared.
-  const double slack = test_case.problem.dtype_o == Dtype::kFp32 ? 2 : 1;
+  const double slack = dtype_o == Dtype::kFp32 ? 2 : 1;
   if (!kernel.finite) return "NaN, infinity or a wrong empty row in O or LSE";
   if (kernel.max > slack * 2 * twin.max + 1e-5)
     return fmt::format("max error {:.3g} is above {} x the twin's {:.3g} + 1e-5", kernel.max,
@@ -101,6 +109,18 @@ std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
                        slack * 1.2, twin.mean);
   if (kernel.lse_max > 1e-4) return fmt::format("LSE error {:.3g} is above 1e-4", kernel.lse_max);
   return {};
+}
+
+bool judged_by_twin(const Problem& problem, Arithmetic arithmetic) {
+  return !is_fp8(problem) || arithmetic == Arithmetic::kFp32;
+}
+
+std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
+                    Arithmetic arithmetic) {
+  if (!judged_by_twin(test_case.problem, arithmetic)) return verdict_8_bits(test_case, got);
+  const AttentionResult oracle = test_case.oracle();
+  return verdict(compare(got, oracle), compare(test_case.twin(arithmetic), oracle),
+                 test_case.problem.dtype_o);
 }
 
 }  // namespace attune::testing

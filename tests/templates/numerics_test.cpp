@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -39,12 +40,30 @@ class Numerics : public ::testing::Test {
     }
   }
 
-  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace) {
+  using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
+
+  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace, const Redraw& redraw = nullptr) {
     const RunOutcome outcome = loaded.run(test_case);
-    const std::string broken = verdict(test_case, outcome.result, arithmetic);
+    std::string broken = verdict(test_case, outcome.result, arithmetic);
+    if (!broken.empty() && redraw && judged_by_twin(test_case.problem, arithmetic)) broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
     EXPECT_TRUE(broken.empty()) << trace << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << ": wrote outside o";
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
+  }
+
+  // The twin's largest error is a random number too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a
+  // case that misses it is judged together with three of other numbers. What is wrong stays wrong: the largest error counts as it is.
+  std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first, const AttentionResult& result, Arithmetic arithmetic,
+                              const Redraw& redraw) {
+    const AttentionResult exact = first.oracle();
+    Errors kernel = compare(result, exact), twin = compare(first.twin(arithmetic), exact);
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const AttentionCase more = redraw(seed);
+      const AttentionResult oracle = more.oracle();
+      kernel = pooled(kernel, compare(loaded.run(more).result, oracle));
+      twin = pooled(twin, compare(more.twin(arithmetic), oracle));
+    }
+    return verdict(kernel, twin, first.problem.dtype_o);
   }
 
   void check_config(const KernelTemplate& t, const Problem& base, const Config& config, bool is_default, std::mt19937_64& random,
@@ -66,8 +85,11 @@ class Numerics : public ::testing::Test {
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);
-      const AttentionCase test_case(p, kLayouts[random() % 3], kInputs[random() % styles], random());
-      check_case(loaded, test_case, arithmetic, trace + " " + to_text(p) + " config " + config.to_text());
+      const Layout layout = kLayouts[random() % 3];
+      const Inputs inputs = kInputs[random() % styles];
+      const uint64_t first = random();
+      const Redraw redraw = [&](uint64_t more) { return AttentionCase(p, layout, inputs, first + more); };
+      check_case(loaded, redraw(0), arithmetic, trace + " " + to_text(p) + " config " + config.to_text(), redraw);
       if (HasFailure()) return;
     }
   }

@@ -64,6 +64,22 @@ TEST(Verdict, SeesOneWrongElementAndAMissingRow) {
   EXPECT_NE(verdict(c, log2_lse), "");
 }
 
+TEST(Verdict, PooledErrorsAreThoseOfBoth) {
+  const AttentionCase c = make("dtype=bf16,head_dim=32,heads=2,seqlen=40");
+  const AttentionResult oracle = c.oracle();
+  AttentionResult wrong = c.twin();
+  const Errors good = compare(wrong, oracle);
+  wrong.o[77] += 0.05;
+  const Errors both = pooled(good, compare(wrong, oracle));
+  EXPECT_EQ(both.count, 2 * good.count);
+  EXPECT_EQ(both.max, compare(wrong, oracle).max);
+  EXPECT_NEAR(both.mean, (good.mean + compare(wrong, oracle).mean) / 2, 1e-12);
+  EXPECT_EQ(verdict(pooled(good, good), good, Dtype::kBf16), "");
+  EXPECT_NE(verdict(both, good, Dtype::kBf16), "");  // one wrong element stays one
+  wrong.o[3] = std::nan("");
+  EXPECT_FALSE(pooled(good, compare(wrong, oracle)).finite);
+}
+
 TEST(RoundTo, MatchesTheFormats) {
   EXPECT_EQ(round_to(Dtype::kBf16, 1.00390625), 1.0);          // 1 + 2^-8 ties to even
   EXPECT_EQ(round_to(Dtype::kBf16, 1.01171875), 1.015625);     // 1 + 3 * 2^-8 ties to even
