@@ -19,7 +19,7 @@ constexpr const char* kTransposeEntry = "attune_transpose_v";
 
 int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_fp8_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
-                                       c.at("overlap") != 0);
+                                       c.at("overlap") != 0, spec.fp8.scale_block_kv);
 }
 
 // The accurate mode always flushes where that leaves room for the best tiles.

@@ -3,9 +3,9 @@
 #include "generator/families/prefill_sm90_fp8_cost.hpp"
 
 #include <cmath>
-#include <numeric>
 
 #include "generator/families/prefill_sm90_cost.hpp"
+#include "templates/shared/prefill_sm90_fp8_layout.h"
 
 namespace attune {
 namespace {
@@ -42,12 +42,9 @@ double habits(const KernelSpec& spec, const Config& c) {
     factor *= 1.02;
   if (!c.at("early")) factor *= 1.03;
   if (c.at("flush_interval")) factor *= 1 + 0.3 / static_cast<double>(c.at("flush_interval"));
-  const int block = spec.fp8.scale_block_kv;
-  if (block > 0) {
-    const int64_t columns = std::gcd(static_cast<int64_t>(block), c.at("block_n"));
-    const int64_t groups = c.at("block_n") / columns;
-    if (groups > 1) factor *= 1.1 + 0.01 * static_cast<double>(groups);
-  }
+  const int block_n = static_cast<int>(c.at("block_n"));
+  const int groups = block_n / columns_of_factor(block_n, spec.fp8.scale_block_kv);
+  if (groups > 1) factor *= 1.1 + 0.01 * groups;
   return factor;
 }
 

@@ -40,9 +40,24 @@ constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed
   return l;
 }
 
-// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits.
-constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap) {
-  return block_n / 2 + (overlap ? block_n / 8 : 0) + head_dim_v / 2;
+// Columns of a step under one factor of K and V, which are for scale_block_kv keys or all (0).
+constexpr int columns_of_factor(int block_n, int scale_block_kv) {
+  int a = scale_block_kv, b = block_n;  // their greatest common divisor
+  while (a > 0) {
+    const int rest = b % a;
+    b = a;
+    a = rest;
+  }
+  return b;
+}
+
+// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits; and
+// the factors of a step, which are noticed where they are more than three.
+constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap,
+                                            int scale_block_kv) {
+  const int factors = block_n / columns_of_factor(block_n, scale_block_kv);
+  return block_n / 2 + (overlap ? block_n / 8 : 0) + head_dim_v / 2 +
+         (factors > 3 ? factors - 3 : 0);
 }
 
 }  // namespace attune

@@ -80,30 +80,40 @@ void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* r
     row->weights.push_back(round(std::exp(score - row->reference)));
 }
 
-// In e4m3. The reference is the running maximum after each block of keys, less `lag` (log2);
-// 2^(offset + lag) is the largest weight. The factors of V's blocks are multiplied in before
-// rounding, relative to the largest of them, and taken out after.
+constexpr double kLeastRatio = 0x1p-40;
+
+// The factors of V of a row's keys over the largest of them: 8-bit kernels multiply them into P.
+template <class Real>
+std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) {
+  double largest = 0;
+  for (const int64_t key : row.keys)
+    largest = std::max(largest, head.v_factors[static_cast<size_t>(key)]);
+  std::vector<double> ratios;
+  for (const int64_t key : row.keys)
+    ratios.push_back(largest > 0
+                         ? std::max(head.v_factors[static_cast<size_t>(key)] / largest, kLeastRatio)
+                         : 1.0);
+  return ratios;
+}
+
+// In e4m3, with the factors of V's blocks, which are taken out after. The reference is the running
+// maximum of that after each block of keys, less `lag` (log2); 2^(offset + lag) is the largest P.
 void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* row) {
   constexpr size_t kBlock = 64;
-  constexpr float kLeastRatio = 0x1p-40F;
-  double largest_factor = 0;
-  for (const int64_t key : row->keys)
-    largest_factor = std::max(largest_factor, head.v_factors[static_cast<size_t>(key)]);
+  const std::vector<double> ratios = factor_ratios(head, *row);
+  const double unit = std::ldexp(1.0, offset);
   row->reference = row->highest;
-  float running = -std::numeric_limits<float>::infinity();
+  double running = -kInf;
   for (size_t begin = 0; begin < row->scores.size(); begin += kBlock) {
     const size_t end = std::min(begin + kBlock, row->scores.size());
-    for (size_t j = begin; j < end; ++j) running = std::max(running, row->scores[j]);
-    const float reference = running - static_cast<float>(lag * kLn2);
+    for (size_t j = begin; j < end; ++j)
+      running = std::max(running, row->scores[j] + std::log(ratios[j]));
+    const double reference = running - lag * kLn2;
     for (size_t j = begin; j < end; ++j) {
-      const double factor = head.v_factors[static_cast<size_t>(row->keys[j])];
-      const float ratio = largest_factor > 0
-                              ? std::max(static_cast<float>(factor / largest_factor), kLeastRatio)
-                              : 1.0F;
-      const float size = std::ldexp(ratio, offset);
-      const auto narrow =
-          static_cast<float>(round_to(Dtype::kE4m3, std::exp(row->scores[j] - reference) * size));
-      row->weights.push_back(narrow / size * std::exp(reference - row->reference));
+      const double narrow =
+          round_to(Dtype::kE4m3, std::exp(row->scores[j] - reference) * ratios[j] * unit);
+      row->weights.push_back(
+          static_cast<float>(narrow / unit / ratios[j] * std::exp(reference - row->reference)));
     }
   }
 }
@@ -173,7 +183,11 @@ constexpr double kHalfStep = 0x1p-4;    // of e4m3, relative
 constexpr double kLeastStep = 0x1p-10;  // half of its smallest number: P below it becomes 0
 constexpr double kAccumulator =
     0x1p-13;  // the tensor cores cut each addend off at this part of the largest one
-constexpr double kProducts = 32;  // addends of one instruction
+constexpr double kProducts = 32;       // addends of one instruction
+constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumulator as often
+
+// Log2 of a row's largest P when its maximum is taken.
+int largest_p_log2(const Problem& p) { return p.fp8.accuracy == Accuracy::kFast ? 4 : 6; }
 
 // What cutting off adds to a sum of `count` products with this result and sum of magnitudes.
 // Addends of one sign are all cut to the same side (first term), others at random; both were held
@@ -199,6 +213,14 @@ std::vector<double> score_errors(const Problem& p, const Head<double>& head, con
   return errors;
 }
 
+// Under which P of a row rounds to 0 or is one of e4m3's smallest numbers, as weights that meet V.
+double least_meeting(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
+  double largest = 0;
+  for (size_t j = 0; j < ratios.size(); ++j)
+    largest = std::max(largest, row.weights[j] * ratios[j]);
+  return std::ldexp(kLeastStep, -largest_p_log2(p)) * largest;
+}
+
 // Sums over the keys of one row for one element of O.
 struct Sums {
   double magnitudes = 0;  // of p v
@@ -207,36 +229,34 @@ struct Sums {
   double moved = 0;       // squares of what errors of the scores move
 };
 
-Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector<double>& errors,
-             double least_p, int64_t i, double o) {
+Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector<double>& ratios,
+             const std::vector<double>& errors, double least, int64_t i, double o) {
   Sums sums;
-  double largest_factor = 0;
-  for (const int64_t key : row.keys)
-    largest_factor = std::max(largest_factor, head.v_factors[static_cast<size_t>(key)]);
   for (size_t j = 0; j < row.keys.size(); ++j) {
     const double p = row.weights[j] / row.sum, v = head.v.row(row.keys[j])[i];
-    const double factor = head.v_factors[static_cast<size_t>(row.keys[j])];
     sums.magnitudes += p * std::abs(v);
     sums.squares += p * p * v * v;
-    if (factor > 0) sums.lost += std::min(p, least_p * largest_factor / factor) * std::abs(v);
+    sums.lost += std::min(p, least / ratios[j] / row.sum) * std::abs(v);
     sums.moved += std::pow(p * errors[j] * (v - o), 2);
   }
   return sums;
 }
 
-// The key of more than half of the weight, if there is one and its P is no power of two: O inherits
-// the error of that one rounding, and the twin's is no measure of it. -1: none.
-int64_t dominant_key(const Problem& p, const Head<double>& head, const Row<double>& row) {
-  const auto largest =
-      std::max_element(row.weights.begin(), row.weights.end()) - row.weights.begin();
-  const double factor = head.v_factors[static_cast<size_t>(row.keys[static_cast<size_t>(largest)])];
-  const bool exact = p.fp8.accuracy == Accuracy::kAccurate &&
-                     std::all_of(row.keys.begin(), row.keys.end(), [&](int64_t key) {
-                       return head.v_factors[static_cast<size_t>(key)] <= factor;
-                     });
-  return exact || row.weights[static_cast<size_t>(largest)] < row.sum / 2
-             ? -1
-             : row.keys[static_cast<size_t>(largest)];
+// The place in the row of the key that makes up more than half of what meets V, if there is one and
+// its P is no power of two: O inherits the error of that one rounding, and the twin's is no measure
+// of it. -1: none. The accurate mode's P is one where it counts among the weights too.
+int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
+  double sum = 0, most = 0;
+  int64_t largest = -1;
+  for (size_t j = 0; j < ratios.size(); ++j) {
+    const double meets = row.weights[j] * ratios[j];
+    sum += meets;
+    if (meets <= most) continue;
+    most = meets;
+    largest = static_cast<int64_t>(j);
+  }
+  const bool exact = p.fp8.accuracy == Accuracy::kAccurate && most > row.sum / 8;
+  return exact || most < sum / 2 ? -1 : largest;
 }
 
 double unit_of(Dtype dtype) {
@@ -254,17 +274,21 @@ void allow_row(const Problem& p, const Head<double>& head, const Row<double>& ro
     square += std::pow(row.weights[j] / row.sum, 2);
     lse_error += row.weights[j] / row.sum * errors[j];
   }
-  const int offset = p.fp8.accuracy == Accuracy::kFast ? 4 : 8;
-  const double least_p = std::ldexp(kLeastStep, -offset) / row.sum;  // the largest weight is 1
-  const int64_t dominant = dominant_key(p, head, row);
+  const std::vector<double> ratios = factor_ratios(head, row);
+  const double least = least_meeting(p, row, ratios);
+  const int64_t dominant = dominant_key(p, row, ratios);
+  const double added =
+      p.fp8.accuracy == Accuracy::kFast ? 1 / square : std::min(1 / square, kFlushedKeys);
   for (size_t i = 0; i < o.size(); ++i) {
-    const Sums sums = sums_of(head, row, errors, least_p, static_cast<int64_t>(i), o[i]);
+    const Sums sums = sums_of(head, row, ratios, errors, least, static_cast<int64_t>(i), o[i]);
     const double rounding = std::min(kHalfStep * sums.magnitudes,
                                      kHalfStep * (2.5 * std::sqrt(sums.squares) + std::abs(o[i])));
-    const double noise =
-        1.5 * std::sqrt(sums.moved) + truncation(o[i], sums.magnitudes, 1 / square);
+    const double noise = 1.5 * std::sqrt(sums.moved) + truncation(o[i], sums.magnitudes, added);
     allowance->o[place.o + i] += rounding + sums.lost + noise + unit_of(p.dtype_o) * std::abs(o[i]);
-    const double inherited = dominant < 0 ? 0 : kHalfStep * std::abs(head.v.row(dominant)[i]);
+    const double inherited =
+        dominant < 0 ? 0
+                     : kHalfStep * row.weights[static_cast<size_t>(dominant)] / row.sum *
+                           std::abs(head.v.row(row.keys[static_cast<size_t>(dominant)])[i]);
     allowance->mean_noise += (noise / 3 + inherited) / static_cast<double>(allowance->o.size());
   }
   allowance->lse[place.lse] += lse_error;
@@ -300,9 +324,10 @@ AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
   const Dtype out = problem.dtype_o;
   Weigh<float> weigh;
   if (is_fp8(problem) && arithmetic == Arithmetic::kKernel) {
-    const bool fast = problem.fp8.accuracy == Accuracy::kFast;
-    weigh = [fast](const Head<float>& head, Row<float>* row) {
-      weigh_in_e4m3(fast ? kLag : 0, fast ? 4 : 8, head, row);
+    const double lag = problem.fp8.accuracy == Accuracy::kFast ? kLag : 0;
+    const int offset = largest_p_log2(problem);
+    weigh = [lag, offset](const Head<float>& head, Row<float>* row) {
+      weigh_in_e4m3(lag, offset, head, row);
     };
   } else {
     const Dtype kv = is_fp8(problem) ? Dtype::kFp32 : problem.dtype_kv;

@@ -89,7 +89,8 @@ class Numerics : public ::testing::Test {
       const Inputs inputs = kInputs[random() % styles];
       const uint64_t first = random();
       const Redraw redraw = [&](uint64_t more) { return AttentionCase(p, layout, inputs, first + more); };
-      check_case(loaded, redraw(0), arithmetic, trace + " " + to_text(p) + " config " + config.to_text(), redraw);
+      const std::string drawn = fmt::format("{} inputs {} layout {} numbers {}", to_text(p), static_cast<int>(inputs), static_cast<int>(layout), first);
+      check_case(loaded, redraw(0), arithmetic, trace + " " + drawn + " config " + config.to_text(), redraw);
       if (HasFailure()) return;
     }
   }

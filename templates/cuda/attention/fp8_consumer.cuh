@@ -50,8 +50,6 @@ class Fp8Consumer {
     // their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     const StepFactors factors(args_, tile, first_row);
-    v_factor_[0] = factors.v_factor(0);
-    v_factor_[1] = factors.v_factor(1);
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -66,10 +64,10 @@ class Fp8Consumer {
       products_.multiply(block == tile.first_block, s, p, o);
       const float scale_log2 = factors.apply(here, s);
       if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
-      float factor[2];
-      const RowTops tops = row_tops(s);
-      const bool grew = must_raise(tops, *rows, scale_log2);
-      if (grew) raise_row_max(s, tops, rows, scale_log2, factor);
+      float level[2], factor[2];
+      factors.top_levels(here, scale_log2, s, level);
+      const bool grew = must_raise(level, *rows);
+      if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
       factors.exponentiate_step(here, scale_log2, s, rows);
       if constexpr (kOverlap) products_.finish(o);
       const bool arrived = products_.arrived();
@@ -82,6 +80,8 @@ class Fp8Consumer {
       if (!arrived) products_.await(block != tile.first_block);
     }
     products_.last(o, p);
+    v_factor_[0] = factors.v_factor(0);
+    v_factor_[1] = factors.v_factor(1);
   }
 
   // Waits for the last product of attend().
@@ -108,7 +108,7 @@ class Fp8Consumer {
     products_.first(tile.last_block == tile.first_block, s);
     const float scale_log2 = factors.apply(here, s);
     if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
-    first_row_max(s, rows, scale_log2);
+    first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, rows);
     round_probabilities(s, p);
     products_.await(tile.last_block != tile.first_block);

@@ -6,13 +6,15 @@
 //          covers several blocks of K, scores are multiplied by their block's factor first.
 //   V      one factor a head: into 1 / row sum, at the end. Blocks: probabilities of block j are
 //          exp2(... + log2 r_j), r_j = v_j / v_max, and their sum counts divided by r_j; v_max, the
-//          largest factor of the blocks that the row sees, goes into 1 / row sum. r_j is at least
-//          2^-40: what is that much smaller than the rest rounds to zero in P as it would in O.
+//          largest factor of the blocks that the row sees, goes into 1 / row sum. The running
+//          maximum is that of score * c + log2 r_j, so what P rounds well is what O is made of.
+//          r_j is at least 2^-40: a key is off by so much of the largest factor at most.
 //
 // Factors that are 0, negative, or not finite would turn masked scores (-inf) into NaN: they are
 // multiplied into the scores before the mask instead, and count as 1 afterwards.
 #pragma once
 
+#include "shared/prefill_sm90_fp8_layout.h"
 #include "shared/scaled_attention_args.h"
 
 #include "cuda/attention/head_factors.cuh"
@@ -22,15 +24,14 @@
 namespace attune {
 
 constexpr bool kBlockFactors = kScaleBlockKv > 0;
-constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
 // Columns of a step under one factor of K and V, and how many such groups a step has.
-constexpr int kGroupColumns = kBlockFactors ? common_divisor(kScaleBlockKv, kBlockN) : kBlockN;
+constexpr int kGroupColumns = columns_of_factor(kBlockN, kScaleBlockKv);
 constexpr int kGroups = kBlockN / kGroupColumns;
 static_assert(kGroupColumns % 16 == 0, "scale_block_kv is a multiple of 16");
 static_assert(kScaleBlockQ % kWarpgroupRows == 0, "scale_block_q is a multiple of 64");
 
-constexpr float kLeastRatio = 9.094947017729282e-13f;  // 2^-40
+constexpr float kLeastRatioLog2 = -40.f;
 
 using GroupScores = float[kGroupColumns / 2];
 
@@ -57,12 +58,14 @@ class StepFactors {
       find_largest(args, first_row);
     } else {
       score_log2_ *= k_.of_row(0);
-      v_factor_[0] = v_factor_[1] = v_.of_row(0);
     }
   }
 
   // Factor that one of the thread's rows of O is multiplied by at the end.
-  __device__ __forceinline__ float v_factor(int half) const { return v_factor_[half]; }
+  __device__ __forceinline__ float v_factor(int half) const {
+    if constexpr (kBlockFactors) return exp2_approx(v_log2_[half]);
+    return v_.of_row(0);
+  }
 
   __device__ __forceinline__ void read(int block, GroupFactors (&factors)[kGroups]) const {
     if constexpr (kBlockFactors) {
@@ -96,24 +99,51 @@ class StepFactors {
     return as_they_are ? scale_log2 : 1.f;
   }
 
-  // s = probabilities under rows->max, the sums grow by them.
+  // The thread's largest score * scale_log2 + log2 r of both rows; where that is not above zero, 0
+  // or less but no smaller than the true one.
+  __device__ __forceinline__ void top_levels(const GroupFactors (&factors)[kGroups],
+                                             float scale_log2, Scores& s, float (&level)[2]) const {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const RowTops tops = row_tops(group_scores(s, group));
+      const float top[2] = {__int_as_float(tops.row[0]), __int_as_float(tops.row[1])};
+      raise_levels(group, factors[group], scale_log2, top, level);
+    }
+  }
+
+  // The quad's, and always the true ones.
+  __device__ __forceinline__ void true_levels(const GroupFactors (&factors)[kGroups],
+                                              float scale_log2, Scores& s,
+                                              float (&level)[2]) const {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      const GroupScores& scores = group_scores(s, group);
+      float most[2] = {scores[0], scores[2]};
+#pragma unroll
+      for (int i = 0; i < kGroupColumns / 2; i += 4) {
+        most[0] = fmaxf(most[0], fmaxf(scores[i], scores[i + 1]));
+        most[1] = fmaxf(most[1], fmaxf(scores[i + 2], scores[i + 3]));
+      }
+      raise_levels(group, factors[group], scale_log2, most, level);
+    }
+    level[0] = quad_max(level[0]);
+    level[1] = quad_max(level[1]);
+  }
+
+  // s = probabilities under rows->max, times their r; the sums grow by them without it.
   __device__ __forceinline__ void exponentiate_step(const GroupFactors (&factors)[kGroups],
                                                     float scale_log2, Scores& s,
                                                     RowStats* rows) const {
     if constexpr (kBlockFactors) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        float level[2], ratio[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const bool usual = ordinary(v_factor_[half]) && valid_v(factors[group]);
-          ratio[half] = usual ? fmaxf(factors[group].v / v_factor_[half], kLeastRatio) : 1.f;
-          level[half] = rows->max[half] - log2_approx(ratio[half]);
-        }
+        float ratio_log2[2];
+        log2_ratios(factors[group], ratio_log2);
+        const float max[2] = {rows->max[0] - ratio_log2[0], rows->max[1] - ratio_log2[1]};
         float sum[2] = {0.f, 0.f};
-        exponentiate(group_scores(s, group), level, scale_log2, sum);
-        rows->sum[0] += sum[0] / ratio[0];
-        rows->sum[1] += sum[1] / ratio[1];
+        exponentiate(group_scores(s, group), max, scale_log2, sum);
+        rows->sum[0] = fmaf(sum[0], exp2_approx(-ratio_log2[0]), rows->sum[0]);
+        rows->sum[1] = fmaf(sum[1], exp2_approx(-ratio_log2[1]), rows->sum[1]);
       }
     } else {
       exponentiate(s, rows->max, scale_log2, rows->sum);
@@ -130,8 +160,37 @@ class StepFactors {
     for (int lanes = 16; lanes > 0; lanes /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
     const int row = first_row + accumulator_row(threadIdx.x % kWarpgroupThreads);
-    v_factor_[0] = largest_seen(v_, args, row, common, largest);
-    v_factor_[1] = largest_seen(v_, args, row + 8, common, largest);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float seen = largest_seen(v_, args, row + 8 * half, common, largest);
+      v_log2_[half] = log2_approx(seen > 0.f ? seen : 1.f);
+    }
+  }
+
+  // Levels after one more group, whose largest scores these are.
+  __device__ __forceinline__ void raise_levels(int group, const GroupFactors& factors,
+                                               float scale_log2, const float (&score)[2],
+                                               float (&level)[2]) const {
+    float own[2] = {score[0] * scale_log2, score[1] * scale_log2};
+    if constexpr (kBlockFactors) {
+      float ratio_log2[2];
+      log2_ratios(factors, ratio_log2);
+      own[0] += ratio_log2[0];
+      own[1] += ratio_log2[1];
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      level[half] = group == 0 ? own[half] : fmaxf(level[half], own[half]);
+  }
+
+  // log2 r of both rows; at most 0 also for a block that a row does not see, for NaN the least.
+  // Computed where it is used: held through a step it would take two registers a group.
+  __device__ __forceinline__ void log2_ratios(const GroupFactors& factors,
+                                              float (&ratio_log2)[2]) const {
+    const float v_log2 = log2_approx(anew(factors.v));
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      ratio_log2[half] = fminf(fmaxf(v_log2 - v_log2_[half], kLeastRatioLog2), 0.f);
   }
 
   static __device__ __forceinline__ bool valid_v(const GroupFactors& factors) {
@@ -141,7 +200,7 @@ class StepFactors {
   HeadFactors<kScaleBlockKv> k_;
   HeadFactors<kScaleBlockKv> v_;
   float score_log2_;
-  float v_factor_[2];
+  float v_log2_[2];  // of blocks: log2 of the largest factor that the row sees
   int last_key_;
 };
 

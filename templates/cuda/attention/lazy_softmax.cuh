@@ -142,26 +142,6 @@ __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats
   raise_to(max, rows, factor);
 }
 
-// The same from the tops, which are the true maxima of rows that saw a score above zero, now or
-// before. A warp with another row looks at all its scores.
-template <int kCount>
-__device__ __forceinline__ void raise_row_max(const float (&s)[kCount], const RowTops& tops,
-                                              RowStats* rows, float scale_log2,
-                                              float (&factor)[2]) {
-  float max[2];
-  bool negative = false;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    int top = tops.row[half];
-    top = ::max(top, __shfl_xor_sync(~0u, top, 1));
-    top = ::max(top, __shfl_xor_sync(~0u, top, 2));
-    max[half] = __int_as_float(top) * scale_log2 - kProbabilityLog2;
-    negative |= top == 0 && rows->max[half] < -kProbabilityLog2;
-  }
-  if (__any_sync(~0u, negative)) true_row_max(s, scale_log2, max);
-  raise_to(max, rows, factor);
-}
-
 // The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from
 // where a probability overflows.
 constexpr float kLargestSum =

@@ -18,6 +18,11 @@ __device__ __forceinline__ int anew(int value) {
   return value;
 }
 
+__device__ __forceinline__ float anew(float value) {
+  asm volatile("" : "+f"(value));
+  return value;
+}
+
 template <class T>
 __device__ __forceinline__ const T* anew(const T* pointer) {
   asm volatile("" : "+l"(pointer));

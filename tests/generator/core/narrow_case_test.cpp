@@ -37,7 +37,8 @@ double tensor_core_dot(const std::vector<double>& a, const std::vector<double>& 
 }
 
 // A row as a kernel with blocks of `block` keys computes it, without a mask. V's factors are taken
-// in before P is rounded.
+// in before P is rounded, under a maximum that knows of them and follows as that of
+// prefill_sm90_fp8 does (templates/cuda/attention/fp8_row_max.cuh).
 struct Emulated {
   const AttentionCase& c;
   int64_t block;
@@ -46,8 +47,7 @@ struct Emulated {
   void row(int64_t b, int64_t head, int64_t query, double* o, double* lse) const {
     const Problem& p = c.problem;
     const int64_t kv = head / (p.num_heads_q / p.num_heads_kv);
-    const bool fast = p.fp8.accuracy == Accuracy::kFast;
-    const double threshold = fast ? 4 : 0, offset = fast ? 4 : 8;
+    const double offset = p.fp8.accuracy == Accuracy::kFast ? 4 : 6;
     double reference = -std::numeric_limits<double>::infinity(), sum = 0, largest_factor = 0;
     for (int64_t j = 0; j < p.seqlen_kv; ++j)
       largest_factor = std::max(largest_factor, c.v_scale.at(b, j, kv));
@@ -57,14 +57,17 @@ struct Emulated {
       const int64_t begin = (backward ? blocks - 1 - n : n) * block,
                     end = std::min(begin + block, p.seqlen_kv);
       const std::vector<double> scores = score(b, head, kv, query, begin, end);
-      const double highest = *std::max_element(scores.begin(), scores.end());
-      if (highest > reference + threshold) {
+      const std::vector<double> ratios = factor_ratios(b, kv, begin, end, largest_factor);
+      double highest = -std::numeric_limits<double>::infinity();
+      for (size_t j = 0; j < scores.size(); ++j)
+        highest = std::max(highest, scores[j] + std::log2(ratios[j]));
+      if (offset + highest - reference > growth_limit(sum, offset)) {
         const double decay = std::exp2(reference - highest);
         for (double& value : output) value *= decay;
         sum *= decay;
         reference = highest;
       }
-      add(b, kv, begin, scores, reference, offset, largest_factor, &output, &sum);
+      add(b, kv, begin, scores, ratios, reference, offset, &output, &sum);
     }
     for (size_t i = 0; i < output.size(); ++i)
       o[i] = round_to(p.dtype_o, output[i] * largest_factor / std::exp2(offset) / sum);
@@ -85,19 +88,30 @@ struct Emulated {
     return scores;
   }
 
+  // Log2 of P; a thread of a quad has a quarter of the sum.
+  double growth_limit(double sum, double offset) const {
+    constexpr double kLargest = 8.8;
+    if (c.problem.fp8.accuracy == Accuracy::kFast) return kLargest;
+    return std::clamp(std::log2(sum / 4 / 8) + offset, offset, kLargest);
+  }
+
+  std::vector<double> factor_ratios(int64_t b, int64_t kv, int64_t begin, int64_t end,
+                                    double largest_factor) const {
+    std::vector<double> ratios;
+    for (int64_t j = begin; j < end; ++j)
+      ratios.push_back(
+          largest_factor > 0 ? std::max(c.v_scale.at(b, j, kv) / largest_factor, 0x1p-40) : 1);
+    return ratios;
+  }
+
   void add(int64_t b, int64_t kv, int64_t begin, const std::vector<double>& scores,
-           double reference, double offset, double largest_factor, std::vector<double>* output,
-           double* sum) const {
+           const std::vector<double>& ratios, double reference, double offset,
+           std::vector<double>* output, double* sum) const {
     std::vector<double> weights, v(scores.size());
     for (size_t j = 0; j < scores.size(); ++j) {
       const double weight = std::exp2(scores[j] - reference);
       *sum += weight;
-      const double ratio =
-          largest_factor > 0
-              ? std::max(c.v_scale.at(b, begin + static_cast<int64_t>(j), kv) / largest_factor,
-                         0x1p-40)
-              : 1;
-      weights.push_back(round_to(Dtype::kE4m3, weight * ratio * std::exp2(offset)));
+      weights.push_back(round_to(Dtype::kE4m3, weight * ratios[j] * std::exp2(offset)));
     }
     for (size_t i = 0; i < output->size(); ++i) {
       for (size_t j = 0; j < v.size(); ++j)
