@@ -44,6 +44,7 @@ struct TensorMapPlan {
   int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
   int box_rows = 64;        // of the next one
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
+  int box_heads = 1;        // consecutive heads; each has box_rows rows in the box, one head after the other
 };
 
 // Name of the main kernel in every Source.

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
@@ -13,6 +15,11 @@
 namespace attune {
 namespace {
 
+// None, or the most heads that divide a group and the rows of a warpgroup.
+std::vector<int64_t> pack_heads(const KernelSpec& spec) {
+  const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
+  return most == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, most};
+}
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
@@ -25,7 +32,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
-       {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"}});
+       {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
+       {"pack_heads", pack_heads(spec), "heads of a group that share the rows of a tile"}});
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {
@@ -46,6 +54,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
             {"o_staging", 1},
             {"row_max", 0},
             {"rescale_threshold", 8},
+            {"pack_heads", 1},
             {"kv_splits", 1}});
   for (const auto& [knob, value] : changes) c.set(knob, value);
   return c;
@@ -58,7 +67,10 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
-    configs.push_back(config_of(changes, causal));
+    for (const int64_t heads : pack_heads(spec)) {
+      configs.push_back(config_of(changes, causal));
+      configs.back().set("pack_heads", heads);
+    }
   };
   if (widest <= 64) {
     add({{"block_m", 192}, {"row_max", 1}});

@@ -69,6 +69,10 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
   double factor = 1;
+  if (c.at("pack_heads") > 1) factor *= 1.01;
+  // Packed tiles with short steps look better on a diagonal than they are.
+  const bool diagonal = masked && spec.window_left < 0 && t.warpgroups > 1;
+  if (diagonal && !narrow && !wide && t.block_n < 128) factor *= 1.06;
   if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
@@ -107,17 +111,26 @@ double makespan(const std::vector<double>& tile_clocks, double copies, double sl
 
 }  // namespace
 
+Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
+  const int64_t packed = config.get("pack_heads", 1);
+  const int64_t rows = config.at("block_m") / packed;
+  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.batch * shape.num_heads_q / packed};
+}
+
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
-                            int block_m, int block_n) {
+                            int64_t rows, int block_n) {
   const int64_t offset = spec.mask == Mask::kCausalTopLeft ? 0 : shape.seqlen_kv - shape.seqlen_q;
-  const int64_t last_row = std::min(first_row + block_m, shape.seqlen_q) - 1;
+  const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
   int64_t first = 0;
   int64_t last = shape.seqlen_kv - 1;
   if (spec.window_left >= 0) first = std::max<int64_t>(0, first_row + offset - spec.window_left);
   if (spec.mask != Mask::kNone) last = std::min(last, last_row + offset);
   if (spec.mask == Mask::kNone && spec.window_right >= 0)
     last = std::min(last, last_row + offset + spec.window_right);
-  return last < first ? 0 : last / block_n - first / block_n + 1;
+  const bool follow =
+      spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;  // kBlocksFollowWindow
+  const int64_t origin = follow ? first : first / block_n * block_n;
+  return last < first ? 0 : (last - origin) / block_n + 1;
 }
 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
@@ -130,19 +143,20 @@ double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const
 double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                           const DeviceFacts& device, double step) {
   const Tile t = tile_of(config);
-  const int64_t row_blocks = std::max<int64_t>(1, (shape.seqlen_q + t.block_m - 1) / t.block_m);
+  const Sm90Tiles whole = sm90_tiles(config, shape);
+  const int64_t row_blocks = std::max<int64_t>(1, whole.row_blocks);
   const int64_t sampled = std::min<int64_t>(row_blocks, 64);
   std::vector<double> tiles;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t row_block = sampled == row_blocks ? i : i * (row_blocks - 1) / (sampled - 1);
     const double blocks = static_cast<double>(std::max<int64_t>(
-        1, sm90_visible_blocks(spec, shape, row_block * t.block_m, t.block_m, t.block_n)));
+        1, sm90_visible_blocks(spec, shape, row_block * whole.rows, whole.rows, t.block_n)));
     double clocks = std::ceil(blocks / t.splits) * step + kTileClocks * (t.overlap ? 1.0 : 1.2);
     if (t.scheduler == Sm90Scheduler::kOneTile) clocks += kLaunchClocks / t.ctas;
     if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
     tiles.push_back(clocks);
   }
-  const double copies = static_cast<double>(shape.batch) * shape.num_heads_q * t.splits *
+  const double copies = static_cast<double>(whole.groups * t.splits) *
                         static_cast<double>(row_blocks) / static_cast<double>(sampled);
   return makespan(tiles, copies, static_cast<double>(device.sm_count) * t.ctas, t);
 }

@@ -11,10 +11,21 @@ namespace attune {
 // Values of the knob scheduler, as in templates/cuda/attention/tile_stream.cuh.
 enum class Sm90Scheduler : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
+// The tiles of a launch, before their keys are split: rows of Q of each head in one, blocks of so
+// many rows, groups of heads that share a tile.
+struct Sm90Tiles {
+  int64_t rows;
+  int64_t row_blocks;
+  int64_t groups;
+
+  int64_t count() const { return row_blocks * groups; }
+};
+Sm90Tiles sm90_tiles(const Config& config, const Shape& shape);
+
 // Key blocks that the tile of query rows starting at `first_row` works through; 0 when it sees
 // nothing.
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
-                            int block_m, int block_n);
+                            int64_t rows, int block_n);
 
 // Clocks of the slowest multiprocessor.
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,

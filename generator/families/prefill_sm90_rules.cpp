@@ -46,6 +46,11 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
                      "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
                      "l2_section_mb other than 16");
        }},
+      {"packed",
+       [=](const Config& c) {
+         return when(c.get("pack_heads", 1) > 1 && c.at("l2_section_mb") == 16,
+                     "pack_heads above 1 needs an l2_section_mb other than 16");
+       }},
       {"ping_pong",
        [=](const Config& c) {
          return when(c.at("ping_pong") && (c.at("block_m") < 128 || !c.at("overlap")),
@@ -113,15 +118,10 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
   };
 }
 
-int64_t row_blocks(const Shape& shape, int block_m) {
-  return (shape.seqlen_q + block_m - 1) / block_m;
-}
-
 // Splits of the keys that fill the device when there are few tiles; each keeps several steps.
 Config with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
   constexpr int64_t kLeastSteps = 4;
-  const int64_t tiles =
-      row_blocks(shape, static_cast<int>(config.at("block_m"))) * shape.batch * shape.num_heads_q;
+  const int64_t tiles = sm90_tiles(config, shape).count();
   int64_t best = 1;
   for (const Knob& knob : legal.knobs()) {
     if (knob.name != "kv_splits") continue;
@@ -228,7 +228,7 @@ LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape
   const PrefillSm90Config c = sm90_layout_config(spec, config);
   const PrefillSm90Layout layout = prefill_sm90_layout(c);
   const int64_t splits = config.at("kv_splits");
-  const int64_t whole_tiles = row_blocks(shape, c.block_m) * shape.batch * shape.num_heads_q;
+  const int64_t whole_tiles = sm90_tiles(config, shape).count();
   const int64_t tiles = whole_tiles * splits;
   if (tiles > std::numeric_limits<int>::max())
     throw Error(ErrorCode::kUnsupported,
@@ -249,10 +249,12 @@ LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape
                                                    (spec.head_dim_v / 2 + 4) * kWarpgroupThreads *
                                                    4;
   }
-  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, kWarpgroupRows, kPanelRowBytes},
+  const int packed = static_cast<int>(config.get("pack_heads", 1));
+  const int head_rows = kWarpgroupRows / packed;
+  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, head_rows, kPanelRowBytes, packed},
                              {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
                              {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
-                             {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
+                             {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, packed}};
   return plan;
 }
 

@@ -93,7 +93,8 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   key.strides[2] = bytes(seen.view.batch_stride, args.batch);
   key.box[0] = static_cast<uint32_t>(map.box_columns);
   key.box[1] = static_cast<uint32_t>(map.box_rows);
-  key.box[2] = key.box[3] = 1;
+  key.box[2] = static_cast<uint32_t>(map.box_heads);
+  key.box[3] = 1;
   key.dtype = map_dtype(seen.dtype);
   key.swizzle = map_swizzle(map.swizzle_bytes);
   return key;

@@ -18,6 +18,8 @@ namespace attune {
 // ends at 448 = 2^8.807.
 constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 6;
 constexpr float kRescaleThreshold = 8.8f;
+constexpr int kPackHeads = 1;                // each head of q has its own factors
+constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
 constexpr bool kEarlyStart = kEarly != 0;
 constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
 

@@ -21,6 +21,7 @@ constexpr int kL2SectionMb = 32;      // K and V of heads worked on together; 0 
 constexpr int kOStaging = 1;          // 1 shared memory and TMA store, 0 16-byte stores
 constexpr int kRowMax = 1;            // a grown maximum is found: 0 by a test, 1 by the sums
 constexpr int kRescaleThreshold = 8;  // log2 growth of a maximum that does not yet rescale O
+constexpr int kPackHeads = 1;         // heads of a group that share a tile's rows
 constexpr int kKvSplits = 1;          // blocks that share one tile of Q, each a part of its keys
 
 }  // namespace attune

@@ -27,6 +27,7 @@ struct GoldenCase {
 
 const GoldenCase kCases[] = {
     {"sm90_d128_causal_bf16", "prefill_sm90", "sm_90a", "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
+    {"sm90_d128_packed_bf16", "prefill_sm90", "sm_90a", "dtype=bf16,head_dim=128,heads=32/8,seqlen_q=16,seqlen_kv=8192,mask=causal_bottom_right"},
     {"sm90_d64_full_fp16", "prefill_sm90", "sm_90a", "dtype=fp16,head_dim=64,heads=16,seqlen=4096"},
     {"sm90_d256_window_bf16", "prefill_sm90", "sm_90a", "dtype=bf16,head_dim=256,heads=16/8,seqlen=8192,mask=causal_bottom_right,window=4096:0"},
     {"sm90_fp8_d128_causal", "prefill_sm90_fp8", "sm_90a", "dtype=e4m3,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},

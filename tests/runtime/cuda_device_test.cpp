@@ -158,6 +158,9 @@ TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
   EXPECT_THAT(q.strides, ElementsAre(2048, 256, 256)) << "the stride of a single batch is replaced";
   EXPECT_EQ(q.dtype, kMapBf16);
   EXPECT_EQ(q.swizzle, 3);
+  EXPECT_THAT(q.box, ElementsAre(64, 64, 1, 1));
+  EXPECT_THAT(tensor_map_key({Operand::kQ, 64, 16, 128, 4}, spec, {}, args).box,
+              ElementsAre(64, 16, 4, 1));
   const TensorMapKey k = tensor_map_key({Operand::kK, 64, 128, 0}, spec, {}, args);
   EXPECT_EQ(k.dims[1], 1u) << "TMA takes no extent of 0";
   EXPECT_EQ(k.address, args.q.data);

@@ -145,7 +145,8 @@ void draw_lengths(std::mt19937_64& random, const Config& config, Problem* p) {
     }
   };
   p->batch = 1 + static_cast<int64_t>(random() % 2);
-  p->seqlen_q = std::min<int64_t>(length(std::max<int64_t>(config.get("block_m", 16), 16)), 400);
+  const int64_t rows = config.get("block_m", 16) / config.get("pack_heads", 1);
+  p->seqlen_q = std::min<int64_t>(length(std::max<int64_t>(rows, 16)), 400);
   p->seqlen_kv = random() % 3 == 0 ? p->seqlen_q : std::min<int64_t>(length(std::max<int64_t>(config.get("block_n", 32), 16)), 500);
 }
 

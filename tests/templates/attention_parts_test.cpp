@@ -67,13 +67,14 @@ TEST(MaskPart, ColumnsAreThoseOfTheRule) {
 }
 
 template <int kColumns>
-void check_blocks(const AttentionArgs& args, int row_begin, int row_end) {
-  const BlockRange range = visible_blocks<kColumns>(args, row_begin, row_end);
+void check_blocks(const AttentionArgs& args, int row_begin, int row_end, int origin) {
+  const BlockRange range = visible_blocks<kColumns>(args, row_begin, row_end, origin);
   int first = -1, last = -1;
-  for (int block = 0; block * kColumns < args.seqlen_kv + kColumns; ++block) {
+  for (int block = 0; origin + block * kColumns < args.seqlen_kv + kColumns; ++block) {
+    const int begin = origin + block * kColumns;
     bool any = false, all = true;
     for (int row = row_begin; row < row_end; ++row)
-      for (int column = block * kColumns; column < (block + 1) * kColumns; ++column)
+      for (int column = begin; column < begin + kColumns; ++column)
         (visible(args, row, column) ? any : all) = visible(args, row, column);
     if (any && first < 0) first = block;
     if (any) last = block;
@@ -99,8 +100,9 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
         lengths(1 + static_cast<int>(random() % 150), static_cast<int>(random() % 200));
     const int row_begin = static_cast<int>(random() % static_cast<unsigned>(args.seqlen_q));
     const int row_end = std::min(args.seqlen_q, row_begin + 1 + static_cast<int>(random() % 64));
-    check_blocks<16>(args, row_begin, row_end);
-    check_blocks<48>(args, row_begin, row_end);
+    check_blocks<16>(args, row_begin, row_end, 0);
+    check_blocks<48>(args, row_begin, row_end, 0);
+    check_blocks<48>(args, row_begin, row_end, visible_columns(args, row_begin).first);
   }
 }
 

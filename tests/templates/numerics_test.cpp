@@ -197,21 +197,21 @@ class Numerics : public ::testing::Test {
       if (only.empty() || t->name() == only) check_odd_values(*t);
   }
 
-  // Pairs of knobs that random configs seldom meet: one ring of K and V, with and without overlap of its products.
-  void check_rings_of_sm90() {
+  // A config that random ones seldom meet: what differs from one of 64x64 tiles.
+  void check_sm90(const std::string& problem, const std::string& changes, const std::string& trace) {
     if (!device_) return;
-    const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=600,mask=causal_bottom_right");
+    const Problem p = parse_problem("dtype=bf16,batch=2,seqlen=600," + problem);
     for (const KernelTemplate* t : all_templates()) {
       if (t->name() != "prefill_sm90") continue;
       const std::vector<Arch> archs = device_->archs();
       if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t->refuses(spec_of(p), arch).has_value(); })) GTEST_SKIP() << "no sm_90a device";
-      for (const char* overlap : {"0", "1"}) {
-        const Config config = parse_config(std::string("block_m=64,block_n=64,ctas_per_sm=2,stages=2,kv_ring=3,ping_pong=0,scheduler=2,l2_section_mb=32,"
-                                                       "o_staging=1,row_max=0,rescale_threshold=8,kv_splits=1,overlap=") + overlap);
-        ASSERT_EQ(t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).broken(config), std::nullopt);
-        std::mt19937_64 random(1);
-        check_config(*t, p, config, false, random, "one ring");
-      }
+      Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,"
+                                   "o_staging=1,row_max=0,rescale_threshold=8,pack_heads=1,kv_splits=1");
+      const Config changed = parse_config(changes);
+      for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
+      ASSERT_EQ(t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).broken(config), std::nullopt);
+      std::mt19937_64 random(1);
+      check_config(*t, p, config, false, random, trace);
     }
   }
 
@@ -233,7 +233,19 @@ TEST_F(Cuda, EveryTemplateKeepsTheRule) {
 
 TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
   open("cuda");
-  check_rings_of_sm90();
+  for (const char* overlap : {"0", "1"})
+    check_sm90("head_dim=128,heads=4/2,mask=causal_bottom_right", std::string("ctas_per_sm=2,kv_ring=3,scheduler=2,l2_section_mb=32,overlap=") + overlap, "one ring");
+}
+
+// Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA and from registers, windows, scores computed again, splits.
+TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
+  open("cuda");
+  const std::string causal = ",mask=causal_bottom_right";
+  check_sm90("head_dim=72,heads=4/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=2", "packed");
+  check_sm90("head_dim=128,heads=8/2,window=70:0" + causal, "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", "packed");
+  check_sm90("head_dim=256,heads=8/1,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "packed");
+  check_sm90("head_dim=128,heads=16/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
+  check_sm90("head_dim=64,heads=64/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "packed");
 }
 
 TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {

@@ -105,13 +105,44 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
 
+std::vector<int64_t> pack_heads_of(const std::string& heads) {
+  const Problem p = parse_problem("dtype=bf16,head_dim=128,seqlen=64,heads=" + heads);
+  const SearchSpace space = prefill_sm90().space(spec_of(p), hopper());
+  for (const Knob& knob : space.knobs())
+    if (knob.name == "pack_heads") return knob.values;
+  return {};
+}
+
+TEST(PrefillSm90Space, PacksTheMostHeadsThatDivideAGroupAndAWarpgroup) {
+  using Values = std::vector<int64_t>;
+  EXPECT_EQ(pack_heads_of("8/8"), Values({1}));
+  EXPECT_EQ(pack_heads_of("7/1"), Values({1}));
+  EXPECT_EQ(pack_heads_of("12/2"), Values({1, 2}));
+  EXPECT_EQ(pack_heads_of("32/8"), Values({1, 4}));
+  EXPECT_EQ(pack_heads_of("128/1"), Values({1, 64}));
+}
+
+TEST(PrefillSm90Launch, PackedTilesCoverFewerRowsOfMoreHeads) {
+  const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=1000");
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  c.set("block_m", 128);
+  c.set("pack_heads", 4);
+  const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
+  EXPECT_EQ(plan.num_tiles, 32 * 8 * 2);  // 32 rows of 4 heads
+  for (const int map : {0, 3}) {          // Q and O
+    EXPECT_EQ(plan.main().tensor_maps[map].box_rows, 16);
+    EXPECT_EQ(plan.main().tensor_maps[map].box_heads, 4);
+  }
+  EXPECT_EQ(plan.main().tensor_maps[1].box_heads, 1);
+}
+
 TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   const Problem p = parse_problem(
       "dtype=bf16,head_dim=128,heads=8/2,batch=4,seqlen=1000,mask=causal_bottom_right");
   Config c = parse_config(
       "block_m=128,block_n=128,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=2,"
       "l2_section_mb=32,o_staging=1,row_max=0,"
-      "rescale_threshold=8,kv_splits=1");
+      "rescale_threshold=8,pack_heads=1,kv_splits=1");
   LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.num_tiles, 8 * 8 * 4);
   EXPECT_EQ(plan.main().grid_x, 132u);
@@ -147,7 +178,8 @@ TEST(PrefillSm90Cost, CountsTheBlocksThatRowsSee) {
             lowest = std::min(lowest, column);
             highest = std::max(highest, column);
           }
-        const int64_t expected = highest < lowest ? 0 : highest / 64 - lowest / 64 + 1;
+        const int64_t origin = p.window_left < 0 ? lowest / 64 * 64 : lowest;
+        const int64_t expected = highest < lowest ? 0 : (highest - origin) / 64 + 1;
         EXPECT_EQ(sm90_visible_blocks(spec_of(p), shape_of(p), first, 128, 64), expected)
             << to_text(p) << " row " << first;
       }
@@ -165,6 +197,19 @@ TEST(PrefillSm90Cost, PrefersSplitsWhenTilesAreFew) {
   whole.set("kv_splits", 1);
   EXPECT_LT(prefill_sm90().predicted_cost(spec_of(p), hopper(), chosen, shape_of(p), kH200),
             prefill_sm90().predicted_cost(spec_of(p), hopper(), whole, shape_of(p), kH200) / 4);
+}
+
+int64_t packed_by_default(const std::string& text) {
+  const Problem p = parse_problem("dtype=bf16,heads=32/8,mask=causal_bottom_right," + text);
+  return prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p)).at("pack_heads");
+}
+
+TEST(PrefillSm90Cost, PacksHeadsWhereThatWasMeasuredToPay) {
+  EXPECT_EQ(packed_by_default("head_dim=128,seqlen_q=1,seqlen_kv=8192"), 4);
+  EXPECT_EQ(packed_by_default("head_dim=128,batch=2,seqlen=8192,window=1024:0"), 4);
+  EXPECT_EQ(packed_by_default("head_dim=64,batch=8,seqlen=2048"), 4);
+  EXPECT_EQ(packed_by_default("head_dim=128,batch=2,seqlen=2048"), 1);
+  EXPECT_EQ(packed_by_default("head_dim=128,seqlen_q=512,seqlen_kv=8192,batch=4"), 1);
 }
 
 TEST(WgmmaEmitter, WalksPanelsInDescriptorUnits) {

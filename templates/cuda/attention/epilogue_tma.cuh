@@ -22,12 +22,23 @@ struct RowEnds {
   float lse[2];      // natural log
 };
 
+// The first of a thread's two rows.
+struct RowPlace {
+  int row;
+  int head;
+};
+
+__device__ __forceinline__ RowPlace row_place(const PrefillTile& tile, int warpgroup, int thread) {
+  return {tile.first_row + warpgroup * kHeadRows + thread_row(thread),
+          tile.head + thread_head(thread)};
+}
+
 __device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
                                             const RowStats& rows) {
   RowEnds ends;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const VisibleColumns columns = visible_columns(args, row + 8 * half);
+    const VisibleColumns columns = visible_columns(args, row + kNextRow * half);
     const bool empty = columns.last < columns.first;
     ends.inverse[half] = empty ? 0.f : 1.f / rows.sum[half];
     ends.lse[half] =
@@ -48,11 +59,12 @@ __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& end
 }
 
 __device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
-                                          int row, const RowEnds& ends) {
+                                          RowPlace at, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
-  float* out = args.lse + tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride;
-  if (row < args.seqlen_q) out[row] = ends.lse[0];
-  if (row + 8 < args.seqlen_q) out[row + 8] = ends.lse[1];
+  float* out = args.lse + tile.batch * args.lse_batch_stride + at.head * args.lse_head_stride;
+  if (at.row < args.seqlen_q) out[at.row] = ends.lse[0];
+  if (at.row + kNextRow < args.seqlen_q)
+    out[kNextHead * args.lse_head_stride + at.row + kNextRow] = ends.lse[1];
 }
 
 // Waits until the former tile has left the staging of this warpgroup; `thread` counts within it.
@@ -93,9 +105,9 @@ __device__ __forceinline__ void store_output_tma(const TensorMap& map, const Pre
   if (thread == 0) {
 #pragma unroll
     for (int panel = 0; panel < kLayout.panels_o; ++panel)
-      tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
-                {panel * kPanelColumns, tile.first_row + warpgroup * kWarpgroupRows, tile.head,
-                 tile.batch});
+      tma_store(
+          map, staging + panel * kWarpgroupRows * kPanelRowBytes,
+          {panel * kPanelColumns, tile.first_row + warpgroup * kHeadRows, tile.head, tile.batch});
     tma_store_commit();
   }
 }
@@ -134,16 +146,17 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
 // stores.
 template <int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
-                                                   const PrefillTile& tile, int row,
+                                                   const PrefillTile& tile, RowPlace place,
                                                    const float (&o)[kCount]) {
   constexpr int kGroups = kCount / 16;
   const int quad_lane = threadIdx.x % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const long long at = tile.batch * args.o.batch_stride + (row + 8 * half) * args.o.row_stride +
-                         tile.head * args.o.head_stride;
+    const long long at = tile.batch * args.o.batch_stride +
+                         (place.row + kNextRow * half) * args.o.row_stride +
+                         (place.head + kNextHead * half) * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
-    const bool inside = row + 8 * half < args.seqlen_q;
+    const bool inside = place.row + kNextRow * half < args.seqlen_q;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       FourWords words;

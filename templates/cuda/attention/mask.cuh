@@ -37,8 +37,9 @@ __device__ inline VisibleColumns visible_columns(const AttentionArgs& args, int 
   return columns;
 }
 
-// Blocks of kColumns columns: [begin, end) hold something visible to some row of a group of rows;
-// in [full_begin, full_end) every row sees every column, so no mask is applied there.
+// Blocks of kColumns columns, counted from an origin: [begin, end) hold something visible to some
+// row of a group of rows; in [full_begin, full_end) every row sees every column, so no mask is
+// applied there.
 struct BlockRange {
   int begin;
   int end;
@@ -48,18 +49,20 @@ struct BlockRange {
   __device__ bool needs_mask(int block) const { return block < full_begin || block >= full_end; }
 };
 
-// Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing.
+// Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing. No row
+// sees a column before `origin`.
 template <int kColumns>
-__device__ inline BlockRange visible_blocks(const AttentionArgs& args, int row_begin, int row_end) {
+__device__ inline BlockRange visible_blocks(const AttentionArgs& args, int row_begin, int row_end,
+                                            int origin = 0) {
   if (row_end <= row_begin) return {0, 0, 0, 0};
   const VisibleColumns top = visible_columns(args, row_begin);
   const VisibleColumns bottom = visible_columns(args, row_end - 1);
   if (bottom.last < top.first) return {0, 0, 0, 0};
   BlockRange range;
-  range.begin = top.first / kColumns;
-  range.end = bottom.last / kColumns + 1;
-  range.full_begin = (bottom.first + kColumns - 1) / kColumns;
-  range.full_end = top.last < 0 ? 0 : (top.last + 1) / kColumns;
+  range.begin = (top.first - origin) / kColumns;
+  range.end = (bottom.last - origin) / kColumns + 1;
+  range.full_begin = (bottom.first - origin + kColumns - 1) / kColumns;
+  range.full_end = top.last < origin ? 0 : (top.last - origin + 1) / kColumns;
   return range;
 }
 

@@ -29,11 +29,15 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
   const int thread = thread_index_anew() % kWarpgroupThreads;
   const int quad_row = thread % 32 / 4;
   const int column = thread % 4 * 2;
-  const int row = first_row + thread / 32 * 16 + quad_row;
-  const unsigned* q =
-      word_address(args.q, tile.batch, tile.head, min(row, args.seqlen_q - 1), column);
-  const unsigned* q_below =
-      word_address(args.q, tile.batch, tile.head, min(row + 8, args.seqlen_q - 1), column);
+  int row = first_row + thread / 32 * 16 + quad_row;
+  int head = tile.head;
+  if constexpr (kPackHeads > 1) {
+    row = first_row + thread_row(thread);
+    head += thread_head(thread);
+  }
+  const unsigned* q = word_address(args.q, tile.batch, head, min(row, args.seqlen_q - 1), column);
+  const unsigned* q_below = word_address(args.q, tile.batch, head + kNextHead,
+                                         min(row + kNextRow, args.seqlen_q - 1), column);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = 0.f;
 #pragma unroll 1
@@ -43,7 +47,8 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
     const unsigned a[4] = {q[8 * step], q_below[8 * step], upper ? q[8 * step + 4] : 0u,
                            upper ? q_below[8 * step + 4] : 0u};
     const unsigned* k = word_address(args.k, tile.batch, tile.head / kGqaRatio,
-                                     block * kBlockN + quad_row, column + 16 * step);
+                                     first_key(args, tile.first_row) + block * kBlockN + quad_row,
+                                     column + 16 * step);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {  // 8 keys
       k = anew(k);

@@ -28,7 +28,8 @@ struct Tile {
 // parts.
 constexpr int kSectionMegabytes = 32;
 
-template <int kOrder, int kRows, int kSectionMb = kSectionMegabytes>
+// `kHeadsPerKv`: heads of q that read one head of K and V.
+template <int kOrder, int kRows, int kSectionMb = kSectionMegabytes, int kHeadsPerKv = kGqaRatio>
 class TileScheduler {
  public:
   __device__ explicit TileScheduler(const AttentionArgs& args)
@@ -41,8 +42,8 @@ class TileScheduler {
       const long long head_bytes =
           kElementBytes * (kHeadDimQk + kHeadDimV) * max(args.seqlen_kv, 1);
       const long long fitting = (static_cast<long long>(kSectionMb) << 20) / head_bytes;
-      section_heads_ =
-          static_cast<int>(min(max(fitting, 1ll) * kGqaRatio, static_cast<long long>(all_heads_)));
+      section_heads_ = static_cast<int>(
+          min(max(fitting, 1ll) * kHeadsPerKv, static_cast<long long>(all_heads_)));
     }
   }
 

@@ -15,6 +15,7 @@
 
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -24,11 +25,11 @@ namespace attune {
 // Values of the knob scheduler.
 enum SchedulerKind : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
-// A tile of kBlockM query rows of one head, and the blocks of keys that this block of threads works
-// through, last to first.
+// A tile of kTileRows query rows of kPackHeads heads, and the blocks of keys that this block of
+// threads works through, last to first.
 struct PrefillTile {
   int first_row;
-  int head;
+  int head;  // the first one
   int batch;
   int first_block;
   int last_block;
@@ -38,7 +39,14 @@ struct PrefillTile {
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
-using PrefillTiles = TileScheduler<kTileOrder, kBlockM, kL2SectionMb>;
+using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRatio / kPackHeads>;
+
+// The key at which a tile's blocks begin. With a window it is the first that the tile sees, so that
+// no block is visited for the sake of where the window stands.
+__device__ __forceinline__ int first_key(const AttentionArgs& args, int first_row) {
+  if constexpr (!kBlocksFollowWindow || !kHasLeftLimit) return 0;
+  return visible_columns(args, first_row).first;
+}
 
 // There is always a block to visit, so that no role needs a case for tiles without keys: such tiles
 // are masked as a whole.
@@ -46,17 +54,18 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
   AttentionArgs here =
       args;  // divisors of this tile only: their reciprocals must not stay in registers
   here.seqlen_q = anew(args.seqlen_q);
-  here.num_heads_q = anew(args.num_heads_q);
+  here.num_heads_q = anew(args.num_heads_q) / kPackHeads;
   const PrefillTiles order(here);
   PrefillTile work;
   work.number = tile / kKvSplits;
   work.split = tile % kKvSplits;
   const Tile place = order(work.number);
-  work.first_row = place.row_block * kBlockM;
-  work.head = place.head;
+  work.first_row = place.row_block * kTileRows;
+  work.head = place.head * kPackHeads;
   work.batch = place.batch;
   const BlockRange range =
-      visible_blocks<kBlockN>(args, work.first_row, min(work.first_row + kBlockM, args.seqlen_q));
+      visible_blocks<kBlockN>(args, work.first_row, min(work.first_row + kTileRows, args.seqlen_q),
+                              first_key(args, work.first_row));
   const int blocks = range.end - range.begin;
   work.first_block = range.begin + blocks * work.split / kKvSplits;
   work.last_block = range.begin + blocks * (work.split + 1) / kKvSplits - 1;

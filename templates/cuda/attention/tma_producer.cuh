@@ -36,19 +36,21 @@ class TmaProducer {
     TileStream tiles(args, shared_);
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
-      load_k(tile.last_block, kv_head, tile.batch);
+      const int origin = first_key(args, tile.first_row);
+      const auto key = [&](int block) { return origin + block * kBlockN; };
+      load_k(key(tile.last_block), kv_head, tile.batch);
       load_q(tile, tiles.parity());
       if (kEarlyStart && first) wait_for_prior_grid();  // V was prepared by it
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-        if constexpr (kOverlap) load_k(block, kv_head, tile.batch);
-        load_v(block + 1, kv_head, tile.batch);
-        if constexpr (!kOverlap) load_k(block, kv_head, tile.batch);
+        if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
+        load_v(key(block + 1), kv_head, tile.batch);
+        if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
       }
       // Late, so that whoever is done first takes the next tile; the latency hides behind V.
       const int next = tiles.draw();
-      load_v(tile.first_block, kv_head, tile.batch);
+      load_v(key(tile.first_block), kv_head, tile.batch);
       tile = tiles.publish(next);
     }
     if constexpr (kBehindAny) let_next_grid_start();
@@ -61,23 +63,22 @@ class TmaProducer {
       mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, parity ^ 1, "q_empty");
       load_panels<kLayout.panels_qk, kWarpgroupRows, kLayout.row_qk>(
           shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i, 0,
-          tile.first_row + i * kWarpgroupRows, tile.head, tile.batch);
+          tile.first_row + i * kHeadRows, tile.head, tile.batch);
     }
   }
 
-  __device__ __forceinline__ void load_k(int block, int head, int batch) {
+  __device__ __forceinline__ void load_k(int key, int head, int batch) {
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
         shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
-        0, block * kBlockN, head, batch);
+        0, key, head, batch);
     cursors_.k.advance();
   }
 
-  __device__ __forceinline__ void load_v(int block, int head, int batch) {
+  __device__ __forceinline__ void load_v(int key, int head, int batch) {
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
-    const int key = block * kBlockN;
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
         shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);

@@ -20,12 +20,12 @@ __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shar
 
 __device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
                                            unsigned shared, int warpgroup, const PrefillTile& tile,
-                                           int row, Output& o, const RowEnds& ends) {
+                                           RowPlace place, Output& o, const RowEnds& ends) {
   normalise(o, ends);
   if constexpr (kOStaging) {
     store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);
   } else {
-    store_output_words(args, tile, row, o);
+    store_output_words(args, tile, place, o);
   }
 }
 
@@ -43,21 +43,21 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
     // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
     // is.
     const int thread = thread_index_anew() % kWarpgroupThreads;
-    const int row = tile.first_row + warpgroup * kWarpgroupRows + accumulator_row(thread);
+    const RowPlace place = row_place(tile, warpgroup, thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
-    RowEnds ends = consumer.ends(row, rows);
+    RowEnds ends = consumer.ends(place.row, rows);
     const PrefillTile next = tiles.advance();
-    if constexpr (kKvSplits == 1) store_lse(args, tile, row, ends);
+    if constexpr (kKvSplits == 1) store_lse(args, tile, place, ends);
     if constexpr (kOStaging) await_staging(warpgroup, thread);
     consumer.finish(o);
     bool whole = true;
     if constexpr (kKvSplits > 1) {
       whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
-      ends = consumer.ends(row, rows);
-      if (whole) store_lse(args, tile, row, ends);
+      ends = consumer.ends(place.row, rows);
+      if (whole) store_lse(args, tile, place, ends);
     }
-    if (whole) write_tile(args, map_o, shared, warpgroup, tile, row, o, ends);
+    if (whole) write_tile(args, map_o, shared, warpgroup, tile, place, o, ends);
     tile = next;
   }
   if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();

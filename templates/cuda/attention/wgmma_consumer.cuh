@@ -30,10 +30,12 @@ class WgmmaConsumer {
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
-    const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
+    const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // of the warpgroup
     // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for
     // their sake.
-    const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
+    const int origin = first_key(args_, tile.first_row);
+    const BlockRange range =
+        visible_blocks<kBlockN>(args_, first_row, first_row + kHeadRows, origin);
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -44,7 +46,7 @@ class WgmmaConsumer {
     for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
       products_.multiply(block == tile.first_block, s, p, o);
       const bool masked = kMasksInside && range.needs_mask(block);
-      if (masked) mask_scores(args_, s, first_row, block, range);
+      if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
       bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
@@ -81,7 +83,8 @@ class WgmmaConsumer {
                                              const BlockRange& range, Scores& s, Probabilities& p,
                                              RowStats* rows) {
     products_.first(tile.last_block == tile.first_block, s);
-    if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
+    if (range.needs_mask(tile.last_block))
+      mask_scores(args_, s, first_row, tile.last_block, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
     products_.await(tile.last_block != tile.first_block);

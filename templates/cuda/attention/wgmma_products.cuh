@@ -28,21 +28,18 @@ using Output = float[kHeadDimV / 2];  // (64, kHeadDimV)
 // mask.
 constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 
-// First of the two rows that a thread of a warpgroup holds; the second is 8 further down.
-__device__ __forceinline__ int accumulator_row(int thread) {
-  return thread / 32 * 16 + thread % 32 / 4;
-}
-
 // Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane %
-// 4) + i % 2. A block at one end of the visible keys is masked at that end alone.
+// 4) + i % 2. A block at one end of the visible keys is masked at that end alone. Block 0 begins at
+// key `first_key`.
 template <int kCount>
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount],
-                                            int first_row, int block, const BlockRange& range) {
+                                            int first_row, int block, const BlockRange& range,
+                                            int first_key = 0) {
   const int thread = thread_index_anew() % kWarpgroupThreads;
-  const int row = first_row + accumulator_row(thread);
-  const int origin = block * kBlockN + 2 * (thread % 4);
+  const int row = first_row + thread_row(thread);
+  const int origin = first_key + block * kBlockN + 2 * (thread % 4);
   const VisibleColumns upper = visible_columns(args, row);
-  const VisibleColumns lower = visible_columns(args, row + 8);
+  const VisibleColumns lower = visible_columns(args, row + kNextRow);
   if (block >= range.full_end) {
     const int last[2] = {upper.last - origin, lower.last - origin};
 #pragma unroll
