@@ -14,7 +14,6 @@
 namespace attune {
 namespace {
 
-constexpr int kWidestFlushed = 128;
 constexpr const char* kTransposeEntry = "attune_transpose_v";
 
 int accumulators(const KernelSpec& spec, const Config& c) {
@@ -22,11 +21,30 @@ int accumulators(const KernelSpec& spec, const Config& c) {
                                        c.at("overlap") != 0, spec.fp8.scale_block_kv);
 }
 
-// The accurate mode always flushes where that leaves room for the best tiles.
+// The accurate mode always flushes.
 std::vector<int64_t> flush_intervals(const KernelSpec& spec) {
   if (spec.fp8.accuracy == Accuracy::kFast) return {0};
-  if (spec.head_dim_v <= kWidestFlushed) return {8, 2};
-  return {0, 8};
+  return {8, 4, 2};
+}
+
+// Keys whose products the accumulator may add before it loses a hundredth of a sum of one sign.
+constexpr int64_t kMostBetweenFlushes = 1024;
+
+bool flushes_in_time(const Config& c) {
+  return c.at("flush_interval") * c.at("block_n") <= kMostBetweenFlushes;
+}
+
+// Rules of the shared layout, and those of the flush.
+std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
+  std::vector<Constraint> all = sm90_rules(spec, arch, accumulators);
+  all.push_back({"flush", [](const Config& c) -> std::optional<std::string> {
+                   if (c.at("flush_interval") > 0 && !c.at("o_staging"))
+                     return "flushed sums stand where O is staged: o_staging 1";
+                   if (flushes_in_time(c)) return std::nullopt;
+                   return fmt::format("flush_interval {} with block_n {} is more than {} keys",
+                                      c.at("flush_interval"), c.at("block_n"), kMostBetweenFlushes);
+                 }});
+  return all;
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
@@ -37,7 +55,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
        {0, 5},
        causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0}},
       {{"flush_interval", flush_intervals(spec),
-        "steps between additions of the tensor cores' accumulator to fp32; 0 never"},
+        "steps after which the tensor cores' accumulator is taken out; 0 never"},
        {"early", {1, 0}, "both kernels start while what is ahead of them still runs"}});
 }
 
@@ -64,10 +82,14 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
             {"scheduler", causal ? 2 : 1},
             {"l2_section_mb", causal ? 32 : 0},
             {"o_staging", 1},
-            {"flush_interval", static_cast<int>(flush_intervals(spec).front())},
+            {"flush_interval", 0},
             {"early", 1},
             {"kv_splits", 1}});
   for (const auto& [knob, value] : changes) c.set(knob, value);
+  for (const int64_t interval : flush_intervals(spec)) {
+    c.set("flush_interval", interval);
+    if (flushes_in_time(c)) break;
+  }
   return c;
 }
 
@@ -135,7 +157,7 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return {knobs(spec), sm90_rules(spec, arch, accumulators)};
+    return {knobs(spec), rules(spec, arch)};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch,

@@ -180,8 +180,7 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           knob("o_staging"),
           spec.head_dim_qk,
           spec.head_dim_v,
-          dtype_bytes(spec.dtype_kv),
-          c.has("flush_interval") && c.at("flush_interval") > 0};
+          dtype_bytes(spec.dtype_kv)};
 }
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,

@@ -12,7 +12,6 @@
 
 namespace attune {
 
-constexpr int kFlushInterval = 0;    // the accumulator of P V is fp32 throughout
 constexpr int kProbabilityLog2 = 0;  // the largest probability of a row is 1
 constexpr bool kEarlyStart = false;  // no kernel of this launch prepares operands
 // Blocks of keys begin at the first key that a tile sees through a window, not at key 0.

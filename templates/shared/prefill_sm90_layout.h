@@ -9,7 +9,6 @@
 // | k slots  | stages * block_n * panels_qk * row_qk    | TMA        | wgmma, warpgroups  |
 // | v slots  | stages * panels_v * rows_v * row_v       | TMA        | wgmma, warpgroups  |
 // | o        | warpgroups * 64 rows * panels_o * 128    | stmatrix   | TMA store          |
-// | flushed  | warpgroups * 64 * head_dim_v * 4 if used | a thread   | the same thread    |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
 //
@@ -35,7 +34,6 @@ struct PrefillSm90Config {
   int head_dim_qk;
   int head_dim_v;
   int operand_bytes = 2;  // of an element of Q, K and V: 2, or 1 with V transposed
-  bool flushes = false;   // the accumulator of P V is added to fp32 sums now and then
 };
 
 struct PrefillSm90Layout {
@@ -56,7 +54,6 @@ struct PrefillSm90Layout {
   int k;
   int v;
   int o;
-  int flushed;
   int q_full;
   int q_empty;
   int k_full;
@@ -110,8 +107,7 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   l.k = l.q + l.warpgroups * l.q_bytes;
   l.v = ring ? l.k : l.k + l.k_slots * l.k_slot_bytes;
   l.o = l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes;
-  l.flushed = l.o + l.warpgroups * l.o_bytes;
-  l.q_full = l.flushed + (c.flushes ? l.warpgroups * kWarpgroupRows * c.head_dim_v * 4 : 0);
+  l.q_full = l.o + l.warpgroups * l.o_bytes;
   l.q_empty = l.q_full + 8 * l.warpgroups;
   l.k_full = l.q_empty + 8 * l.warpgroups;
   l.k_empty = l.k_full + 8 * l.k_slots;

@@ -123,7 +123,8 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
                                      : draw() * (row == outlier ? 30.0F : 1.0F);
                    }),
        inputs, {p.fp8.scale_block_kv, 1, false}, &k, &k_scale);
-  fill(random, v_extents, draw_values(v_extents, [&](int64_t) { return draw(); }), inputs,
+  const float mean = inputs == Inputs::kMeanOfV ? 1 : 0;
+  fill(random, v_extents, draw_values(v_extents, [&](int64_t) { return mean + draw(); }), inputs,
        {p.fp8.scale_block_kv, 1, true}, &v, &v_scale);
 }
 

@@ -22,6 +22,7 @@ enum class Inputs {
   kAllNegative,  // every score far below zero
   kOutlierRow,   // one key 30 times larger than the others
   kOutliers,     // N(0,1), and N(0,100) added to one element of 1000
+  kMeanOfV,      // N(0,1), V with a mean of 1: sums of one sign
   kSaturated,  // 8 bits: the largest values lie beyond the type's largest. Otherwise N(0,1), as the
                // next one
   kSubnormals,  // 8 bits: most elements are below the type's smallest normal number

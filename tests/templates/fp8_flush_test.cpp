@@ -1,66 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
 // What prefill_sm90_fp8 flushes of O (templates/cuda/attention/fp8_flush.cuh), compiled for the
 // host with an array for shared memory: every thread gets back its own sums, under the factors by
-// which O was rescaled in between.
+// which O was rescaled in between, and touches its own warp's rows of the staging alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
 #define __device__
 #define __forceinline__ inline
 
+namespace attune {
+using std::max;
+}  // namespace attune
+
 #include "cuda/attention/fp8_flush.cuh"
 
 namespace attune {
 namespace {
 
-constexpr int kCount = 20;
-constexpr int kThreads = 8;
-using Flushed = FlushedOutput<kCount, kThreads>;
+constexpr int kThreads = 64;  // two warps
+constexpr int kPanelBytes = 8192;
+constexpr int kGainLog2 = 6;
+constexpr float kLargest = 448;  // of e4m3
 
-TEST(FlushedOutput, GivesBackWhatWasTakenAsIfNothingHadHappened) {
-  shared_memory.assign(Flushed::kBytes, 0xff);  // NaN where nothing was stored
-  std::mt19937_64 random(3);
-  std::vector<Flushed> flushed;
-  std::vector<std::vector<float>> plain(kThreads, std::vector<float>(kCount));
+template <int kCount>
+using Flushed = FlushedOutput<kCount, kPanelBytes, kGainLog2>;
+
+template <int kCount>
+struct Threads {
+  std::vector<Flushed<kCount>> flushed{kThreads};
+  std::vector<std::vector<float>> plain;
   float o[kThreads][kCount];
-  for (int thread = 0; thread < kThreads; ++thread) flushed.emplace_back(0u, thread);
-  for (int tile = 0; tile < 2; ++tile) {
+
+  Threads() : plain(kThreads, std::vector<float>(kCount)) {
+    shared_memory.assign(static_cast<size_t>((kCount + 31) / 32 * kPanelBytes), 0xff);  // NaN
+  }
+  void clear() {
     for (int thread = 0; thread < kThreads; ++thread) {
       flushed[thread].clear();
       for (int i = 0; i < kCount; ++i) plain[thread][i] = o[thread][i] = 0;
     }
-    for (int step = 0; step < 40; ++step)
+  }
+};
+
+template <int kCount>
+void check_sums() {
+  Threads<kCount> threads;
+  std::mt19937_64 random(3);
+  for (int tile = 0; tile < 2; ++tile) {
+    threads.clear();
+    float sum[2] = {0, 0};
+    for (int step = 0; step < 40; ++step) {
+      const bool taken = random() % 4 == 0, rescaled = random() % 3 == 0;
+      const float factor[2] = {0.5F, 0.3F};
       for (int thread = 0; thread < kThreads; ++thread) {
-        if (random() % 4 == 0) flushed[thread].take(o[thread]);
-        if (random() % 3 == 0) {  // powers of two: exact in any order
-          const float factor[2] = {0.5F, 0.25F};
-          flushed[thread].rescale(factor);
-          for (int i = 0; i < kCount; ++i) o[thread][i] *= factor[i / 2 % 2];
-          for (int i = 0; i < kCount; ++i) plain[thread][i] *= factor[i / 2 % 2];
+        auto& o = threads.o[thread];
+        auto& plain = threads.plain[thread];
+        if (rescaled) {
+          threads.flushed[thread].rescale(factor);
+          for (int i = 0; i < kCount; ++i) o[i] *= factor[i / 2 % 2];
+          for (int i = 0; i < kCount; ++i) plain[i] *= factor[i / 2 % 2];
         }
+        const float now[2] = {rescaled ? sum[0] * factor[0] : sum[0],
+                              rescaled ? sum[1] * factor[1] : sum[1]};
+        if (taken) threads.flushed[thread].take(Flushed<kCount>::offset_of_thread(thread), now, o);
         for (int i = 0; i < kCount; ++i) {
-          const auto more = static_cast<float>(random() % 64);
-          o[thread][i] += more;
-          plain[thread][i] += more;
+          const auto more = kLargest * static_cast<float>(random() % 64) / 32;
+          o[i] += more;
+          plain[i] += more;
         }
       }
+      for (int half = 0; half < 2; ++half)
+        sum[half] = sum[half] * (rescaled ? factor[half] : 1) + 2;
+    }
     for (int thread = 0; thread < kThreads; ++thread) {
-      flushed[thread].give_back(o[thread]);
+      threads.flushed[thread].give_back(Flushed<kCount>::offset_of_thread(thread),
+                                        threads.o[thread]);
       for (int i = 0; i < kCount; ++i)
-        EXPECT_NEAR(o[thread][i], plain[thread][i], 1e-4F * plain[thread][i] + 1e-4F)
+        ASSERT_NEAR(threads.o[thread][i], threads.plain[thread][i],
+                    2e-3F * threads.plain[thread][i])
             << "tile " << tile << " thread " << thread << " accumulator " << i;
     }
   }
 }
 
+TEST(FlushedOutput, GivesBackWhatWasTakenAsIfNothingHadHappened) {
+  check_sums<20>();
+  check_sums<64>();
+  check_sums<100>();
+}
+
+// Sums at the end of a row of any size, and the largest that P rounded up can make of it.
+TEST(FlushedOutput, HoldsTheLargestAndSmallSums) {
+  Threads<4> threads;
+  for (const float sum : {0x1p6F, 100.0F, 0x1.fffffep6F, 3e4F, 1e9F, 1e12F})
+    for (const float part : {2 * kLargest, -kLargest, 1.0F, 0x1p-9F}) {
+      threads.clear();
+      auto& o = threads.o[0];
+      const float both[2] = {sum, 64.0F};
+      o[0] = part * sum;
+      o[2] = part * 64;
+      threads.flushed[0].take(Flushed<4>::offset_of_thread(0), both, o);
+      EXPECT_EQ(o[0], 0);
+      threads.flushed[0].give_back(Flushed<4>::offset_of_thread(0), o);
+      EXPECT_NEAR(o[0], part * sum, 0x1p-11F * std::abs(part * sum)) << sum << " " << part;
+      EXPECT_NEAR(o[2], part * 64, 0x1p-11F * std::abs(part * 64)) << sum << " " << part;
+    }
+}
+
+TEST(FlushedOutput, ARowThatSawNothingStaysZeroAndNanShows) {
+  Threads<4> threads;
+  threads.clear();
+  const float sum[2] = {0, 64};
+  auto& o = threads.o[5];
+  o[2] = NAN;
+  threads.flushed[5].take(Flushed<4>::offset_of_thread(5), sum, o);
+  threads.flushed[5].give_back(Flushed<4>::offset_of_thread(5), o);
+  EXPECT_EQ(o[0], 0);
+  EXPECT_TRUE(std::isnan(o[2]));
+}
+
 TEST(FlushedOutput, NothingTakenGivesNothingBack) {
-  shared_memory.assign(Flushed::kBytes, 0xff);
-  Flushed flushed(0, 3);
-  flushed.clear();
-  float o[kCount] = {1, 2, 3};
-  flushed.give_back(o);
+  Threads<20> threads;
+  threads.clear();
+  EXPECT_TRUE(threads.flushed[3].empty());
+  auto& o = threads.o[3];
+  o[0] = 1;
+  threads.flushed[3].give_back(Flushed<20>::offset_of_thread(3), o);
   EXPECT_EQ(o[0], 1);
   EXPECT_EQ(o[19], 0);
 }

@@ -21,7 +21,7 @@ namespace attune::testing {
 namespace {
 
 constexpr Inputs kInputs[] = {Inputs::kNormal,     Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
-                              Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kSaturated,     Inputs::kSubnormals};
+                              Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kMeanOfV,       Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kHeadsFirst, Layout::kPadded};
 constexpr int kCasesPerConfig = 5;
 

@@ -7,7 +7,7 @@
 //
 // The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
 // of one sign loses percents. With kFlushInterval their accumulator is added to fp32 sums every so
-// many steps, and begins again.
+// many steps, and begins again. They stand where O is staged, so the tile before must have left.
 #pragma once
 
 #include "cuda/attention/epilogue_tma.cuh"
@@ -29,18 +29,18 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
+static_assert(kFlushInterval == 0 || kOStaging, "flushed sums stand where O is staged");
+
 class Fp8Consumer {
-  using Flushed = FlushedOutput<kHeadDimV / 2, kWarpgroupThreads>;
+  static constexpr int kPanelBytes = kWarpgroupRows * kPanelRowBytes;
+  static constexpr int kGainLog2 = kDtypeKv == Dtype::kE4m3 ? 6 : -1;  // 448 or 57344 to 28672
+  using Flushed = FlushedOutput<kHeadDimV / 2, kPanelBytes, kGainLog2>;
 
  public:
   using Args = ScaledAttentionArgs;
 
   __device__ __forceinline__ Fp8Consumer(const Args& args, unsigned shared, int warpgroup)
-      : args_(args),
-        warpgroup_(warpgroup),
-        products_(shared, warpgroup),
-        flushed_(shared + kLayout.flushed + warpgroup * Flushed::kBytes,
-                 threadIdx.x % kWarpgroupThreads) {}
+      : args_(args), shared_(shared), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
@@ -57,27 +57,14 @@ class Fp8Consumer {
     flushed_.clear();
     products_.wait_q(parity);
     first_step(tile, first_row, range, factors, s, p, rows);
+    int block = tile.last_block - 1;
+    while (block >= tile.first_block) {
+      const int flush_after = flush_block(tile.first_block, block);
 #pragma unroll 1
-    for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-      GroupFactors here[kGroups];
-      factors.read(block, here);
-      products_.multiply(block == tile.first_block, s, p, o);
-      const float scale_log2 = factors.apply(here, s);
-      if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
-      float level[2], factor[2];
-      factors.top_levels(here, scale_log2, s, level);
-      const bool grew = must_raise(level, *rows);
-      if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
-      factors.exponentiate_step(here, scale_log2, s, rows);
-      if constexpr (kOverlap) products_.finish(o);
-      const bool arrived = products_.arrived();
-      round_probabilities(s, p);
-      if constexpr (kFlushInterval > 0) {
-        if (block % kFlushInterval == 0) flushed_.take(o);  // under the maximum before this step
-        if (grew) flushed_.rescale(factor);
-      }
-      if (grew) rescale(o, factor);
-      if (!arrived) products_.await(block != tile.first_block);
+      for (; block >= flush_after; --block)
+        step(tile, first_row, range, factors, block, s, p, o, rows);
+      if constexpr (kFlushInterval > 0)
+        if (block >= tile.first_block) flush(*rows, o);
     }
     products_.last(o, p);
     v_factor_[0] = factors.v_factor(0);
@@ -87,7 +74,10 @@ class Fp8Consumer {
   // Waits for the last product of attend().
   __device__ __forceinline__ void finish(Output& o) {
     products_.finish(o);
-    if constexpr (kFlushInterval > 0) flushed_.give_back(o);
+    if constexpr (kFlushInterval > 0) {
+      flushed_.give_back(sums_address(), o);
+      __syncwarp();  // before the warp stages O in the same bytes
+    }
   }
 
   __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
@@ -114,7 +104,51 @@ class Fp8Consumer {
     products_.await(tile.last_block != tile.first_block);
   }
 
+  __device__ __forceinline__ void step(const PrefillTile& tile, int first_row,
+                                       const BlockRange& range, const StepFactors& factors,
+                                       int block, Scores& s, Probabilities& p, Output& o,
+                                       RowStats* rows) {
+    GroupFactors here[kGroups];
+    factors.read(block, here);
+    products_.multiply(block == tile.first_block, s, p, o);
+    const float scale_log2 = factors.apply(here, s);
+    if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
+    float level[2], factor[2];
+    factors.top_levels(here, scale_log2, s, level);
+    const bool grew = must_raise(level, *rows);
+    if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
+    factors.exponentiate_step(here, scale_log2, s, rows);
+    if constexpr (kOverlap) products_.finish(o);
+    const bool arrived = products_.arrived();
+    round_probabilities(s, p);
+    if (grew) {
+      rescale(o, factor);
+      if constexpr (kFlushInterval > 0) flushed_.rescale(factor);
+    }
+    if (!arrived) products_.await(block != tile.first_block);
+  }
+
+  // The step from `block` down after which the accumulator is flushed, or the last one.
+  __device__ __forceinline__ int flush_block(int first_block, int block) const {
+    if constexpr (kFlushInterval == 0) return first_block;
+    return max(first_block, block / kFlushInterval * kFlushInterval);
+  }
+
+  // Takes O of the steps before this one, whose probabilities the sums have already.
+  __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
+    if (flushed_.empty()) await_staging(warpgroup_, thread_index_anew() % kWarpgroupThreads);
+    const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
+    flushed_.take(sums_address(), sum, o);
+  }
+
+  // Computed anew, so that it holds no register through the loop.
+  __device__ __forceinline__ unsigned sums_address() const {
+    return shared_ + kLayout.o + anew(warpgroup_) * kLayout.o_bytes +
+           Flushed::offset_of_thread(thread_index_anew() % kWarpgroupThreads);
+  }
+
   const Args& args_;
+  unsigned shared_;
   int warpgroup_;
   float v_factor_[2];
   WgmmaProducts products_;

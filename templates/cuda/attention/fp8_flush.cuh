@@ -2,68 +2,87 @@
 // The sums that the accumulator of P V is flushed to. Used by fp8_consumer.cuh.
 #pragma once
 
+#include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
 
-// What was flushed of O: fp32 sums in shared memory, each thread's own, so that no barrier is
-// needed and no register held. Where O is rescaled only the factor is kept for the next time.
+// What was flushed of O, in fp16 where O is staged at the end of the tile: each thread's own sums,
+// in the bytes of its own warp's 16 rows, so that no barrier among warps is needed, no register
+// held, and no shared memory beside. No element of O passes the largest number of V times the row's
+// sum. So O over the power of two above that sum, times 2^kGainLog2, fits fp16, with a factor of 2
+// for P rounded up. Where O is rescaled only the factor is kept for the next time.
 //
-// | 16 bytes at                        | hold accumulators        |
-// |------------------------------------|--------------------------|
-// | (i / 4 * threads + thread) * 16    | i .. i + 3 of the thread |
-template <int kCount, int kThreads>
+// | 16 bytes at                                         | hold accumulators        |
+// |-----------------------------------------------------|--------------------------|
+// | i / 32 * kPanelBytes + (i / 8 % 4 * 32 + lane) * 16 | i .. i + 7 of the thread |
+template <int kCount, int kPanelBytes, int kGainLog2>
 class FlushedOutput {
  public:
-  static constexpr int kBytes = kCount * kThreads * 4;
-
-  // `address` of the kBytes that belong to the warpgroup.
-  __device__ __forceinline__ FlushedOutput(unsigned address, int thread)
-      : address_(address + thread * 16) {}
-
-  __device__ __forceinline__ void clear() {
-    empty_ = true;
-    factor_[0] = factor_[1] = 1.f;
+  // Where a thread's sums begin in the staging of its warpgroup.
+  static __device__ __forceinline__ unsigned offset_of_thread(int thread) {
+    return thread / 32 * (kPanelBytes / 4) + thread % 32 * 16;
   }
+
+  __device__ __forceinline__ void clear() { empty_ = true; }
+  __device__ __forceinline__ bool empty() const { return empty_; }
+
   __device__ __forceinline__ void rescale(const float (&factor)[2]) {
     factor_[0] *= factor[0];
     factor_[1] *= factor[1];
   }
-  // Takes o over, which begins again at zero.
-  __device__ __forceinline__ void take(float (&o)[kCount]) {
+  // Takes o over, which begins again at zero; `sum` of the whole rows up to here. `address` is
+  // where the thread's sums begin.
+  __device__ __forceinline__ void take(unsigned address, const float (&sum)[2],
+                                       float (&o)[kCount]) {
+    float inverse[2];
+    unsigned old[2];  // what the sums are multiplied by, twice
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      add(i, o);
-      Vector16 sum;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        sum.word[j] = __float_as_uint(o[i + j]);
-        o[i + j] = 0.f;
-      }
-      store_shared_16(address_ + i / 4 * kStride, sum);
+    for (int half = 0; half < 2; ++half) {
+      // Up to 2 below the sum; a row that sees anything has more than 1.
+      const unsigned power = max(__float_as_uint(sum[half]) & 0x7f800000u, 0x3f800000u);
+      inverse[half] = __uint_as_float(0x7f000000u - kScaleBits - power);
+      const float shrunk = factor_[half] * inverse[half];
+      old[half] = pack<Dtype::kFp16>(shrunk, shrunk);
+      factor_[half] = __uint_as_float(power + kScaleBits);
     }
-    clear();
+#pragma unroll
+    for (int i = 0; i < kCount; i += 8) {
+      Vector16 sums = {};
+      if (!empty_) sums = load_shared_16(address + offset_of(i));
+#pragma unroll
+      for (int j = 0; j < 8 && i + j < kCount; j += 2) {
+        const int half = j / 2 % 2;
+        const unsigned more =
+            pack<Dtype::kFp16>(o[i + j] * inverse[half], o[i + j + 1] * inverse[half]);
+        sums.word[j / 2] = empty_ ? more : fma_fp16(sums.word[j / 2], old[half], more);
+        o[i + j] = o[i + j + 1] = 0.f;
+      }
+      store_shared_16(address + offset_of(i), sums);
+    }
     empty_ = false;
   }
-  __device__ __forceinline__ void give_back(float (&o)[kCount]) const {
+  __device__ __forceinline__ void give_back(unsigned address, float (&o)[kCount]) const {
+    if (empty_) return;
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4) add(i, o);
+    for (int i = 0; i < kCount; i += 8) {
+      const Vector16 sums = load_shared_16(address + offset_of(i));
+#pragma unroll
+      for (int j = 0; j < 8 && i + j < kCount; ++j)
+        o[i + j] =
+            fmaf(fp16_to_float(static_cast<unsigned short>(sums.word[j / 2] >> 16 * (j % 2))),
+                 factor_[j / 2 % 2], o[i + j]);
+    }
   }
 
  private:
-  static constexpr int kStride = 16 * kThreads;
-  static_assert(kCount % 4 == 0, "accumulators are moved four at a time");
+  static constexpr unsigned kScaleBits = static_cast<unsigned>(1 - kGainLog2) << 23;
+  static_assert(kCount % 4 == 0, "accumulators are moved four or eight at a time");
 
-  __device__ __forceinline__ void add(int i, float (&o)[kCount]) const {
-    if (empty_) return;
-    const Vector16 sum = load_shared_16(address_ + i / 4 * kStride);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) o[i + j] += __uint_as_float(sum.word[j]) * factor_[j / 2];
-  }
+  static constexpr unsigned offset_of(int i) { return i / 32 * kPanelBytes + i / 8 % 4 * 512; }
 
-  unsigned address_;
   bool empty_ = true;
-  float factor_[2];
+  float factor_[2];  // of what is stored
 };
 
 }  // namespace attune

@@ -10,13 +10,12 @@ namespace attune {
 
 constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
-constexpr PrefillSm90Config kSm90Config = {
-    kBlockM,   kBlockN,    kCtasPerSm, kStages,       kKvRing,
-    kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kFlushInterval > 0};
+constexpr PrefillSm90Config kSm90Config = {kBlockM,   kBlockN,    kCtasPerSm, kStages,      kKvRing,
+                                           kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;
-constexpr PrefillSm90Registers kRegisters = 
+constexpr PrefillSm90Registers kRegisters =
     prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,

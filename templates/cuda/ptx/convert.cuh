@@ -27,6 +27,13 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return packed;
 }
 
+// a * b + c of two fp16 values each (PTX ISA 9.7.4.4).
+__device__ __forceinline__ unsigned fma_fp16(unsigned a, unsigned b, unsigned c) {
+  unsigned d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
 __device__ __forceinline__ float fp16_to_float(unsigned short bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

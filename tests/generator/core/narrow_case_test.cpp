@@ -14,8 +14,9 @@ namespace attune::testing {
 namespace {
 
 constexpr Inputs kAllInputs[] = {
-    Inputs::kNormal,     Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
-    Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kSaturated,     Inputs::kSubnormals};
+    Inputs::kNormal,      Inputs::kLogitsTimes16, Inputs::kLogitsTimes64,
+    Inputs::kAllNegative, Inputs::kOutlierRow,    Inputs::kOutliers,
+    Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 
 // acc + sum of 32 products, each cut off below 2^-13 of the largest.
 double tensor_core_step(double acc, const double* a, const double* b, int64_t count) {
