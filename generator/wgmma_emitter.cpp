@@ -110,14 +110,15 @@ std::string emit_pv(const Products& t) {
   const int steps = t.block_n / t.step_k();
   const int p_count = 4 * steps;
   std::string text = fmt::format(
-      "// (64, {0}) += (64, {1}) x ({1}, {0})\n"
+      "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
       "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
-      "unsigned long long v) {{\n  asm volatile(\n",
+      "unsigned long long v, int adds) {{\n  asm volatile(\n",
       t.head_dim_v, t.block_n, count, p_count);
   text += line("{ .reg .pred p; .reg .b64 b; .reg .b32 v_low, v_high, low;");
   text += line(fmt::format("mov.b64 {{v_low, v_high}}, %{};", count + p_count));
-  text += line("setp.ne.b32 p, 1, 0;");
   for (int step = 0; step < steps; ++step) {
+    if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + p_count + 1));
+    if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
     text += moved("b", "v", v_step(t, step));
     text +=
         line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
@@ -125,8 +126,9 @@ std::string emit_pv(const Products& t) {
                          operands(0, count), operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
   }
   text += line("}");
-  return text + fmt::format("      : {}\n      : {}, \"l\"(v)\n      : \"memory\");\n}}\n",
-                            bindings("+f", "o", count), bindings("r", "p", p_count));
+  return text +
+         fmt::format("      : {}\n      : {}, \"l\"(v), \"r\"(adds)\n      : \"memory\");\n}}\n",
+                     bindings("+f", "o", count), bindings("r", "p", p_count));
 }
 
 std::string emit(const Products& t) {

@@ -139,6 +139,7 @@ class Fp8Consumer {
     if (flushed_.empty()) await_staging(warpgroup_, thread_index_anew() % kWarpgroupThreads);
     const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
     flushed_.take(sums_address(), sum, o);
+    products_.restart();
   }
 
   // Computed anew, so that it holds no register through the loop.

@@ -31,7 +31,7 @@ class FlushedOutput {
     factor_[0] *= factor[0];
     factor_[1] *= factor[1];
   }
-  // Takes o over, which begins again at zero; `sum` of the whole rows up to here. `address` is
+  // Takes o over, which begins anew; `sum` of the whole rows up to here. `address` is
   // where the thread's sums begin.
   __device__ __forceinline__ void take(unsigned address, const float (&sum)[2],
                                        float (&o)[kCount]) {
@@ -56,7 +56,6 @@ class FlushedOutput {
         const unsigned more =
             pack<Dtype::kFp16>(o[i + j] * inverse[half], o[i + j + 1] * inverse[half]);
         sums.word[j / 2] = empty_ ? more : fma_fp16(sums.word[j / 2], old[half], more);
-        o[i + j] = o[i + j + 1] = 0.f;
       }
       store_shared_16(address + offset_of(i), sums);
     }

@@ -139,11 +139,15 @@ class WgmmaProducts {
   __device__ __forceinline__ void last(Output& o, Probabilities& p) {
     if constexpr (kKvRing > 0) await_v();
     wgmma_fence();
-    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing));
+    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
+    adds_ = 1;
     wgmma_commit();
     v_empty_ = v().empty();
     v().advance();
   }
+
+  // The next P V overwrites O.
+  __device__ __forceinline__ void restart() { adds_ = 0; }
 
   // Waits for the P V in flight.
   __device__ __forceinline__ void finish(Output& o) {
@@ -192,6 +196,7 @@ class WgmmaProducts {
   VWalk own_v_;
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
+  int adds_ = 1;
   int lane_;
 };
 
