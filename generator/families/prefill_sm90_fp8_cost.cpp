@@ -41,8 +41,8 @@ double habits(const KernelSpec& spec, const Config& c) {
   if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
     factor *= 1.02;
   if (!c.at("early")) factor *= 1.03;
-  if (c.at("flush_interval")) factor *= 1 + 0.3 / static_cast<double>(c.at("flush_interval"));
   const int block_n = static_cast<int>(c.at("block_n"));
+  if (c.at("flush_keys")) factor *= 1 + 0.45 * block_n / static_cast<double>(c.at("flush_keys"));
   const int groups = block_n / columns_of_factor(block_n, spec.fp8.scale_block_kv);
   if (groups > 1) factor *= 1.1 + 0.01 * groups;
   return factor;

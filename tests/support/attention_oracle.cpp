@@ -259,6 +259,13 @@ int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector
   return exact || most < sum / 2 ? -1 : largest;
 }
 
+// All weights of a block round alike where all scores are one, as with a factor of 0 in q: O
+// inherits that error.
+bool weights_are_alike(const Row<double>& row) {
+  const auto [least, most] = std::minmax_element(row.scores.begin(), row.scores.end());
+  return *most - *least < kHalfStep / 2;
+}
+
 double unit_of(Dtype dtype) {
   return dtype == Dtype::kBf16 ? 0x1p-8 : dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-24;
 }
@@ -277,6 +284,7 @@ void allow_row(const Problem& p, const Head<double>& head, const Row<double>& ro
   const std::vector<double> ratios = factor_ratios(head, row);
   const double least = least_meeting(p, row, ratios);
   const int64_t dominant = dominant_key(p, row, ratios);
+  const bool alike = weights_are_alike(row);
   const double added =
       p.fp8.accuracy == Accuracy::kFast ? 1 / square : std::min(1 / square, kFlushedKeys);
   for (size_t i = 0; i < o.size(); ++i) {
@@ -286,9 +294,10 @@ void allow_row(const Problem& p, const Head<double>& head, const Row<double>& ro
     const double noise = 1.5 * std::sqrt(sums.moved) + truncation(o[i], sums.magnitudes, added);
     allowance->o[place.o + i] += rounding + sums.lost + noise + unit_of(p.dtype_o) * std::abs(o[i]);
     const double inherited =
-        dominant < 0 ? 0
-                     : kHalfStep * row.weights[static_cast<size_t>(dominant)] / row.sum *
-                           std::abs(head.v.row(row.keys[static_cast<size_t>(dominant)])[i]);
+        alike          ? kHalfStep * std::abs(o[i])
+        : dominant < 0 ? 0
+                       : kHalfStep * row.weights[static_cast<size_t>(dominant)] / row.sum *
+                             std::abs(head.v.row(row.keys[static_cast<size_t>(dominant)])[i]);
     allowance->mean_noise += (noise / 3 + inherited) / static_cast<double>(allowance->o.size());
   }
   allowance->lse[place.lse] += lse_error;

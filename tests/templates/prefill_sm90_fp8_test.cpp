@@ -100,15 +100,33 @@ TEST(PrefillSm90Fp8Space, RefusesWithAReason) {
             std::string::npos);
 }
 
-TEST(PrefillSm90Fp8Space, OnlyTheAccurateModeFlushes) {
-  for (const char* mode : {"accurate", "fast"}) {
-    const Problem p =
-        parse_problem(std::string("dtype=e4m3,head_dim=64,heads=8,seqlen=4096,accuracy=") + mode);
-    size_t flushing = 0;
-    for (const Config& c : prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate())
-      flushing += c.at("flush_interval") > 0;
-    EXPECT_EQ(flushing > 0, std::string(mode) == "accurate");
-  }
+TEST(PrefillSm90Fp8Space, TheAccurateModeAlwaysFlushesWhereOIsStagedAndTheFastNever) {
+  for (const int head_dim : {64, 128, 256})
+    for (const char* mode : {"accurate", "fast"}) {
+      const Problem p =
+          parse_problem("dtype=e4m3,heads=8,seqlen=4096,head_dim=" + std::to_string(head_dim) +
+                        ",accuracy=" + mode);
+      const std::vector<Config> configs =
+          prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate();
+      EXPECT_FALSE(configs.empty());
+      for (const Config& c : configs) {
+        EXPECT_EQ(c.at("flush_keys") > 0, std::string(mode) == "accurate");
+        EXPECT_LE(c.at("flush_keys"), 1024);  // what the bound of the tuner's gate is made for
+        if (c.at("flush_keys") > 0) {
+          EXPECT_EQ(c.at("o_staging"), 1);
+        }
+      }
+    }
+}
+
+TEST(PrefillSm90Fp8Space, FactorsOfAStepThatWouldSpillAreCountedAsRegisters) {
+  EXPECT_EQ(columns_of_factor(128, 0), 128);
+  EXPECT_EQ(columns_of_factor(128, 176), 16);
+  EXPECT_EQ(columns_of_factor(96, 64), 32);
+  EXPECT_EQ(columns_of_factor(64, 128), 64);
+  EXPECT_EQ(prefill_sm90_fp8_accumulators(128, 256, true, 0), 208);
+  EXPECT_EQ(prefill_sm90_fp8_accumulators(128, 256, true, 32), 209);
+  EXPECT_EQ(prefill_sm90_fp8_accumulators(128, 256, true, 16), 213);  // one more than fit
 }
 
 TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {

@@ -6,8 +6,9 @@
 // P is scaled up to use the range of e4m3; how its maximum is followed: fp8_row_max.cuh.
 //
 // The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
-// of one sign loses percents. With kFlushInterval their accumulator is added to fp32 sums every so
-// many steps, and begins again. They stand where O is staged, so the tile before must have left.
+// of one sign loses percents. With kFlushKeys their accumulator is added to other sums
+// (fp8_flush.cuh) every so many keys, and begins again. These stand where O is staged, so the tile
+// before must have left.
 #pragma once
 
 #include "cuda/attention/epilogue_tma.cuh"
@@ -29,6 +30,7 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
+constexpr int kFlushInterval = kFlushKeys / kBlockN;  // steps
 static_assert(kFlushInterval == 0 || kOStaging, "flushed sums stand where O is staged");
 
 class Fp8Consumer {
