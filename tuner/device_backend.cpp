@@ -50,12 +50,14 @@ DeviceBackend::DeviceBackend(std::shared_ptr<const Device> device) : device_(std
 void DeviceBackend::restart() {
   loaded_.clear();
   expected_.clear();
+  expected_sums_.reset();
   inputs_.reset();
 }
 
 void DeviceBackend::open(const MeasureTask& task) {
   loaded_.clear();
   expected_.clear();
+  expected_sums_.reset();
   if (!inputs_ || seed_ != task.seed) inputs_ = std::make_unique<Inputs>(*device_, task.seed);
   seed_ = task.seed;
   problem_ = task.problem;
@@ -90,11 +92,16 @@ void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const
 void DeviceBackend::compute_expected(const KernelRequest& reference) {
   const CheckPlan plan = check_plan(problem_, check_flops_limit(device_->target() == Target::kCpu));
   for (const CheckRegion& region : plan.regions)
-    expected_.push_back(expect(reference, plan, region));
+    expected_.push_back(expect(reference, plan, region, inputs_->set(0)));
+  if (!is_fp8(problem_)) return;
+  Operands operands = inputs_->set(0);
+  operands.v = inputs_->v_with_mean();
+  expected_sums_ = expect(reference, plan, plan.regions.back(), operands);  // sees the most keys
 }
 
 DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, const CheckPlan& plan,
-                                              const CheckRegion& region) const {
+                                              const CheckRegion& region,
+                                              const Operands& all) const {
   const Problem part = region_problem(problem_, plan, region);
   const int64_t rows = part.batch * part.seqlen_q * part.num_heads_q;
   Expected expected{region, std::vector<float>(static_cast<size_t>(rows * part.head_dim_v)),
@@ -103,7 +110,6 @@ DeviceBackend::Expected DeviceBackend::expect(const KernelRequest& reference, co
   const auto lse_bytes = static_cast<int64_t>(expected.lse.size() * sizeof(float));
   const DeviceMemory o(*device_, o_bytes);
   const DeviceMemory lse(*device_, lse_bytes);
-  const Operands& all = inputs_->set(0);
   const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
   Operands operands = contiguous_operands(part, nullptr, nullptr, nullptr, o.data(),
                                           reinterpret_cast<float*>(lse.data()));
@@ -179,11 +185,25 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
   device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));
   Comparison comparison(problem_);
   for (const Expected& expected : expected_) compare(expected, lse, &comparison);
-  return comparison.result();
+  CheckError error = comparison.result();
+  if (expected_sums_ && !error.wrong) error.wrong = check_sums(loaded);
+  return error;
 }
 
-void DeviceBackend::compare(const Expected& expected, const std::vector<float>& lse,
-                            Comparison* comparison) const {
+std::optional<std::string> DeviceBackend::check_sums(const Loaded& loaded) {
+  Operands operands = inputs_->poisoned();
+  operands.v = inputs_->v_with_mean();
+  launch(loaded, operands);
+  device_->synchronize();
+  LossComparison comparison;
+  visit(*expected_sums_, [&](const float* want, const float* got, int64_t, const RowPlace&) {
+    comparison.add(want, got, static_cast<size_t>(problem_.head_dim_v));
+  });
+  return comparison.wrong(problem_);
+}
+
+template <class Row>
+void DeviceBackend::visit(const Expected& expected, const Row& row) const {
   const CheckRegion& region = expected.region;
   const int ratio = problem_.num_heads_q / problem_.num_heads_kv;
   const int64_t heads = int64_t{region.num_kv_heads} * ratio;
@@ -202,17 +222,23 @@ void DeviceBackend::compare(const Expected& expected, const std::vector<float>& 
         for (int64_t i = 0; i < dim; ++i)
           got[static_cast<size_t>(i)] =
               load_element(problem_.dtype_o, bytes.data(), r * row_elements + head * dim + i);
-        const int64_t row = region.row_begin + r;
-        const RowPlace place{region.batch_begin + b, row, head};
-        comparison->add_row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)],
-                            got.data(), static_cast<int>(dim), place);
-        const int64_t lse_at =
-            ((region.batch_begin + b) * problem_.num_heads_q + head) * problem_.seqlen_q + row;
-        comparison->add_lse(expected.lse[static_cast<size_t>((b * heads + h) * rows + r)],
-                            lse[static_cast<size_t>(lse_at)], place);
+        row(&expected.o[static_cast<size_t>(((b * rows + r) * heads + h) * dim)], got.data(),
+            (b * heads + h) * rows + r,
+            RowPlace{region.batch_begin + b, region.row_begin + r, head});
       }
     }
   }
+}
+
+void DeviceBackend::compare(const Expected& expected, const std::vector<float>& lse,
+                            Comparison* comparison) const {
+  visit(expected, [&](const float* want, const float* got, int64_t index, const RowPlace& place) {
+    comparison->add_row(want, got, problem_.head_dim_v, place);
+    const int64_t lse_at =
+        (place.batch * problem_.num_heads_q + place.head) * problem_.seqlen_q + place.row;
+    comparison->add_lse(expected.lse[static_cast<size_t>(index)], lse[static_cast<size_t>(lse_at)],
+                        place);
+  });
 }
 
 double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {

@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tuner/backend.hpp"
@@ -39,10 +41,14 @@ class DeviceBackend : public MeasureBackend {
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
   void compute_expected(const KernelRequest& reference);
-  Expected expect(const KernelRequest& reference, const CheckPlan& plan,
-                  const CheckRegion& region) const;
+  Expected expect(const KernelRequest& reference, const CheckPlan& plan, const CheckRegion& region,
+                  const Operands& all) const;
   DeviceMemory q_factors_of(const Problem& part, const CheckRegion& region, ScaleView* view) const;
   CheckError check(const Loaded& loaded);
+  std::optional<std::string> check_sums(const Loaded& loaded);
+  // Calls `row(want, got, index in the region, place)` with each row of O.
+  template <class Row>
+  void visit(const Expected& expected, const Row& row) const;
   void compare(const Expected& expected, const std::vector<float>& lse,
                Comparison* comparison) const;
   void launch(const Loaded& loaded, const Operands& operands) const;
@@ -54,6 +60,7 @@ class DeviceBackend : public MeasureBackend {
   uint64_t seed_ = 0;
   Problem problem_;
   std::vector<Expected> expected_;
+  std::optional<Expected> expected_sums_;  // of the V with a mean, where the problem has one
   std::map<int, Loaded> loaded_;
   int next_set_ = 0;
 };

@@ -58,11 +58,11 @@ DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) device_->release(data_);
 }
 
-std::string normal_values(Dtype dtype, int64_t count, uint64_t seed) {
+std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   std::string bytes(static_cast<size_t>(count * dtype_bytes(dtype)), '\0');
-  for (int64_t i = 0; i < count; ++i) store_element(dtype, bytes.data(), i, normal(random));
+  for (int64_t i = 0; i < count; ++i) store_element(dtype, bytes.data(), i, mean + normal(random));
   return bytes;
 }
 
@@ -89,6 +89,10 @@ void Inputs::open(const Problem& problem) {
     set.o_scale = o_factors_.view;
     sets_.push_back(set);
   }
+  if (!is_fp8(problem) || problem.op != Op::kPrefill) return;
+  fill(&v_mean_, problem.dtype_kv, bytes.v, seed_ + 5, 1);
+  v_with_mean_ = sets_.front().v;
+  v_with_mean_.data = v_mean_.memory.data();
 }
 
 void Inputs::reserve(const Problem& p, int64_t q_bytes, int64_t kv_bytes, int64_t output_bytes) {
@@ -103,9 +107,9 @@ void Inputs::reserve(const Problem& p, int64_t q_bytes, int64_t kv_bytes, int64_
   fill(&kv_, p.dtype_kv, kv_bytes, seed_ + 1);
 }
 
-void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed) const {
+void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed, float mean) const {
   if (bytes <= filled->memory.bytes() && dtype == filled->dtype) return;
-  const std::string table = normal_values(dtype, kTableSize, seed);
+  const std::string table = normal_values(dtype, kTableSize, seed, mean);
   if (bytes > filled->memory.bytes()) {
     filled->memory = {};
     filled->memory = DeviceMemory(device_, bytes);

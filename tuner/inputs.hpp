@@ -3,7 +3,8 @@
 // launch finds its data in cache. Values are seeded N(0,1), never zero: kernels run faster on
 // zeros. 8-bit elements are N(0,1) rounded to their type, and each head or block of rows has a
 // factor of its own between 0.7 and 1.4, so that a kernel that takes a wrong one is found wrong.
-// Outputs are poisoned with NaN before a check.
+// Beside them stands a V of 8 bits with a mean, whose sums have one sign: kernels are held against
+// it too, not timed. Outputs are poisoned with NaN before a check.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,8 @@ class Inputs {
   }  // lse is null
   // Set 0 with an LSE buffer, outputs filled with NaN.
   Operands poisoned();
+  // V in place of set 0's: N(1,1). Only where the problem has 8-bit operands.
+  const OperandView& v_with_mean() const { return v_with_mean_; }
   // Of 8-bit q, in its `block`th block of rows.
   float q_factor(int64_t batch, int64_t head, int64_t block) const;
 
@@ -58,22 +61,23 @@ class Inputs {
     ScaleView view{};
   };
   void reserve(const Problem& problem, int64_t q_bytes, int64_t kv_bytes, int64_t output_bytes);
-  void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed) const;
+  void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed, float mean = 0) const;
   void open_factors(const Problem& problem);
   Factors make_factors(int64_t batch, int heads, int64_t rows, int block, int heads_per_scale,
                        uint64_t stream) const;
 
   const Device& device_;
   const uint64_t seed_;
-  Filled q_, kv_;
+  Filled q_, kv_, v_mean_;
+  OperandView v_with_mean_{};
   DeviceMemory outputs_, lse_;
   Factors q_factors_, k_factors_, v_factors_, o_factors_;
   int64_t output_set_bytes_ = 0;
   std::vector<Operands> sets_;
 };
 
-// `count` values of N(0,1) as elements of `dtype`.
-std::string normal_values(Dtype dtype, int64_t count, uint64_t seed);
+// `count` values of N(mean,1) as elements of `dtype`.
+std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean = 0);
 // How many sets of this size exceed twice the cache; at least 1.
 int64_t num_rotating_sets(int64_t set_bytes, int64_t l2_bytes);
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kTiny = 1e-12;  // rows that are all zero have no RMS
 constexpr double kLseAllowed = 2e-3;
+constexpr double kRoundingMoves = 0.05;  // of one row's O: two deviations of P's rounding
 constexpr int64_t kFewRows = 64;
 constexpr int kNumSlices = 3;
 
@@ -128,6 +129,13 @@ Problem region_problem(const Problem& problem, const CheckPlan& plan, const Chec
   part.seqlen_kv = region.seqlen_kv;
   part.softmax_scale = problem.scale();
   return part;
+}
+
+std::optional<std::string> LossComparison::wrong(const Problem& problem) const {
+  const double allowed = allowed_loss(problem) + kRoundingMoves / std::sqrt(rows_);
+  if (std::fabs(loss()) <= allowed) return std::nullopt;
+  return fmt::format("O of a V with a mean is {:.2g} too small, allowed are {:.2g}", loss(),
+                     allowed);
 }
 
 Comparison::Comparison(const Problem& problem)

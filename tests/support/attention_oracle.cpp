@@ -189,15 +189,20 @@ constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumula
 // Log2 of a row's largest P when its maximum is taken.
 int largest_p_log2(const Problem& p) { return p.fp8.accuracy == Accuracy::kFast ? 4 : 6; }
 
-// What cutting off adds to a sum of `count` products with this result and sum of magnitudes.
-// Addends of one sign are all cut to the same side (first term), others at random; both were held
-// against an H200.
-double truncation(double result, double magnitudes, double count) {
+// What cutting off adds to a sum of `count` products with this result and sum of magnitudes, both
+// held against an H200: addends of one sign are all cut to the same side,
+double one_sided(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
   const double instructions = (1 + count / kProducts) / 2;  // the accumulator grows as they go
+  return kAccumulator * instructions * kProducts / 2 * result * result / magnitudes;
+}
+
+// and others at random.
+double truncation(double result, double magnitudes, double count) {
+  if (magnitudes == 0) return 0;
+  const double instructions = (1 + count / kProducts) / 2;
   const double at_random = std::abs(result) + 3 * magnitudes / std::sqrt(count);
-  return kAccumulator * instructions *
-         (kProducts / 2 * result * result / magnitudes + 4 * at_random);
+  return one_sided(result, magnitudes, count) + kAccumulator * instructions * 4 * at_random;
 }
 
 // Largest error of each key's score.
@@ -298,7 +303,9 @@ void allow_row(const Problem& p, const Head<double>& head, const Row<double>& ro
         : dominant < 0 ? 0
                        : kHalfStep * row.weights[static_cast<size_t>(dominant)] / row.sum *
                              std::abs(head.v.row(row.keys[static_cast<size_t>(dominant)])[i]);
-    allowance->mean_noise += (noise / 3 + inherited) / static_cast<double>(allowance->o.size());
+    const double lost = one_sided(o[i], sums.magnitudes, added);  // the same in all, so in the mean
+    allowance->mean_noise +=
+        (lost + (noise - lost) / 3 + inherited) / static_cast<double>(allowance->o.size());
   }
   allowance->lse[place.lse] += lse_error;
 }

@@ -16,6 +16,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "tests/support/device_run.hpp"
+#include "tuner/verify.hpp"
 
 namespace attune::testing {
 namespace {
@@ -197,6 +198,43 @@ class Numerics : public ::testing::Test {
       if (only.empty() || t->name() == only) check_odd_values(*t);
   }
 
+  // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
+  // shared memory. The default config for long sequences, which splits no keys.
+  void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle) {
+    const Problem& p = c.problem;
+    const KernelSpec spec = spec_of(p);
+    const std::vector<Arch> archs = device_->archs();
+    if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t.refuses(spec, arch).has_value(); })) return;
+    const Shape large{8, 4096, 4096, p.num_heads_q, p.num_heads_kv};
+    const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), large));
+    const RunOutcome outcome = loaded.run(c);
+    LossComparison comparison;
+    comparison.add(oracle.o.data(), outcome.result.o.data(), oracle.o.size(), static_cast<double>(oracle.lse.size()));
+    const std::string trace = std::string(t.name()) + " " + to_text(p);
+    EXPECT_EQ(comparison.wrong(p).value_or(""), "") << trace;
+    EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
+    if (p.fp8.accuracy == Accuracy::kFast) return;
+    double worst = 0;  // of elements around 1: other rows and columns differ by more
+    for (size_t i = 0; i < oracle.o.size(); ++i) worst = std::max(worst, std::abs(outcome.result.o[i] / (1 - comparison.loss()) - oracle.o[i]));
+    EXPECT_LT(worst, 0.03) << trace;
+  }
+
+  void check_all_long_sums() {
+    if (!device_) return;
+    const std::string only = std::getenv("ATTUNE_NUMERICS_TEMPLATE") != nullptr ? std::getenv("ATTUNE_NUMERICS_TEMPLATE") : "";
+    for (const char* shape : {"head_dim=64,heads=2,seqlen_q=9,seqlen_kv=16384,scale_block_kv=128", "head_dim=128,heads=150/2,seqlen_q=4,seqlen_kv=2300",
+                              "head_dim=256,heads=150/2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right"}) {
+      const Problem p = parse_problem(std::string("dtype=e4m3,") + shape);
+      AttentionCase c(p, Layout::kContiguous, Inputs::kMeanOfV, 1);
+      const AttentionResult oracle = c.oracle();
+      for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast}) {
+        c.problem.fp8.accuracy = accuracy;
+        for (const KernelTemplate* t : all_templates())
+          if (only.empty() || t->name() == only) check_long_sums(*t, c, oracle);
+      }
+    }
+  }
+
   // A config that random ones seldom meet: what differs from one of 64x64 tiles.
   void check_sm90(const std::string& problem, const std::string& changes, const std::string& trace) {
     if (!device_) return;
@@ -246,6 +284,16 @@ TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   check_sm90("head_dim=256,heads=8/1,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "packed");
   check_sm90("head_dim=128,heads=16/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
   check_sm90("head_dim=64,heads=64/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "packed");
+}
+
+TEST_F(Cpu, LongSumsOf8BitsKeepTheMeanOfV) {
+  open("cpu");
+  check_all_long_sums();
+}
+
+TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
+  open("cuda");
+  check_all_long_sums();
 }
 
 TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {

@@ -136,6 +136,26 @@ TEST_P(VerifyNarrow, MistakesAreFound) {
   EXPECT_TRUE(hold(p, want, lse).wrong);
 }
 
+TEST_P(VerifyNarrow, LostSumsAreFoundWhereVHasAMean) {
+  const bool fast = GetParam() == Accuracy::kFast;
+  const Problem p = narrow_problem(GetParam(), 32, 16, 4096, Mask::kNone);
+  const AttentionCase c(p, testing::Layout::kContiguous, testing::Inputs::kMeanOfV, 3);
+  const AttentionResult want = c.oracle(), twin = c.twin();
+  const auto wrong = [&](double kept) {
+    AttentionResult got = twin;
+    for (double& value : got.o) value *= kept;
+    LossComparison comparison;
+    comparison.add(want.o.data(), got.o.data(), got.o.size(), 128);  // rows
+    return comparison.wrong(p).has_value();
+  };
+  EXPECT_FALSE(wrong(1));
+  EXPECT_FALSE(wrong(0.99));       // what flushing every 1024 keys loses
+  EXPECT_EQ(wrong(0.977), !fast);  // what an H200 loses in 4096 keys that are never flushed
+  EXPECT_TRUE(wrong(0.8));
+  EXPECT_EQ(wrong(1.025), !fast);
+  EXPECT_TRUE(wrong(NAN));
+}
+
 TEST(Verify, SlicesBeginWhereBlocksOfFactorsCanBeTold) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     for (const int64_t window : {-1, 20})
