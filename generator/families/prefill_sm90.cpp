@@ -74,13 +74,19 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   };
   if (widest <= 64) {
     add({{"block_m", 192}, {"row_max", 1}});
-    add({{"block_m", 256}, {"block_n", 64}, {"stages", 3}, {"row_max", 1}, {"ping_pong", 0}});
+    for (const int ping_pong : {0, 1})
+      add({{"block_m", 256},
+           {"block_n", 64},
+           {"stages", 3},
+           {"row_max", 1},
+           {"ping_pong", ping_pong}});
     add({{"block_n", 64},
          {"ctas_per_sm", 2},
          {"stages", 3},
          {"overlap", 0},
          {"ping_pong", 0},
-         {"row_max", 1}});
+         {"row_max", spec.window_left < 0 ? 1 : 0}});
+    add({{"block_n", 80}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}});
     add({{"block_m", 64},
          {"block_n", 64},
          {"ctas_per_sm", 3},

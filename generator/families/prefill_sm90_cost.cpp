@@ -55,6 +55,8 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   if (resident == 2) clocks *= spec.head_dim_v <= 64 ? 1.2 : 1.02;
   if (resident == 3 && t.ctas > 1) clocks *= 1.1;
   if (t.block_m == 64 && spec.head_dim_v > 64) clocks *= 1.2;  // K and V from L2 twice as often
+  const bool window = spec.window_left >= 0;
+  if (t.block_m == 64 && spec.head_dim_v <= 64 && window) clocks *= 1.1;  // the same
   if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.0;
   clocks *= 1 + 6.0 / t.block_n;  // barriers and bookkeeping of a step
   if (t.warpgroups >= 3 && spec.head_dim_v <= 64) clocks *= 0.97;
@@ -70,9 +72,9 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   const bool wide = spec.head_dim_v > 128;
   double factor = 1;
   if (c.at("pack_heads") > 1) factor *= 1.01;
-  // Packed tiles with short steps look better on a diagonal than they are.
-  const bool diagonal = masked && spec.window_left < 0 && t.warpgroups > 1;
-  if (diagonal && !narrow && !wide && t.block_n < 128) factor *= 1.06;
+  // Short steps look better against a mask than they are.
+  const int short_step = spec.window_left < 0 ? 128 : 80;
+  if (masked && !narrow && !wide && t.warpgroups > 1 && t.block_n < short_step) factor *= 1.06;
   if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
@@ -84,7 +86,9 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
   if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1) factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
-  const bool turns_win = t.warpgroups == 3 || (!narrow && !wide && sums_win);
+  const bool turns_win = t.warpgroups == 3 ||
+                         (t.warpgroups == 4 && masked && shape.seqlen_kv >= 2048) ||
+                         (!narrow && !wide && sums_win);
   if (t.warpgroups > 1 && t.overlap && t.ping_pong != turns_win) factor *= 1.02;
   return factor;
 }
@@ -107,6 +111,22 @@ double makespan(const std::vector<double>& tile_clocks, double copies, double sl
   const double even = total / slots;
   if (longest - shortest < 0.1 * longest) return std::max(std::ceil(count / slots) * mean, longest);
   return std::max(even + 0.5 * shortest, longest);
+}
+
+// Steps of the tile starting at `first_row`. Warpgroups leave out those of which they see nothing
+// (kSkipsSteps in wgmma_products.cuh), which makes room for the others, but the tile does not end
+// sooner: half of it counts.
+double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_row, int64_t rows,
+                     const Tile& t) {
+  const auto steps = [&](int64_t first, int64_t count) {
+    return std::max<int64_t>(1, sm90_visible_blocks(spec, shape, first, count, t.block_n));
+  };
+  const auto whole = static_cast<double>(steps(first_row, rows));
+  if (dtype_bytes(spec.dtype_kv) == 1 || t.block_n >= rows) return whole;
+  int64_t own = 0;
+  const int64_t part = rows / t.warpgroups;
+  for (int i = 0; i < t.warpgroups; ++i) own += steps(first_row + i * part, part);
+  return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
 }  // namespace
@@ -149,9 +169,9 @@ double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Sh
   std::vector<double> tiles;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t row_block = sampled == row_blocks ? i : i * (row_blocks - 1) / (sampled - 1);
-    const double blocks = static_cast<double>(std::max<int64_t>(
-        1, sm90_visible_blocks(spec, shape, row_block * whole.rows, whole.rows, t.block_n)));
-    double clocks = std::ceil(blocks / t.splits) * step + kTileClocks * (t.overlap ? 1.0 : 1.2);
+    const double steps = steps_of_tile(spec, shape, row_block * whole.rows, whole.rows, t);
+    double clocks = (t.splits > 1 ? std::ceil(steps / t.splits) : steps) * step +
+                    kTileClocks * (t.overlap ? 1.0 : 1.2);
     if (t.scheduler == Sm90Scheduler::kOneTile) clocks += kLaunchClocks / t.ctas;
     if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
     tiles.push_back(clocks);

@@ -296,6 +296,17 @@ TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
   check_all_long_sums();
 }
 
+// Warpgroups that see nothing of a step leave it out: at both ends of a window, with more such steps than there are slots.
+TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
+  open("cuda");
+  const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
+  check_sm90("head_dim=64" + narrow, "block_m=256,scheduler=2,l2_section_mb=32", "skipped");
+  check_sm90("head_dim=64" + narrow, "block_m=192,ping_pong=1,row_max=1,scheduler=2,l2_section_mb=32", "skipped, in turns");
+  check_sm90("head_dim=128" + narrow, "block_m=192,kv_ring=3,scheduler=2,l2_section_mb=32", "skipped, one ring");
+  check_sm90("head_dim=64" + narrow, "block_m=128,ctas_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
+  check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3", "skipped, split");
+}
+
 TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {
   open("cpu");
   check_all_odd_values();

@@ -204,6 +204,20 @@ int64_t packed_by_default(const std::string& text) {
   return prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p)).at("pack_heads");
 }
 
+// Two warpgroups of 64 rows see 192 of the 256 keys that their tile visits: that beats tiles of 64
+// rows, which load K and V more often.
+TEST(PrefillSm90Cost, CountsTheStepsThatWarpgroupsLeaveOut) {
+  const Problem p = parse_problem(
+      "dtype=bf16,head_dim=64,heads=64,seqlen=8192,mask=causal_bottom_right,window=128:0");
+  const KernelSpec spec = spec_of(p);
+  const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p));
+  EXPECT_EQ(config.at("block_m"), 128) << config.to_text();
+  KernelSpec whole = spec;  // of 8 bits: there no step is left out
+  whole.dtype_kv = Dtype::kE4m3;
+  EXPECT_LT(sm90_launch_clocks(spec, config, shape_of(p), kH200, 1000),
+            sm90_launch_clocks(whole, config, shape_of(p), kH200, 1000) * 0.95);
+}
+
 TEST(PrefillSm90Cost, PacksHeadsWhereThatWasMeasuredToPay) {
   EXPECT_EQ(packed_by_default("head_dim=128,seqlen_q=1,seqlen_kv=8192"), 4);
   EXPECT_EQ(packed_by_default("head_dim=128,batch=2,seqlen=8192,window=1024:0"), 4);

@@ -41,10 +41,12 @@ class WgmmaConsumer {
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
-    first_step(tile, first_row, range, s, p, rows);
+    const Steps own = own_steps(tile, range);
+    if constexpr (kSkipsSteps) products_.skip_ahead(tile.last_block - own.last);
+    first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
-    for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-      products_.multiply(block == tile.first_block, s, p, o);
+    for (int block = own.last - 1; block >= own.first; --block) {
+      products_.multiply(block == own.first, s, p, o);
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
@@ -66,9 +68,13 @@ class WgmmaConsumer {
         rows->sum[1] += sum[1];
       }
       if (grew) rescale(o, factor);
-      if (!arrived) products_.await(block != tile.first_block);
+      if (!arrived) products_.await(block != own.first);
     }
-    products_.last(o, p);
+    if constexpr (kSkipsSteps) {
+      products_.last(o, p, own.first - tile.first_block);
+    } else {
+      products_.last(o, p);
+    }
   }
 
   // Waits for the last product of attend().
@@ -79,15 +85,30 @@ class WgmmaConsumer {
   }
 
  private:
-  __device__ __forceinline__ void first_step(const PrefillTile& tile, int first_row,
-                                             const BlockRange& range, Scores& s, Probabilities& p,
-                                             RowStats* rows) {
-    products_.first(tile.last_block == tile.first_block, s);
-    if (range.needs_mask(tile.last_block))
-      mask_scores(args_, s, first_row, tile.last_block, range, first_key(args_, tile.first_row));
+  // Blocks of a tile that the warpgroup works through, last to first: without those of which it
+  // sees nothing, but always one.
+  struct Steps {
+    int first;
+    int last;
+  };
+
+  static __device__ __forceinline__ Steps own_steps(const PrefillTile& tile,
+                                                    const BlockRange& range) {
+    if constexpr (!kSkipsSteps) return {tile.first_block, tile.last_block};
+    const int last = max(tile.first_block, min(tile.last_block, range.end - 1));
+    return {max(tile.first_block, min(last, range.begin)), last};
+  }
+
+  __device__ __forceinline__ void first_step(const PrefillTile& tile, const Steps& own,
+                                             int first_row, const BlockRange& range, Scores& s,
+                                             Probabilities& p, RowStats* rows) {
+    products_.first(own.last == own.first, s);
+    if (kSkipsSteps && kOverlap && own.last != tile.last_block) products_.skip_v();
+    if (range.needs_mask(own.last))
+      mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
-    products_.await(tile.last_block != tile.first_block);
+    products_.await(own.last != own.first);
   }
 
   // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its

@@ -28,6 +28,9 @@ using Output = float[kHeadDimV / 2];  // (64, kHeadDimV)
 // mask.
 constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 
+// Whether a step of a tile may hold nothing that one of its warpgroups sees.
+constexpr bool kSkipsSteps = kMasksInside && kBlockN < kTileRows;
+
 // Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane %
 // 4) + i % 2. A block at one end of the visible keys is masked at that end alone. Block 0 begins at
 // key `first_key`.
@@ -99,6 +102,42 @@ class WgmmaProducts {
     release_k(last_step);
   }
 
+  // Gives back K and V of the first `steps` steps of a tile, of which this warpgroup sees nothing.
+  // With kOverlap V of the last of them comes behind K of the step after: skip_v() behind first().
+  __device__ __forceinline__ void skip_ahead(int steps) {
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      skip_k();
+      if (!kOverlap || i > 0) skip_v();
+      wait_turn();
+      pass_turn();
+    }
+  }
+
+  __device__ __forceinline__ void skip_v() {
+    await_v();
+    mbarrier_arrive_if(lane_ == 0, v().empty());
+    v().advance();
+  }
+
+  // The last product of this warpgroup, then the `steps` steps behind it of which it sees nothing.
+  // V of the last step is left to finish().
+  __device__ __forceinline__ void last(Output& o, Probabilities& p, int steps) {
+    constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K of a step before V of the one ahead
+    if (kKeyFirst && steps > 0) skip_k();
+    last(o, p);
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      wait_turn();
+      pass_turn();
+      finish(o);
+      if (!kKeyFirst || i + 1 < steps) skip_k();
+      await_v();
+      v_empty_ = v().empty();
+      v().advance();
+    }
+  }
+
   // Whether K of the next step and V of this one are there. Asked some way ahead of await(), so
   // that the answer's latency is hidden.
   __device__ __forceinline__ bool arrived() {
@@ -166,6 +205,12 @@ class WgmmaProducts {
     wgmma_qk(s, wgmma_descriptor<kLayout.row_qk>(q_), wgmma_descriptor<kLayout.row_qk>(k_.tile()));
     wgmma_commit();
     k_empty_ = k_.empty();
+    k_.advance();
+  }
+
+  __device__ __forceinline__ void skip_k() {
+    await_k();
+    mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();
   }
 
