@@ -41,8 +41,8 @@ class WgmmaConsumer {
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
-    const Steps own = own_steps(tile, range);
-    if constexpr (kSkipsSteps) products_.skip_ahead(tile.last_block - own.last);
+    const OwnSteps own = own_steps(tile, range);
+    products_.skip_ahead(tile.last_block - own.last);
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
@@ -70,11 +70,7 @@ class WgmmaConsumer {
       if (grew) rescale(o, factor);
       if (!arrived) products_.await(block != own.first);
     }
-    if constexpr (kSkipsSteps) {
-      products_.last(o, p, own.first - tile.first_block);
-    } else {
-      products_.last(o, p);
-    }
+    products_.last(o, p, own.first - tile.first_block);
   }
 
   // Waits for the last product of attend().
@@ -85,25 +81,11 @@ class WgmmaConsumer {
   }
 
  private:
-  // Blocks of a tile that the warpgroup works through, last to first: without those of which it
-  // sees nothing, but always one.
-  struct Steps {
-    int first;
-    int last;
-  };
-
-  static __device__ __forceinline__ Steps own_steps(const PrefillTile& tile,
-                                                    const BlockRange& range) {
-    if constexpr (!kSkipsSteps) return {tile.first_block, tile.last_block};
-    const int last = max(tile.first_block, min(tile.last_block, range.end - 1));
-    return {max(tile.first_block, min(last, range.begin)), last};
-  }
-
-  __device__ __forceinline__ void first_step(const PrefillTile& tile, const Steps& own,
+  __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
     products_.first(own.last == own.first, s);
-    if (kSkipsSteps && kOverlap && own.last != tile.last_block) products_.skip_v();
+    if (own.last != tile.last_block) products_.skip_last_v();
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);

@@ -31,6 +31,19 @@ constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 // Whether a step of a tile may hold nothing that one of its warpgroups sees.
 constexpr bool kSkipsSteps = kMasksInside && kBlockN < kTileRows;
 
+// Blocks of a tile that a warpgroup works through, last to first: without those of which it sees
+// nothing, but always one.
+struct OwnSteps {
+  int first;
+  int last;
+};
+
+__device__ __forceinline__ OwnSteps own_steps(const PrefillTile& tile, const BlockRange& range) {
+  if constexpr (!kSkipsSteps) return {tile.first_block, tile.last_block};
+  const int last = max(tile.first_block, min(tile.last_block, range.end - 1));
+  return {max(tile.first_block, min(last, range.begin)), last};
+}
+
 // Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane %
 // 4) + i % 2. A block at one end of the visible keys is masked at that end alone. Block 0 begins at
 // key `first_key`.
@@ -103,8 +116,10 @@ class WgmmaProducts {
   }
 
   // Gives back K and V of the first `steps` steps of a tile, of which this warpgroup sees nothing.
-  // With kOverlap V of the last of them comes behind K of the step after: skip_v() behind first().
+  // With kOverlap V of the last of them comes behind K of the step after: skip_last_v(), behind
+  // first().
   __device__ __forceinline__ void skip_ahead(int steps) {
+    if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
     for (int i = 0; i < steps; ++i) {
       skip_k();
@@ -114,18 +129,17 @@ class WgmmaProducts {
     }
   }
 
-  __device__ __forceinline__ void skip_v() {
-    await_v();
-    mbarrier_arrive_if(lane_ == 0, v().empty());
-    v().advance();
+  __device__ __forceinline__ void skip_last_v() {
+    if constexpr (kSkipsSteps && kOverlap) skip_v();
   }
 
   // The last product of this warpgroup, then the `steps` steps behind it of which it sees nothing.
   // V of the last step is left to finish().
   __device__ __forceinline__ void last(Output& o, Probabilities& p, int steps) {
     constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K of a step before V of the one ahead
-    if (kKeyFirst && steps > 0) skip_k();
+    if (kSkipsSteps && kKeyFirst && steps > 0) skip_k();
     last(o, p);
+    if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
     for (int i = 0; i < steps; ++i) {
       wait_turn();
@@ -212,6 +226,12 @@ class WgmmaProducts {
     await_k();
     mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();
+  }
+
+  __device__ __forceinline__ void skip_v() {
+    await_v();
+    mbarrier_arrive_if(lane_ == 0, v().empty());
+    v().advance();
   }
 
   __device__ __forceinline__ void await_k() { mbarrier_wait(k_.full(), k_.parity(), "k_full"); }
