@@ -38,6 +38,13 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   return all;
 }
 
+// What row_max 1 needs for its way back is free up to head dim 128, and without factors by block.
+std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
+  const bool late = spec.fp8.accuracy == Accuracy::kFast && spec.fp8.scale_block_kv == 0 &&
+                    std::max(spec.head_dim_qk, spec.head_dim_v) <= 128;
+  return late ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0};
+}
+
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
   return sm90_knobs(
@@ -45,7 +52,9 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {{64, 96, 128, 160, 192, 224},
        {0, 5},
        causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0}},
-      {{"flush_keys", flush_keys(spec),
+      {{"row_max", row_max_forms(spec),
+        "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
+       {"flush_keys", flush_keys(spec),
         "keys after which the tensor cores' accumulator is taken out; 0 never"},
        {"early", {1, 0}, "both kernels start while what is ahead of them still runs"}});
 }
@@ -63,16 +72,18 @@ std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
 Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
                  const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
+  const int64_t row_max = row_max_forms(spec).front();
   Config c({{"block_m", 128},
             {"block_n", 128},
             {"ctas_per_sm", 1},
             {"stages", 2},
             {"kv_ring", 0},
             {"overlap", 1},
-            {"ping_pong", 1},
+            {"ping_pong", row_max == 0 ? 1 : 0},
             {"scheduler", causal ? 2 : 1},
             {"l2_section_mb", causal ? 32 : 0},
             {"o_staging", 1},
+            {"row_max", row_max},
             {"flush_keys", static_cast<int>(flush_keys(spec).front())},
             {"early", 1},
             {"kv_splits", 1}});
@@ -90,8 +101,12 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   };
   if (widest <= 64) {
     add({{"block_m", 192}, {"block_n", 128}});
+    if (row_max_forms(spec).front() == 1) {
+      add({{"block_m", 256}, {"block_n", 64}});
+      add({{"block_n", 64}, {"ctas_per_sm", 2}});
+    }
     add({{"block_n", 192}});
-    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}});
+    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});
   } else if (widest <= 128) {
     add({{"block_m", 192}, {"block_n", 96}});

@@ -22,6 +22,7 @@ double tile_factor(const KernelSpec& spec, const Config& c) {
   double factor = 1 + 9.0 / static_cast<double>(c.at("block_n"));
   if (resident == 1) factor *= 1.6;
   if (resident == 2) factor *= spec.head_dim_v <= 64 ? 1.2 : spec.head_dim_v <= 128 ? 1.13 : 1.05;
+  if (resident == 4 && c.at("row_max")) factor *= c.at("ctas_per_sm") == 1 ? 0.96 : 0.98;
   if (c.at("block_m") == 64 && spec.head_dim_v > 64) factor *= 1.2;
   if (!c.at("overlap")) factor *= resident <= 3 ? 1.25 : 1.08;
   return factor;
@@ -37,9 +38,10 @@ double habits(const KernelSpec& spec, const Config& c) {
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
   if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
-  const bool turns_win = spec.head_dim_v <= 128;
+  const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0;
   if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
     factor *= 1.02;
+  if (c.at("row_max")) factor *= 0.95;
   if (!c.at("early")) factor *= 1.03;
   const int block_n = static_cast<int>(c.at("block_n"));
   if (c.at("flush_keys")) factor *= 1 + 0.45 * block_n / static_cast<double>(c.at("flush_keys"));

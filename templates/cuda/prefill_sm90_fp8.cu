@@ -20,6 +20,7 @@ constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 6;
 constexpr float kRescaleThreshold = 8.8f;
 constexpr int kPackHeads = 1;                // each head of q has its own factors
 constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
+constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
 constexpr bool kEarlyStart = kEarly != 0;
 constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
 

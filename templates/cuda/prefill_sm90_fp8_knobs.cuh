@@ -19,6 +19,7 @@ constexpr int kPingPong = 1;      // warpgroups take turns in issuing wgmma
 constexpr int kScheduler = 2;     // 0 one tile per block, 1 static persistent, 2 dynamic
 constexpr int kL2SectionMb = 32;  // K and V of heads worked on together; 0 = head after head
 constexpr int kOStaging = 1;      // 1 shared memory and TMA store, 0 16-byte stores
+constexpr int kRowMax = 0;        // a grown maximum is found: 0 by a test, 1 by its probabilities
 constexpr int kFlushKeys = 1024;  // keys after which the accumulator is taken out; 0 = never
 constexpr int kEarly = 1;         // the kernel starts while V is still being transposed
 constexpr int kKvSplits = 1;      // blocks that share one tile of Q, each a part of its keys

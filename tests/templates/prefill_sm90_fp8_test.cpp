@@ -129,6 +129,25 @@ TEST(PrefillSm90Fp8Space, FactorsOfAStepThatWouldSpillAreCountedAsRegisters) {
   EXPECT_EQ(prefill_sm90_fp8_accumulators(128, 256, true, 16), 213);  // one more than fit
 }
 
+TEST(PrefillSm90Fp8Space, LateMaximaAreOfferedWhereTheirWayBackFits) {
+  const auto late = [](const std::string& text) {
+    const KernelSpec spec = spec_of(parse_problem("dtype=e4m3,heads=8,seqlen=4096," + text));
+    const SearchSpace space = prefill_sm90_fp8().space(spec, hopper());
+    size_t found = 0;
+    for (const Config& c : space.enumerate()) found += c.at("row_max") == 1;
+    const Config chosen = prefill_sm90_fp8().default_config(spec, hopper(), {8, 4096, 4096, 8, 8});
+    EXPECT_EQ(chosen.at("row_max") == 1, found > 0) << text;
+    return found > 0;
+  };
+  EXPECT_FALSE(late("head_dim=64"));
+  EXPECT_TRUE(late("head_dim=64,accuracy=fast,mask=causal_bottom_right"));
+  EXPECT_TRUE(late("head_dim=128,accuracy=fast"));
+  EXPECT_FALSE(late("head_dim=128"));
+  EXPECT_FALSE(late("head_dim=256,accuracy=fast"));
+  EXPECT_FALSE(late("head_dim_qk=192,head_dim_v=128,accuracy=fast"));
+  EXPECT_FALSE(late("head_dim=64,accuracy=fast,scale_block=128"));
+}
+
 TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   const Problem p = parse_problem(
       "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=8/2,batch=3,seqlen_q=500,seqlen_kv=1000,"
@@ -172,6 +191,8 @@ TEST_F(PrefillSm90Fp8Compile, FirstCandidatesAreFree) {
       prefill_sm90_fp8(),
       {"dtype=e4m3,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
        "dtype=e4m3,dtype_o=fp16,head_dim=128,heads=8,seqlen=4096,accuracy=fast",
+       "dtype=e4m3,dtype_kv=e5m2,head_dim=72,heads=8/2,seqlen=1024,accuracy=fast,"
+       "mask=causal_bottom_right,window=300:-",
        "dtype=e4m3,dtype_kv=e5m2,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,"
        "window=300:-",
        "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,scale_block=128,v_layout=transposed",

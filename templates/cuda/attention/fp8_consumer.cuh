@@ -3,7 +3,8 @@
 // wgmma_consumer.cuh, with P rounded to e4m3 and V transposed in shared memory, its keys in the
 // order in which a lane holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
 //
-// P is scaled up to use the range of e4m3; how its maximum is followed: fp8_row_max.cuh.
+// P is scaled up to use the range of e4m3; how its maximum is followed: fp8_row_max.cuh,
+// fp8_late_max.cuh.
 //
 // The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
 // of one sign loses percents. With kFlushKeys their accumulator is added to other sums
@@ -13,6 +14,7 @@
 
 #include "cuda/attention/epilogue_tma.cuh"
 #include "cuda/attention/fp8_flush.cuh"
+#include "cuda/attention/fp8_late_max.cuh"
 #include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/wgmma_products.cuh"
@@ -92,6 +94,23 @@ class Fp8Consumer {
   }
 
  private:
+  // Whether the maximum is looked for before the exponentials. With row_max 1 where a mask is, and
+  // behind it: a row may have seen nothing yet.
+  static __device__ __forceinline__ bool tests_first(const BlockRange& range, int block) {
+    if constexpr (kRowMax == 0) return true;
+    return kMasksInside && (range.needs_mask(block) || range.needs_mask(block + 1));
+  }
+
+  // O under the new maximum, and what the next products need.
+  __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
+                                           bool more, Output& o) {
+    if (grew) {
+      rescale(o, factor);
+      if constexpr (kFlushInterval > 0) flushed_.rescale(factor);
+    }
+    if (!arrived) products_.await(more);
+  }
+
   __device__ __forceinline__ void first_step(const PrefillTile& tile, int first_row,
                                              const BlockRange& range, const StepFactors& factors,
                                              Scores& s, Probabilities& p, RowStats* rows) {
@@ -101,7 +120,7 @@ class Fp8Consumer {
     const float scale_log2 = factors.apply(here, s);
     if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
     first_row_max(factors, here, scale_log2, s, rows);
-    factors.exponentiate_step(here, scale_log2, s, rows);
+    factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
     round_probabilities(s, p);
     products_.await(tile.last_block != tile.first_block);
   }
@@ -114,20 +133,35 @@ class Fp8Consumer {
     factors.read(block, here);
     products_.multiply(block == tile.first_block, s, p, o);
     const float scale_log2 = factors.apply(here, s);
-    if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
-    float level[2], factor[2];
-    factors.top_levels(here, scale_log2, s, level);
-    const bool grew = must_raise(level, *rows);
-    if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
-    factors.exponentiate_step(here, scale_log2, s, rows);
+    const bool tested = tests_first(range, block);
+    float factor[2];
+    float sum[2] = {0.f, 0.f};
+    bool grew = false;
+    if (tested) {
+      if (kMasksInside && range.needs_mask(block)) mask_scores(args_, s, first_row, block, range);
+      float level[2];
+      factors.top_levels(here, scale_log2, s, level);
+      grew = must_raise(level, *rows);
+      if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
+    }
+    factors.exponentiate_step(here, scale_log2, s, *rows, kRowMax == 1 ? sum : rows->sum);
     if constexpr (kOverlap) products_.finish(o);
     const bool arrived = products_.arrived();
     round_probabilities(s, p);
-    if (grew) {
-      rescale(o, factor);
-      if constexpr (kFlushInterval > 0) flushed_.rescale(factor);
+    if constexpr (kRowMax == 1) {
+      const bool late = !tested && may_have_grown(sum);
+      if (__any_sync(~0u, late || grew || !arrived)) {  // one branch for all that is rare
+        if (__any_sync(~0u, late)) {
+          grew = follow_growth(args_, tile, first_row, block, factors, here, s, rows, sum, factor);
+          if (grew) round_probabilities(s, p);
+        }
+        end_step(grew, factor, arrived, block != tile.first_block, o);
+      }
+      rows->sum[0] += sum[0];
+      rows->sum[1] += sum[1];
+    } else {
+      end_step(grew, factor, arrived, block != tile.first_block, o);
     }
-    if (!arrived) products_.await(block != tile.first_block);
   }
 
   // The step from `block` down after which the accumulator is flushed, or the last one.

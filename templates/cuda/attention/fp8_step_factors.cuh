@@ -130,23 +130,23 @@ class StepFactors {
     level[1] = quad_max(level[1]);
   }
 
-  // s = probabilities under rows->max, times their r; the sums grow by them without it.
+  // s = probabilities under rows.max, times their r; the sums grow by them without it.
   __device__ __forceinline__ void exponentiate_step(const GroupFactors (&factors)[kGroups],
                                                     float scale_log2, Scores& s,
-                                                    RowStats* rows) const {
+                                                    const RowStats& rows, float (&sums)[2]) const {
     if constexpr (kBlockFactors) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         float ratio_log2[2];
         log2_ratios(factors[group], ratio_log2);
-        const float max[2] = {rows->max[0] - ratio_log2[0], rows->max[1] - ratio_log2[1]};
+        const float max[2] = {rows.max[0] - ratio_log2[0], rows.max[1] - ratio_log2[1]};
         float sum[2] = {0.f, 0.f};
         exponentiate(group_scores(s, group), max, scale_log2, sum);
-        rows->sum[0] = fmaf(sum[0], exp2_approx(-ratio_log2[0]), rows->sum[0]);
-        rows->sum[1] = fmaf(sum[1], exp2_approx(-ratio_log2[1]), rows->sum[1]);
+        sums[0] = fmaf(sum[0], exp2_approx(-ratio_log2[0]), sums[0]);
+        sums[1] = fmaf(sum[1], exp2_approx(-ratio_log2[1]), sums[1]);
       }
     } else {
-      exponentiate(s, rows->max, scale_log2, rows->sum);
+      exponentiate(s, rows.max, scale_log2, sums);
     }
   }
 

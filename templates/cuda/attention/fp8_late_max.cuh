@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// row_max 1 of prefill_sm90_fp8: nothing stands between a product and its exponentials. A step is
+// exponentiated under the maximum as it is; its probabilities, still in fp32, tell afterwards
+// whether one has grown past e4m3. Then they are multiplied by what the true maximum makes of them
+// and rounded anew. Only where one passes 2^100, near the end of fp32, the step is redone from its
+// scores, recomputed. Used by fp8_consumer.cuh, in the fast mode: the accurate one follows smaller
+// growths (fp8_row_max.cuh), so often that the way back costs more than it saves.
+#pragma once
+
+#include "cuda/attention/fp8_row_max.cuh"
+#include "cuda/attention/recompute_scores.cuh"
+#include "cuda/ptx/mma_fp8.cuh"
+
+namespace attune {
+
+static_assert(kRowMax == 0 || (kAccuracy == Accuracy::kFast && kFlushKeys == 0),
+              "row_max 1 is for the fast mode, which never flushes");
+
+constexpr float kLargestAllowed = 445.72f;                // 2^kRescaleThreshold
+constexpr float kLargestScaled = 1.2676506002282294e30f;  // 2^100
+
+// Whether a probability of this thread may have grown past e4m3: none is larger than the sum of its
+// step.
+__device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
+  return sum[0] > kLargestAllowed || sum[1] > kLargestAllowed;
+}
+
+// The probabilities `p` of a warp, of which one may have grown. Where one has, the maximum follows,
+// `p` and `sum` are brought under it, and `factor` is for O of the steps before; false where none
+// has.
+__device__ __forceinline__ bool follow_growth(const AttentionArgs& args, const PrefillTile& tile,
+                                              int first_row, int block, const StepFactors& factors,
+                                              const GroupFactors (&here)[kGroups], Scores& p,
+                                              RowStats* rows, float (&sum)[2], float (&factor)[2]) {
+  const RowTops tops = row_tops(p);
+  const float top[2] = {__int_as_float(tops.row[0]), __int_as_float(tops.row[1])};
+  if (!__any_sync(~0u, top[0] > kLargestAllowed || top[1] > kLargestAllowed)) return false;
+  float level[2];
+  if (__any_sync(~0u, top[0] > kLargestScaled || top[1] > kLargestScaled)) {
+    recompute_scores(args, tile, first_row, block, p);
+    const float scale_log2 = factors.apply(here, p);
+    factors.true_levels(here, scale_log2, p, level);
+    const float max[2] = {level[0] - kProbabilityLog2, level[1] - kProbabilityLog2};
+    raise_to(max, rows, factor);
+    sum[0] = sum[1] = 0.f;
+    factors.exponentiate_step(here, scale_log2, p, *rows, sum);
+    return true;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    level[half] = rows->max[half] + log2_approx(quad_max(top[half]));
+  const float max[2] = {level[0] - kProbabilityLog2, level[1] - kProbabilityLog2};
+  raise_to(max, rows, factor);
+#pragma unroll
+  for (int i = 0; i < kBlockN / 2; ++i) p[i] *= factor[i / 2 % 2];
+  sum[0] *= factor[0];
+  sum[1] *= factor[1];
+  return true;
+}
+
+}  // namespace attune
