@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prefill_sm90_fp8 serves, its knobs and their rules, and how its two kernels are launched.
+// What prefill_sm90_fp8 serves, its knobs and their rules, and how its kernels are launched.
 // The numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
 #include "generator/families/prefill_sm90_fp8.hpp"
 
@@ -28,13 +28,21 @@ std::vector<int64_t> flush_keys(const KernelSpec& spec) {
   return {1024, 512};
 }
 
-// Rules of the shared layout, and that of the flush.
+bool inside(const Config& c) { return c.at("transpose_inside") != 0; }
+
+// Rules of the shared layout, and those of the flush and of V transposed inside.
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all = sm90_rules(spec, arch, accumulators);
   all.push_back({"flush", [](const Config& c) -> std::optional<std::string> {
                    if (c.at("flush_keys") == 0 || c.at("o_staging")) return std::nullopt;
                    return "flushed sums stand where O is staged: o_staging 1";
                  }});
+  const bool whole = spec.fp8.v_layout == VLayout::kRows && spec.head_dim_v % 32 == 0;
+  all.push_back(
+      {"inside", [=](const Config& c) -> std::optional<std::string> {
+         if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
+         return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
+       }});
   return all;
 }
 
@@ -56,7 +64,10 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
         "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),
         "keys after which the tensor cores' accumulator is taken out; 0 never"},
-       {"early", {1, 0}, "both kernels start while what is ahead of them still runs"}});
+       {"transpose_inside",
+        {0, 1},
+        "V is transposed by 0 a kernel ahead, 1 idle warps in each tile"},
+       {"early", {1, 0}, "kernels start while what is ahead of them still runs"}});
 }
 
 std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
@@ -85,6 +96,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
             {"o_staging", 1},
             {"row_max", row_max},
             {"flush_keys", static_cast<int>(flush_keys(spec).front())},
+            {"transpose_inside", 0},
             {"early", 1},
             {"kv_splits", 1}});
   for (const auto& [knob, value] : changes) c.set(knob, value);
@@ -111,8 +123,10 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   } else if (widest <= 128) {
     add({{"block_m", 192}, {"block_n", 96}});
     add({{"block_n", 128}});
+    add({{"block_n", 128}, {"transpose_inside", 1}});
   } else {
     add({{"block_n", 128}, {"ping_pong", 0}});
+    add({{"block_n", 128}, {"ping_pong", 0}, {"o_staging", 0}, {"transpose_inside", 1}});
     add({{"block_n", 64}, {"ping_pong", 0}});
   }
   add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});
@@ -198,9 +212,12 @@ LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, 
   plan.main().tensor_maps = {
       {Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
       {Operand::kK, layout.row_qk, static_cast<int>(config.at("block_n")), layout.row_qk},
-      {Operand::kVTransposed, layout.row_v, spec.head_dim_v, layout.row_v},
+      inside(config)
+          ? TensorMapPlan{Operand::kV, layout.row_given, static_cast<int>(config.at("block_n")),
+                          layout.row_given}
+          : TensorMapPlan{Operand::kVTransposed, layout.row_v, spec.head_dim_v, layout.row_v},
       {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
-  transpose_first(spec, shape, plan.main().early, &plan);
+  if (!inside(config)) transpose_first(spec, shape, plan.main().early, &plan);
   return plan;
 }
 

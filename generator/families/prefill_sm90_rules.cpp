@@ -172,9 +172,16 @@ std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
   const auto knob = [&](std::string_view name) { return static_cast<int>(c.at(name)); };
-  return {knob("block_m"),  knob("block_n"), knob("ctas_per_sm"),
-          knob("stages"),   knob("kv_ring"), knob("o_staging"),
-          spec.head_dim_qk, spec.head_dim_v, dtype_bytes(spec.dtype_kv)};
+  return {knob("block_m"),
+          knob("block_n"),
+          knob("ctas_per_sm"),
+          knob("stages"),
+          knob("kv_ring"),
+          knob("o_staging"),
+          spec.head_dim_qk,
+          spec.head_dim_v,
+          dtype_bytes(spec.dtype_kv),
+          c.has("transpose_inside") && c.at("transpose_inside") != 0};
 }
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward for sm_90a with 8-bit operands: O = softmax(scale Q K^T + mask) V and LSE, for
 // Q in e4m3, K and V in e4m3 or e5m2 with factors per tensor, head or block of rows, O in bf16 or
-// fp16, fp32 accumulation. Two kernels: attune_transpose_v writes V^T into the workspace
-// (attention/fp8_transpose_v.cuh), attune_kernel attends, with the roles of prefill_sm90
-// (attention/warp_roles.cuh) around attention/fp8_consumer.cuh. Layouts:
+// fp16, fp32 accumulation. attune_kernel attends, with the roles of prefill_sm90
+// (attention/warp_roles.cuh) around attention/fp8_consumer.cuh. V^T is written into the workspace
+// by attune_transpose_v ahead of it (attention/fp8_transpose_v.cuh) or, with transpose_inside, into
+// shared memory by idle warps (attention/fp8_transpose_inside.cuh). Layouts:
 // shared/prefill_sm90_layout.h, shared/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and
 // measurements: prefill_sm90_fp8.md.
 #include "shared/attention_enums.h"
@@ -21,8 +22,9 @@ constexpr float kRescaleThreshold = 8.8f;
 constexpr int kPackHeads = 1;                // each head of q has its own factors
 constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
 constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
-constexpr bool kEarlyStart = kEarly != 0;
-constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
+// What the grid ahead is: this launch's own, which writes V^T, or any.
+constexpr bool kEarlyStart = kEarly && !kTransposeInside;
+constexpr bool kBehindAny = kEarly && kTransposeInside;
 
 }  // namespace attune
 
@@ -31,6 +33,7 @@ constexpr bool kBehindAny = false;  // the grid ahead is this launch's own
 #include "cuda/attention/fp8_consumer.cuh"
 #include "cuda/attention/fp8_transpose_v.cuh"
 #include "cuda/attention/warp_roles.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 
 namespace attune {
 
@@ -40,6 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
                   const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  if constexpr (kBehindAny) wait_for_prior_grid();  // all roles read memory that it may write
   attend_tiles<Fp8Consumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
 }
 

@@ -9,8 +9,11 @@
 // | k slots  | stages * block_n * panels_qk * row_qk    | TMA        | wgmma, warpgroups  |
 // | v slots  | stages * panels_v * rows_v * row_v       | TMA        | wgmma, warpgroups  |
 // | o        | warpgroups * 64 rows * panels_o * 128    | stmatrix   | TMA store          |
+// | given v  | stages * panels_given * block_n *        | TMA        | idle warps         |
+// |          |   row_given, with transpose_inside       |            |                    |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
+// | stop     | 16 if used: a slot of given v is the end | producer   | idle warps         |
 //
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
 // A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
@@ -19,7 +22,9 @@
 //
 // Operands of 8 bits: Q and K have rows of row_qk = 32, 64 or 128 bytes, swizzled over as many, so
 // that a small head_dim is not padded to 128. V is transposed (rows of keys, one for each column of
-// head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n.
+// head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n. With
+// transpose_inside TMA brings V as it is given, in rows of row_given bytes like those of K, and
+// idle warps of the producing warpgroup write the transposed tiles.
 #pragma once
 
 namespace attune {
@@ -33,36 +38,44 @@ struct PrefillSm90Config {
   int o_staging;  // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
-  int operand_bytes = 2;  // of an element of Q, K and V: 2, or 1 with V transposed
+  int operand_bytes = 2;    // of an element of Q, K and V: 2, or 1 with V transposed
+  bool transposes = false;  // V is transposed tile by tile
 };
 
 struct PrefillSm90Layout {
   int warpgroups;  // consumers; one more produces
   int panels_qk;
   int panels_v;
+  int panels_given;
   int panels_o;
   int row_qk;  // bytes of a panel's row
   int row_v;
+  int row_given;
   int rows_v;  // of a panel
   int k_slots;
   int v_slots;
   int k_slot_bytes;
   int v_slot_bytes;
-  int q_bytes;  // of one warpgroup
-  int o_bytes;  // of one warpgroup
-  int q;        // offsets from here on
+  int given_bytes;  // of a slot
+  int q_bytes;      // of one warpgroup
+  int o_bytes;      // of one warpgroup
+  int q;            // offsets from here on
   int k;
   int v;
   int o;
+  int given_v;
   int q_full;
   int q_empty;
   int k_full;
   int k_empty;
   int v_full;
   int v_empty;
+  int given_full;
+  int given_empty;
   int tile_full;
   int tile_empty;
   int tiles;
+  int stop;
   int bytes;
 };
 
@@ -107,16 +120,24 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   l.k = l.q + l.warpgroups * l.q_bytes;
   l.v = ring ? l.k : l.k + l.k_slots * l.k_slot_bytes;
   l.o = l.k + l.k_slots * l.k_slot_bytes + l.v_slots * l.v_slot_bytes;
-  l.q_full = l.o + l.warpgroups * l.o_bytes;
+  l.given_v = l.o + l.warpgroups * l.o_bytes;
+  l.row_given = swizzle_span(c.head_dim_v);
+  l.panels_given = (c.head_dim_v + l.row_given - 1) / l.row_given;
+  l.given_bytes = c.transposes ? l.panels_given * c.block_n * l.row_given : 0;
+  l.q_full = l.given_v + l.v_slots * l.given_bytes;
   l.q_empty = l.q_full + 8 * l.warpgroups;
   l.k_full = l.q_empty + 8 * l.warpgroups;
   l.k_empty = l.k_full + 8 * l.k_slots;
   l.v_full = ring ? l.k_full : l.k_empty + 8 * l.k_slots;
   l.v_empty = ring ? l.k_empty : l.v_full + 8 * l.v_slots;
-  l.tile_full = (ring ? l.k_empty + 8 * l.k_slots : l.v_empty + 8 * l.v_slots);
+  l.given_full = (ring ? l.k_empty + 8 * l.k_slots : l.v_empty + 8 * l.v_slots);
+  const int given_slots = c.transposes ? l.v_slots : 0;
+  l.given_empty = l.given_full + 8 * given_slots;
+  l.tile_full = l.given_empty + 8 * given_slots;
   l.tile_empty = l.tile_full + 8 * kTileSlots;
   l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
-  l.bytes = l.tiles + kTileSlotBytes * kTileSlots;
+  l.stop = l.tiles + kTileSlotBytes * kTileSlots;
+  l.bytes = l.stop + (c.transposes ? 16 : 0);
   return l;
 }
 

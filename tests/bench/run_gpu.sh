@@ -3,7 +3,7 @@
 # Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
 #   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8
 # Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
-# ATTUNE_BENCH_TEMPLATE holds one family against them.
+# ATTUNE_BENCH_TEMPLATE holds one family against them, ATTUNE_BENCH_STORE keeps what is tuned for the next call.
 set -euo pipefail
 build=$1 out=$2
 shift 2
@@ -11,7 +11,7 @@ sets=("$@")
 [ ${#sets[@]} -gt 0 ] || sets=(grid models windows chunked)
 here=$(cd "$(dirname "$0")" && pwd)
 export ATTUNE_LIBRARY=${ATTUNE_LIBRARY:-$build/lib/libattune.so}
-store=$(mktemp -d)/store.db
+store=${ATTUNE_BENCH_STORE:-$(mktemp -d)/store.db}
 for set in "${sets[@]}"; do
   problems=()
   while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "$here/cases.py" "$set")

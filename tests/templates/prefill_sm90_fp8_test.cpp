@@ -56,6 +56,24 @@ TEST(PrefillSm90Fp8Layout, TransposingTilesHoldTheirBoxes) {
   }
 }
 
+TEST(PrefillSm90Fp8Layout, GivenVStandsApartAndKeepsTheSwizzlePhase) {
+  for (const int head_dim : {32, 64, 96, 128, 256})
+    for (const int block_n : {64, 96, 128}) {
+      const PrefillSm90Layout plain =
+          prefill_sm90_layout({128, block_n, 1, 2, 0, 0, head_dim, head_dim, 1, false});
+      const PrefillSm90Layout l =
+          prefill_sm90_layout({128, block_n, 1, 2, 0, 0, head_dim, head_dim, 1, true});
+      EXPECT_GE(l.panels_given * l.row_given, head_dim);
+      EXPECT_GE(l.given_bytes, head_dim * block_n);
+      EXPECT_EQ(l.given_v, plain.q_full);
+      EXPECT_EQ(l.q_full, l.given_v + l.v_slots * l.given_bytes);
+      EXPECT_EQ(l.given_empty, l.given_full + 8 * l.v_slots);
+      EXPECT_EQ(l.tile_full, l.given_empty + 8 * l.v_slots);
+      EXPECT_EQ(l.bytes, l.stop + 16);
+      EXPECT_EQ(l.given_v % 1024 + l.given_bytes % 1024 + l.tiles % 16, 0);
+    }
+}
+
 TEST(PrefillSm90Fp8Layout, RegistersNeverExceedThePoolOfTheLaunch) {
   for (int warpgroups = 1; warpgroups <= 4; ++warpgroups)
     for (int ctas = 1; ctas <= 3; ++ctas) {
@@ -148,6 +166,27 @@ TEST(PrefillSm90Fp8Space, LateMaximaAreOfferedWhereTheirWayBackFits) {
   EXPECT_FALSE(late("head_dim=64,accuracy=fast,scale_block=128"));
 }
 
+TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
+  const auto inside = [](const std::string& text, std::string* first = nullptr) {
+    size_t found = 0;
+    const Problem p = parse_problem("dtype=e4m3,heads=8,seqlen=4096,accuracy=fast," + text);
+    for (const Config& c : prefill_sm90_fp8().space(spec_of(p), hopper()).enumerate()) {
+      if (!c.at("transpose_inside")) continue;
+      EXPECT_EQ(c.at("kv_ring"), 0) << c.to_text();
+      if (first && c.at("block_m") == 128 && c.at("block_n") == 128 && c.at("stages") == 2)
+        *first = c.to_text();
+      ++found;
+    }
+    return found;
+  };
+  std::string widest;
+  EXPECT_GT(inside("head_dim=256", &widest), 0u);
+  EXPECT_NE(widest.find("o_staging=0"), std::string::npos) << widest;  // O has no room of its own
+  EXPECT_GT(inside("head_dim=128"), 0u);
+  EXPECT_EQ(inside("head_dim=72"), 0u);
+  EXPECT_EQ(inside("head_dim=128,v_layout=transposed"), 0u);
+}
+
 TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   const Problem p = parse_problem(
       "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=8/2,batch=3,seqlen_q=500,seqlen_kv=1000,"
@@ -167,6 +206,22 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   EXPECT_EQ(plan.workspace_bytes, 256 + 3 * 2 * 40 * 1024);
   EXPECT_EQ(plan.main().tensor_maps[2].operand, Operand::kVTransposed);
   EXPECT_EQ(plan.main().tensor_maps[2].box_rows, 40);
+}
+
+TEST(PrefillSm90Fp8Launch, TransposesVInsideWithoutAWorkspace) {
+  const Problem p = parse_problem("dtype=e4m3,head_dim=96,heads=8/2,batch=3,seqlen=500");
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  c.set("scheduler", 1);
+  c.set("transpose_inside", 1);
+  const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
+  ASSERT_EQ(plan.kernels.size(), 1u);
+  EXPECT_EQ(plan.workspace_bytes, 0);
+  EXPECT_TRUE(plan.main().early);
+  const TensorMapPlan& v = plan.main().tensor_maps[2];
+  EXPECT_EQ(v.operand, Operand::kV);
+  EXPECT_EQ(v.box_columns, 128);
+  EXPECT_EQ(v.box_rows, c.at("block_n"));
+  EXPECT_EQ(v.swizzle_bytes, 128);
 }
 
 TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
@@ -197,6 +252,23 @@ TEST_F(PrefillSm90Fp8Compile, FirstCandidatesAreFree) {
        "window=300:-",
        "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,scale_block=128,v_layout=transposed",
        "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"});
+}
+
+TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
+  for (const auto& [text, o_staging] :
+       {std::pair{"dtype=e4m3,head_dim=128,heads=8,batch=32,seqlen=512,accuracy=fast", 1},
+        std::pair{"dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512,mask=causal_top_left,"
+                  "accuracy=fast",
+                  0}}) {
+    const Problem p = parse_problem(text);
+    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    c.set("transpose_inside", 1);
+    c.set("o_staging", o_staging);
+    ASSERT_EQ(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
+    const KernelImage image =
+        compiler_->compile(render(prefill_sm90_fp8(), spec_of(p), hopper(), c), hopper());
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, c) << "\n" << image.log;
+  }
 }
 
 }  // namespace

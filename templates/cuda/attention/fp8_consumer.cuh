@@ -17,6 +17,7 @@
 #include "cuda/attention/fp8_late_max.cuh"
 #include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
+#include "cuda/attention/fp8_transpose_inside.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
 
@@ -42,6 +43,11 @@ class Fp8Consumer {
 
  public:
   using Args = ScaledAttentionArgs;
+
+  // Work of the producing warpgroup's idle warps.
+  __device__ __forceinline__ static void prepare_values(unsigned shared) {
+    if constexpr (kTransposeInside) transpose_tiles(shared);
+  }
 
   __device__ __forceinline__ Fp8Consumer(const Args& args, unsigned shared, int warpgroup)
       : args_(args), shared_(shared), warpgroup_(warpgroup), products_(shared, warpgroup) {}

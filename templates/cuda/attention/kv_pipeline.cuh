@@ -12,6 +12,7 @@
 
 #include "cuda/attention/sm90_layout.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_word.cuh"
 
 namespace attune {
 
@@ -85,12 +86,19 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kLayout.v_slots; ++i) {
-    mbarrier_init(shared + kLayout.v_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.v_full + 8 * i, kTransposeInside ? kIdleWarps : 1);
     mbarrier_init(shared + kLayout.v_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kTileSlots; ++i) {
     mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
     mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);
+  }
+  if constexpr (kTransposeInside) {
+    for (int i = 0; i < kLayout.v_slots; ++i) {
+      mbarrier_init(shared + kLayout.given_full + 8 * i, 1);
+      mbarrier_init(shared + kLayout.given_empty + 8 * i, kIdleWarps);
+      store_shared_word(shared + kLayout.stop + 4 * i, 0);
+    }
   }
   fence_mbarrier_init();
 }

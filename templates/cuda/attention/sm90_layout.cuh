@@ -10,10 +10,12 @@ namespace attune {
 
 constexpr bool kNarrowOperands = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
 constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
-constexpr PrefillSm90Config kSm90Config = {kBlockM,   kBlockN,    kCtasPerSm, kStages,      kKvRing,
-                                           kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes};
+constexpr PrefillSm90Config kSm90Config = {
+    kBlockM,   kBlockN,    kCtasPerSm, kStages,       kKvRing,
+    kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
+constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;  // of the producing warpgroup
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kRegisters =
     prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);
@@ -26,6 +28,8 @@ static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "head_dim_qk is a multip
 static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "head_dim_v is a multiple of 8 up to 256");
 static_assert(kLayout.bytes <= 232448, "shared memory of one block exceeds 227 KB");
 static_assert(kKvRing == 0 || kKvRing >= 3, "one ring for K and V needs 3 slots");
+static_assert(!kTransposeInside || (kKvRing == 0 && kHeadDimV % 32 == 0),
+              "transpose_inside takes slots for V apart and a head_dim_v of whole 32s");
 static_assert(kKvSplits == 1 || kScheduler == 0, "splits of the keys take one tile per block");
 
 // Named barriers of the consumers; 0 is __syncthreads.

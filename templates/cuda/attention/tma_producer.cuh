@@ -53,6 +53,7 @@ class TmaProducer {
       load_v(key(tile.first_block), kv_head, tile.batch);
       tile = tiles.publish(next);
     }
+    if constexpr (kTransposeInside) stop_transposing();
     if constexpr (kBehindAny) let_next_grid_start();
   }
 
@@ -77,12 +78,35 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_v(int key, int head, int batch) {
+    if constexpr (kTransposeInside) return load_given_v(key, head, batch);
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
         shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
     cursors_.v().advance();
+  }
+
+  // Waits for the idle warps; they wait for consumers.
+  __device__ __forceinline__ int await_given_slot() {
+    const int slot = cursors_.v().slot();
+    mbarrier_wait(shared_ + kLayout.given_empty + 8 * slot, cursors_.v().parity() ^ 1,
+                  "given_empty");
+    return slot;
+  }
+
+  __device__ __forceinline__ void load_given_v(int key, int head, int batch) {
+    const int slot = await_given_slot();
+    load_panels<kLayout.panels_given, kBlockN, kLayout.row_given>(
+        shared_ + kLayout.given_v + slot * kLayout.given_bytes, v_,
+        shared_ + kLayout.given_full + 8 * slot, 0, key, head, batch);
+    cursors_.v().advance();
+  }
+
+  __device__ __forceinline__ void stop_transposing() {
+    const int slot = await_given_slot();
+    store_shared_word(shared_ + kLayout.stop + 4 * slot, 1);
+    mbarrier_arrive(shared_ + kLayout.given_full + 8 * slot);
   }
 
   unsigned shared_;

@@ -11,11 +11,16 @@
 
 namespace attune {
 
+template <class Consumer>
 __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared,
                                         const TensorMap& q, const TensorMap& k,
                                         const TensorMap& v) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
-  if (threadIdx.x == 0) TmaProducer(shared, q, k, v).run(args);
+  if (threadIdx.x == 0) {
+    TmaProducer(shared, q, k, v).run(args);
+  } else if (kTransposeInside && threadIdx.x >= 32) {
+    Consumer::prepare_values(shared);
+  }
 }
 
 __device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
@@ -80,7 +85,7 @@ __device__ __forceinline__ void attend_tiles(const typename Consumer::Args& args
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0) {
-    produce(args, shared, map_q, map_k, map_v);
+    produce<Consumer>(args, shared, map_q, map_k, map_v);
   } else {
     consume<Consumer>(args, shared, warpgroup - 1, map_o);
   }

@@ -24,6 +24,9 @@ class WgmmaConsumer {
  public:
   using Args = AttentionArgs;
 
+  // Work of the producing warpgroup's idle warps: V is multiplied as it is given.
+  __device__ __forceinline__ static void prepare_values(unsigned /*shared*/) {}
+
   __device__ __forceinline__ WgmmaConsumer(const Args& args, unsigned shared, int warpgroup)
       : args_(args), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 

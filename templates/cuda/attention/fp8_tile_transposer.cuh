@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One tile of V from rows of keys to rows of columns, in shared memory, by warps that share it.
+// Used by fp8_transpose_inside.cuh. Layouts of both tiles: shared/prefill_sm90_layout.h; order of
+// keys: shared/prefill_sm90_fp8_layout.h.
+#pragma once
+
+#include "cuda/attention/sm90_layout.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/stmatrix.cuh"
+
+namespace attune {
+
+// Where the 16-byte chunks of a row stand under the swizzle of kRowBytes: at their number ^ this.
+template <int kRowBytes>
+__device__ __forceinline__ int chunk_flip(int row) {
+  return row / (128 / kRowBytes) % (kRowBytes / 16);
+}
+
+// 16 keys x 32 columns at a time. ldmatrix takes pairs of bytes and transposes them: lane 4 p + q
+// gets columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1, and from a second matrix of keys 2 q + 8
+// and 2 q + 9. Permuted, these are word q of both columns in the order of P, which is how stmatrix
+// takes them. Its matrices hold the even columns of lanes p < 4 and the odd ones of the others, or
+// the reverse: so the 8 rows of each meet all banks.
+class TileTransposer {
+ public:
+  __device__ __forceinline__ TileTransposer() {
+    const int lane = thread_index_anew() % 32;
+    const int matrix = lane / 8, row = lane % 8;
+    const int key = matrix % 2 * 8 + row;
+    const int column = matrix / 2 * 16 + row * 2 + (matrix % 2 ^ row / 4);
+    from_ = key * kLayout.row_given + ((matrix / 2 ^ chunk_flip<kLayout.row_given>(key)) << 4);
+    to_ = column * kLayout.row_v + (chunk_flip<kLayout.row_v>(column) << 4);
+    first_ = lane < 16 ? kEvenBytes : kOddBytes;
+  }
+
+  // 16 keys in kIdleWarps * 16, from `first` * 16 on. Tiles are aligned, so that flips of the chunk
+  // may come after additions.
+  __device__ __forceinline__ void run(unsigned given, unsigned transposed, int first) const {
+#pragma unroll 1
+    for (int key = 16 * first; key < kBlockN; key += 16 * kIdleWarps) {
+      unsigned from = given + from_ + key * kLayout.row_given;
+      unsigned to = (transposed + to_ + key / kLayout.row_v * kPanelBytes) ^ key % kLayout.row_v;
+#pragma unroll 1
+      for (int left = kHeadDimV; left > 0; left -= kLayout.row_given) {
+        panel(from, to, left);
+        from += kBlockN * kLayout.row_given;
+        to += kLayout.row_given * kLayout.row_v;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPanelBytes = kLayout.rows_v * kLayout.row_v;
+
+  // 16 keys of a panel of V as it is given, `columns` of which are left.
+  static constexpr unsigned kEvenBytes = 0x6420, kOddBytes = 0x7531;
+
+  // 16 keys of a panel of V as it is given, `columns` of which are left.
+  __device__ __forceinline__ void panel(unsigned from, unsigned to, int columns) const {
+#pragma unroll
+    for (int column = 0; column < kLayout.row_given; column += 32) {
+      if (kHeadDimV % kLayout.row_given != 0 && column >= columns) return;
+      unsigned pairs[4];
+      ldmatrix_x4_trans(pairs, from ^ column);
+      store(pairs, to + column * kLayout.row_v);
+    }
+  }
+
+  __device__ __forceinline__ void store(const unsigned (&pairs)[4], unsigned to) const {
+    unsigned words[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      words[2 * half] = __byte_perm(pairs[2 * half], pairs[2 * half + 1], first_);
+      words[2 * half + 1] =
+          __byte_perm(pairs[2 * half], pairs[2 * half + 1], first_ ^ kEvenBytes ^ kOddBytes);
+    }
+    stmatrix_x4(to, words);
+  }
+
+  unsigned from_;  // of the lane's row in a portion at 0
+  unsigned to_;
+  unsigned first_;  // bytes of the lane's columns that go into the first matrix
+};
+
+}  // namespace attune

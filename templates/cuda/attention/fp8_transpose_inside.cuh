@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// V transposed tile by tile in shared memory, by the three warps of the producing warpgroup that
+// have nothing else to do (transpose_inside 1 of prefill_sm90_fp8). Each tile is transposed by
+// every block that multiplies it, but V^T is neither written to memory nor read from it.
+//
+//   producer, one thread: wait given_empty, TMA -> given_full
+//   idle warps:           wait given_full and v_empty, transpose, arrive given_empty and v_full
+//   consumers:            wait v_full, wgmma, arrive v_empty
+//
+// One tile: fp8_tile_transposer.cuh.
+#pragma once
+
+#include "cuda/attention/fp8_tile_transposer.cuh"
+#include "cuda/attention/kv_pipeline.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace attune {
+
+// There are as many slots of given V as of transposed V, so one cursor walks both.
+__device__ __forceinline__ void transpose_tiles(unsigned shared) {
+  SlotCursor<kLayout.v_slots> cursor;
+#pragma unroll 1
+  while (true) {
+    const int slot = cursor.slot();
+    mbarrier_wait(shared + kLayout.given_full + 8 * slot, cursor.parity(), "given_full");
+    if (load_shared_word(shared + kLayout.stop + 4 * slot)) return;
+    mbarrier_wait(shared + kLayout.v_empty + 8 * slot, cursor.parity() ^ 1, "v_empty");
+    TileTransposer().run(shared + kLayout.given_v + slot * kLayout.given_bytes,
+                         shared + kLayout.v + slot * kLayout.v_slot_bytes,
+                         thread_index_anew() / 32 - 1);
+    fence_proxy_async();
+    __syncwarp();
+    const bool first_lane = thread_index_anew() % 32 == 0;
+    mbarrier_arrive_if(first_lane, shared + kLayout.given_empty + 8 * slot);
+    mbarrier_arrive_if(first_lane, shared + kLayout.v_full + 8 * slot);
+    cursor.advance();
+  }
+}
+
+}  // namespace attune
