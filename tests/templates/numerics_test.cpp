@@ -200,7 +200,7 @@ class Numerics : public ::testing::Test {
 
   // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
   // shared memory. The default config for long sequences, which splits no keys.
-  void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle) {
+  void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;
     const KernelSpec spec = spec_of(p);
     const std::vector<Arch> archs = device_->archs();
@@ -214,9 +214,9 @@ class Numerics : public ::testing::Test {
     EXPECT_EQ(comparison.wrong(p).value_or(""), "") << trace;
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
     if (p.fp8.accuracy == Accuracy::kFast) return;
-    double worst = 0;  // of elements around 1: other rows and columns differ by more
+    double worst = 0;  // other rows and columns differ by more
     for (size_t i = 0; i < oracle.o.size(); ++i) worst = std::max(worst, std::abs(outcome.result.o[i] / (1 - comparison.loss()) - oracle.o[i]));
-    EXPECT_LT(worst, 0.03) << trace;
+    EXPECT_LT(worst, 0.01 + 1.5 * twin_max) << trace;
   }
 
   void check_all_long_sums() {
@@ -229,8 +229,9 @@ class Numerics : public ::testing::Test {
       const AttentionResult oracle = c.oracle();
       for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast}) {
         c.problem.fp8.accuracy = accuracy;
+        const double twin_max = compare(c.twin(), oracle).max;
         for (const KernelTemplate* t : all_templates())
-          if (only.empty() || t->name() == only) check_long_sums(*t, c, oracle);
+          if (only.empty() || t->name() == only) check_long_sums(*t, c, oracle, twin_max);
       }
     }
   }
