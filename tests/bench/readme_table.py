@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the README's measured table from tests/bench/results/*.json, between its two markers.
+"""Writes the README's measured tables from tests/bench/results/*.json, between their markers.
 
     python3 tests/bench/readme_table.py           writes README.md and tests/bench/results/grid.svg
     python3 tests/bench/readme_table.py --check   exit status 1 when either is not what the results give
@@ -12,7 +12,8 @@ import fa3_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
-BEGIN, END = "<!-- begin generated: tests/bench/readme_table.py -->", "<!-- end generated -->"
+BEGIN, FP8_BEGIN = ("<!-- begin generated: tests/bench/readme_table.py -->", "<!-- begin generated: tests/bench/readme_table.py, 8 bits -->")
+END = "<!-- end generated -->"
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -24,14 +25,22 @@ def best_peer(row):
     return row["tflops"]["tuned"] / row["tuned_over_best_peer"]
 
 
-def grid_table(grid):
+def grid_table(grid, cell):
     rows = {row["case"]: row for row in grid["rows"]}
     lines = ["| head_dim, mask | " + " | ".join(str(s) for s in SEQLENS) + " |", "|---|" + "---|" * len(SEQLENS)]
     for dim in (64, 128, 256):
         for mask in ("full", "causal"):
-            cells = [rows[f"d{dim} {mask} {s}"] for s in SEQLENS]
-            lines.append(f"| {dim} {mask} | " + " | ".join(f"**{row['tflops']['tuned']:.0f}** / {best_peer(row):.0f}" for row in cells) + " |")
+            lines.append(f"| {dim} {mask} | " + " | ".join(cell(rows[f"d{dim} {mask} {s}"]) for s in SEQLENS) + " |")
     return lines
+
+
+def bf16_cell(row):
+    return f"**{row['tflops']['tuned']:.0f}** / {best_peer(row):.0f}"
+
+
+def fp8_cell(row):
+    speeds = row["tflops"]
+    return f"**{speeds['accurate']:.0f}** / {speeds['fast']:.0f} / {speeds['bf16']:.0f}"
 
 
 def over_flash3(row, grid):
@@ -56,7 +65,7 @@ def text():
     gemm = ", ".join(f"{speed:.0f}" for speed in grid["summary"]["gemm_8192_tflops"])
     lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {peers} at that point, "
              "timed in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
-    lines += grid_table(grid)
+    lines += grid_table(grid, bf16_cell)
     windows_over = [over_flash3(row, grid) for row in windows["rows"]]
     lines += ["",
               f"Geomean {grid['summary']['geomean_over_best_peer']:.2f} times the best peer, lowest point "
@@ -72,6 +81,26 @@ def text():
               "their spread: `tests/bench/results/`.",
               "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
     return "\n".join(lines)
+
+
+def fp8_text():
+    speeds, errors = load("fp8"), load("fp8_error")
+    lines = [f"TFLOP/s on one {speeds['device']}, tuned, the transposition of V included: **accurate** / fast / attune's own bf16 (the shapes of the table above, "
+             "interleaved in one process):", ""]
+    lines += grid_table(speeds, fp8_cell)
+    summary, over_twin = speeds["summary"], errors["summary"]["over_twin"]
+    lines += ["",
+              f"Over FlashAttention-3's e4m3 kernels (through their ratio to cuDNN), head_dim 128 and 256: accurate {summary['accurate']['over_flash3_fp8']:.2f} times, "
+              f"fast {summary['fast']['over_flash3_fp8']:.2f}. Root mean square error over a kernel with one factor a tensor, accurate: "
+              f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with a factor a head and a rotation, "
+              f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
+              f"([all](tests/bench/results/fp8_error.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with `tests/bench/run_gpu.sh BUILD OUT fp8`."]
+    return "\n".join(lines)
+
+
+def put_between(readme, begin, text):
+    head, rest = readme.split(begin)
+    return head + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1]
 
 
 COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash2": "#1565c0", "flash3_ratio": "#8e24aa", "flash3": "#8e24aa"}
@@ -113,8 +142,7 @@ def plot(grid):
 def main():
     readme = ROOT / "README.md"
     old = readme.read_text()
-    head, rest = old.split(BEGIN)
-    new = head + BEGIN + "\n" + text() + "\n" + END + rest.split(END)[1]
+    new = put_between(put_between(old, BEGIN, text()), FP8_BEGIN, fp8_text())
     picture = plot(load("grid"))
     if "--check" in sys.argv:
         stale = new != old or (RESULTS / "grid.svg").read_text() != picture

@@ -246,6 +246,9 @@ TEST_F(PrefillSm90Fp8Compile, FirstCandidatesAreFree) {
       prefill_sm90_fp8(),
       {"dtype=e4m3,head_dim=64,heads=8,seqlen=4096,mask=causal_bottom_right",
        "dtype=e4m3,dtype_o=fp16,head_dim=128,heads=8,seqlen=4096,accuracy=fast",
+       "dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=4096,accuracy=fast",
+       "dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=4096,accuracy=fast,window=300:-",
+       "dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=4096,accuracy=fast,mask=causal_top_left",
        "dtype=e4m3,dtype_kv=e5m2,head_dim=72,heads=8/2,seqlen=1024,accuracy=fast,"
        "mask=causal_bottom_right,window=300:-",
        "dtype=e4m3,dtype_kv=e5m2,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,"
