@@ -53,7 +53,6 @@ class TileTransposer {
  private:
   static constexpr int kPanelBytes = kLayout.rows_v * kLayout.row_v;
 
-  // 16 keys of a panel of V as it is given, `columns` of which are left.
   static constexpr unsigned kEvenBytes = 0x6420, kOddBytes = 0x7531;
 
   // 16 keys of a panel of V as it is given, `columns` of which are left.
