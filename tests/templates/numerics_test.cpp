@@ -114,20 +114,36 @@ class Numerics : public ::testing::Test {
   void check_all(Target target) {
     if (!device_) return;
     int seen = 0;
-    const std::string only = std::getenv("ATTUNE_NUMERICS_TEMPLATE") != nullptr ? std::getenv("ATTUNE_NUMERICS_TEMPLATE") : "";
-    for (const KernelTemplate* t : all_templates()) {
-      if (!only.empty() && t->name() != only) continue;
+    for (const KernelTemplate* t : asked_templates()) {
       if (!serves_something(*t)) continue;
       check_template(*t);
       ++seen;
     }
-    EXPECT_GE(seen, only.empty() ? (target == Target::kCpu ? 2 : 3) : 1);
+    EXPECT_GE(seen, asked_template().empty() ? (target == Target::kCpu ? 2 : 3) : 1);
+  }
+
+  static std::string asked_template() {
+    const char* only = std::getenv("ATTUNE_NUMERICS_TEMPLATE");
+    return only != nullptr ? only : "";
+  }
+
+  // All templates, or the one that the environment names.
+  static std::vector<const KernelTemplate*> asked_templates() {
+    std::vector<const KernelTemplate*> templates = all_templates();
+    if (const std::string only = asked_template(); !only.empty())
+      templates.erase(std::remove_if(templates.begin(), templates.end(), [&](const KernelTemplate* t) { return t->name() != only; }), templates.end());
+    return templates;
+  }
+
+  // On some arch of the device.
+  bool serves(const KernelTemplate& t, const KernelSpec& spec) const {
+    const std::vector<Arch> archs = device_->archs();
+    return std::any_of(archs.begin(), archs.end(), [&](const Arch& arch) { return !t.refuses(spec, arch); });
   }
 
   bool serves_something(const KernelTemplate& t) const {
     for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
-      for (const Arch& arch : device_->archs())
-        if (!t.refuses(spec_of(parse_problem(std::string("head_dim=64,seqlen=8,dtype=") + dtype)), arch)) return true;
+      if (serves(t, spec_of(parse_problem(std::string("head_dim=64,seqlen=8,dtype=") + dtype)))) return true;
     return false;
   }
 
@@ -183,8 +199,7 @@ class Numerics : public ::testing::Test {
     for (const char* options : {"", ",accuracy=fast,scale_block=64", ",v_layout=transposed,scale_block_kv=16,dtype_kv=e5m2"}) {
       const Problem p = parse_problem(std::string("dtype=e4m3,head_dim=64,heads=4/2,seqlen_q=70,seqlen_kv=150,mask=causal_bottom_right") + options);
       const KernelSpec spec = spec_of(p);
-      const std::vector<Arch> archs = device_->archs();
-      if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t.refuses(spec, arch).has_value(); })) continue;
+      if (!serves(t, spec)) continue;
       const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), shape_of(p)));
       const bool exact = t.name().substr(0, 9) == "reference" || device_->target() == Target::kCpu;
       check_spoilt(loaded, p, exact ? Arithmetic::kFp32 : Arithmetic::kKernel, std::string(t.name()) + " " + to_text(p));
@@ -193,9 +208,7 @@ class Numerics : public ::testing::Test {
 
   void check_all_odd_values() {
     if (!device_) return;
-    const std::string only = std::getenv("ATTUNE_NUMERICS_TEMPLATE") != nullptr ? std::getenv("ATTUNE_NUMERICS_TEMPLATE") : "";
-    for (const KernelTemplate* t : all_templates())
-      if (only.empty() || t->name() == only) check_odd_values(*t);
+    for (const KernelTemplate* t : asked_templates()) check_odd_values(*t);
   }
 
   // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
@@ -203,8 +216,7 @@ class Numerics : public ::testing::Test {
   void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;
     const KernelSpec spec = spec_of(p);
-    const std::vector<Arch> archs = device_->archs();
-    if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t.refuses(spec, arch).has_value(); })) return;
+    if (!serves(t, spec)) return;
     const Shape large{8, 4096, 4096, p.num_heads_q, p.num_heads_kv};
     const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), large));
     const RunOutcome outcome = loaded.run(c);
@@ -221,7 +233,6 @@ class Numerics : public ::testing::Test {
 
   void check_all_long_sums() {
     if (!device_) return;
-    const std::string only = std::getenv("ATTUNE_NUMERICS_TEMPLATE") != nullptr ? std::getenv("ATTUNE_NUMERICS_TEMPLATE") : "";
     for (const char* shape : {"head_dim=64,heads=2,seqlen_q=9,seqlen_kv=16384,scale_block_kv=128", "head_dim=128,heads=150/2,seqlen_q=4,seqlen_kv=2300",
                               "head_dim=256,heads=150/2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right"}) {
       const Problem p = parse_problem(std::string("dtype=e4m3,") + shape);
@@ -230,8 +241,7 @@ class Numerics : public ::testing::Test {
       for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast}) {
         c.problem.fp8.accuracy = accuracy;
         const double twin_max = compare(c.twin(), oracle).max;
-        for (const KernelTemplate* t : all_templates())
-          if (only.empty() || t->name() == only) check_long_sums(*t, c, oracle, twin_max);
+        for (const KernelTemplate* t : asked_templates()) check_long_sums(*t, c, oracle, twin_max);
       }
     }
   }
@@ -242,8 +252,7 @@ class Numerics : public ::testing::Test {
     const Problem p = parse_problem("dtype=bf16,batch=2,seqlen=600," + problem);
     for (const KernelTemplate* t : all_templates()) {
       if (t->name() != "prefill_sm90") continue;
-      const std::vector<Arch> archs = device_->archs();
-      if (std::all_of(archs.begin(), archs.end(), [&](const Arch& arch) { return t->refuses(spec_of(p), arch).has_value(); })) GTEST_SKIP() << "no sm_90a device";
+      if (!serves(*t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
       Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,"
                                    "o_staging=1,row_max=0,rescale_threshold=8,pack_heads=1,kv_splits=1");
       const Config changed = parse_config(changes);
