@@ -181,7 +181,7 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           spec.head_dim_qk,
           spec.head_dim_v,
           dtype_bytes(spec.dtype_kv),
-          c.has("transpose_inside") && c.at("transpose_inside") != 0};
+          c.get("transpose_inside", 0) != 0};
 }
 
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,

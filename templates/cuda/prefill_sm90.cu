@@ -13,7 +13,6 @@
 namespace attune {
 
 constexpr int kTransposeInside = 0;  // V is multiplied as it is
-constexpr int kProbabilityLog2 = 0;  // the largest probability of a row is 1
 constexpr bool kEarlyStart = false;  // no kernel of this launch prepares operands
 // Blocks of keys begin at the first key that a tile sees through a window, not at key 0.
 constexpr bool kBlocksFollowWindow = true;

@@ -117,13 +117,8 @@ class StepFactors {
                                               float (&level)[2]) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const GroupScores& scores = group_scores(s, group);
-      float most[2] = {scores[0], scores[2]};
-#pragma unroll
-      for (int i = 0; i < kGroupColumns / 2; i += 4) {
-        most[0] = fmaxf(most[0], fmaxf(scores[i], scores[i + 1]));
-        most[1] = fmaxf(most[1], fmaxf(scores[i + 2], scores[i + 3]));
-      }
+      float most[2];
+      largest_scores(group_scores(s, group), most);
       raise_levels(group, factors[group], scale_log2, most, level);
     }
     level[0] = quad_max(level[0]);

@@ -30,7 +30,7 @@ constexpr float kLowestMax = -1.329227995784916e36f;  // -2^120
 __device__ __forceinline__ float masked_score() { return -__int_as_float(0x7f800000); }
 
 struct RowStats {
-  float max[2];  // of score * c - kProbabilityLog2, c = softmax_scale * log2(e)
+  float max[2];  // of score * c, c = softmax_scale * log2(e); 8 bits: less kProbabilityLog2
   float sum[2];  // of this thread's own columns
 };
 
@@ -44,20 +44,25 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// True maximum of score * c over both rows of the quad, less kProbabilityLog2: the largest
-// probability becomes 2^kProbabilityLog2.
+// This thread's largest scores of both rows.
+template <int kCount>
+__device__ __forceinline__ void largest_scores(const float (&s)[kCount], float (&largest)[2]) {
+  largest[0] = s[0];
+  largest[1] = s[2];
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    largest[0] = fmaxf(largest[0], fmaxf(s[i], s[i + 1]));
+    largest[1] = fmaxf(largest[1], fmaxf(s[i + 2], s[i + 3]));
+  }
+}
+
+// True maximum of score * c over both rows of the quad.
 template <int kCount>
 __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2,
                                              float (&max)[2]) {
-  max[0] = s[0];
-  max[1] = s[2];
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    max[0] = fmaxf(max[0], fmaxf(s[i], s[i + 1]));
-    max[1] = fmaxf(max[1], fmaxf(s[i + 2], s[i + 3]));
-  }
-  max[0] = quad_max(max[0]) * scale_log2 - kProbabilityLog2;
-  max[1] = quad_max(max[1]) * scale_log2 - kProbabilityLog2;
+  largest_scores(s, max);
+  max[0] = quad_max(max[0]) * scale_log2;
+  max[1] = quad_max(max[1]) * scale_log2;
 }
 
 // This thread's largest scores as raw bits; 0 where none is above zero.
@@ -101,22 +106,15 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
   }
 }
 
-// First step of a tile: the exact maximum of its scores.
+// First step of a tile: scores to probabilities under their exact maximum.
 template <int kCount>
-__device__ __forceinline__ void first_row_max(const float (&s)[kCount], RowStats* rows,
+__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
                                               float scale_log2) {
   true_row_max(s, scale_log2, rows->max);
   rows->max[0] = fmaxf(rows->max[0], kLowestMax);
   rows->max[1] = fmaxf(rows->max[1], kLowestMax);
   rows->sum[0] = 0.f;
   rows->sum[1] = 0.f;
-}
-
-// First step of a tile: scores to probabilities under their exact maximum.
-template <int kCount>
-__device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
-                                              float scale_log2) {
-  first_row_max(s, rows, scale_log2);
   exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 
