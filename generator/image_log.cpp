@@ -17,13 +17,29 @@ struct Fault {
   std::string_view meaning;
 };
 // C7519 (a fence was injected) was measured to be harmless and is only recorded.
-constexpr std::array<Fault, 7> kFaults{{{"C7508", "setmaxnreg ignored"},
+constexpr std::array<Fault, 8> kFaults{{{"C7508", "setmaxnreg ignored"},
                                         {"C7510", "wgmma serialised (function boundary)"},
                                         {"C7511", "wgmma serialised (branches)"},
                                         {"C7512", "wgmma serialised (registers)"},
                                         {"C7513", "wgmma serialised (inputs written in flight)"},
                                         {"C7514", "wgmma serialised (accumulator moved in flight)"},
+                                        {"C7515", "wgmma serialised (accumulator written in flight)"},
                                         {"C7517", "wait injected before wgmma results are read"}}};
+
+// Behind a code that the table does not have.
+constexpr std::string_view kSerialised = " serialised";
+
+bool is_known(std::string_view code) {
+  return std::any_of(kFaults.begin(), kFaults.end(), [&](const Fault& fault) { return fault.code == code; });
+}
+
+// "C7510" of "... : (C7510) Potential Performance Loss: ...". A code that is not known yet says what counts by its sentence.
+std::string warning_at(std::string_view log, size_t at) {
+  const std::string_view line = log.substr(at, log.find('\n', at) - at);
+  std::string warning(line.substr(0, 5));
+  if (!is_known(warning) && line.find("are serialized") != std::string_view::npos) warning += kSerialised;
+  return warning;
+}
 
 // The integer that ends right before `unit`, searched from `from`; -1 when there is none.
 int number_before(std::string_view log, std::string_view unit, size_t from = 0) {
@@ -52,8 +68,9 @@ void add_log_info(std::string_view log, ImageInfo* info) {
   take(&info->spill_load_bytes, " bytes spill loads");
   take(&info->static_shared_bytes, " bytes smem");
   for (size_t at = log.find("C75"); at != std::string_view::npos; at = log.find("C75", at + 1)) {
-    const std::string code(log.substr(at, 5));
-    if (std::find(info->warnings.begin(), info->warnings.end(), code) == info->warnings.end()) info->warnings.push_back(code);
+    std::string warning = warning_at(log, at);
+    if (std::find(info->warnings.begin(), info->warnings.end(), warning) == info->warnings.end())
+      info->warnings.push_back(std::move(warning));
   }
 }
 
@@ -61,6 +78,8 @@ std::optional<std::string> image_fault(const ImageInfo& info) {
   for (const Fault& fault : kFaults)
     if (std::find(info.warnings.begin(), info.warnings.end(), fault.code) != info.warnings.end())
       return fmt::format("{}: {}", fault.code, fault.meaning);
+  for (const std::string& warning : info.warnings)
+    if (warning.ends_with(kSerialised)) return fmt::format("{}: wgmma serialised", warning.substr(0, 5));
   if (info.spill_store_bytes > 0 || info.spill_load_bytes > 0)
     return fmt::format("spills {} bytes to local memory (loads {})", info.spill_store_bytes, info.spill_load_bytes);
   return std::nullopt;

@@ -44,6 +44,19 @@ TEST(ImageLog, FaultsForbidMeasuring) {
   EXPECT_THAT(image_fault(info).value_or(""), ::testing::HasSubstr("C7510"));
 }
 
+TEST(ImageLog, SerialisedProductsAreAFaultWhateverTheirCode) {
+  const auto fault_of = [](const std::string& line) {
+    ImageInfo info;
+    add_log_info("ptxas info    : (" + line + " in the function 'attune_kernel'\n", &info);
+    return image_fault(info).value_or("none");
+  };
+  const std::string loss = ") Potential Performance Loss: wgmma.mma_async instructions are serialized due to";
+  EXPECT_THAT(fault_of("C7515" + loss + " non wgmma instructions defining accumulator registers"),
+              ::testing::HasSubstr("C7515: wgmma serialised (accumulator written"));
+  EXPECT_EQ(fault_of("C7598" + loss + " something new"), "C7598: wgmma serialised");
+  EXPECT_EQ(fault_of("C7519) Potential Performance Loss: a fence was injected"), "none");
+}
+
 class ImageInfoElf : public ::testing::Test {
  protected:
   void SetUp() override {
