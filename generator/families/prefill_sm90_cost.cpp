@@ -66,7 +66,8 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
 // Choices that change little beside the tile. What usually loses costs a few percent more than it
 // was measured to, so that the first candidates are different tiles; a search by neighbours finds
 // the exceptions.
-double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t) {
+double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t,
+              bool one_wave) {
   const bool masked = spec.mask != Mask::kNone;
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
@@ -84,7 +85,7 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   const bool even = !masked || shape.seqlen_kv <= 1024;  // few masked steps, or few steps
   const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || even);
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
-  if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1) factor *= 1.02;
+  if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1 && !one_wave) factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
   const bool turns_win = t.warpgroups == 3 ||
                          (t.warpgroups == 4 && masked && shape.seqlen_kv >= 2048) ||
@@ -129,6 +130,13 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
   return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
+// Whether every tile has a block of its own at once, so that there is no order to choose.
+bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
+                 const DeviceFacts& device) {
+  return sm90_tiles(config, shape).count() * t.splits <=
+         static_cast<int64_t>(device.sm_count) * t.ctas;
+}
+
 }  // namespace
 
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
@@ -156,7 +164,8 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(config);
-  const double step = step_clocks(spec, t) * t.ctas * habits(spec, shape, config, t);
+  const double step = step_clocks(spec, t) * t.ctas *
+                      habits(spec, shape, config, t, is_one_wave(config, t, shape, device));
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
 
@@ -166,13 +175,15 @@ double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Sh
   const Sm90Tiles whole = sm90_tiles(config, shape);
   const int64_t row_blocks = std::max<int64_t>(1, whole.row_blocks);
   const int64_t sampled = std::min<int64_t>(row_blocks, 64);
+  const bool one_wave = is_one_wave(config, t, shape, device);
   std::vector<double> tiles;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t row_block = sampled == row_blocks ? i : i * (row_blocks - 1) / (sampled - 1);
     const double steps = steps_of_tile(spec, shape, row_block * whole.rows, whole.rows, t);
     double clocks = (t.splits > 1 ? std::ceil(steps / t.splits) : steps) * step +
                     kTileClocks * (t.overlap ? 1.0 : 1.2);
-    if (t.scheduler == Sm90Scheduler::kOneTile) clocks += kLaunchClocks / t.ctas;
+    if (t.scheduler == Sm90Scheduler::kOneTile && !(one_wave && t.splits == 1))
+      clocks += kLaunchClocks / t.ctas;
     if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
     tiles.push_back(clocks);
   }

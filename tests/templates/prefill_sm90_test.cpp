@@ -159,6 +159,23 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.workspace_bytes, plan.zeroed_bytes + 4ll * 256 * 2 * (64 + 4) * 128 * 4);
 }
 
+TEST(PrefillSm90Cost, ChargesOneTilePerBlockOnlyWhereBlocksWouldTakeSeveral) {
+  const auto cost_of_one_tile_over_dynamic = [](const char* batch) {
+    const Problem p = parse_problem(
+        std::string("dtype=bf16,head_dim=256,heads=10,seqlen_q=700,seqlen_kv=3000,"
+                    "mask=causal_bottom_right,batch=") +
+        batch);
+    Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+    const auto cost = [&](int scheduler) {
+      c.set("scheduler", scheduler);
+      return prefill_sm90().predicted_cost(spec_of(p), hopper(), c, shape_of(p), kH200);
+    };
+    return cost(0) / cost(2);
+  };
+  EXPECT_LE(cost_of_one_tile_over_dynamic("2"), 1.0);  // 120 tiles on 132 multiprocessors
+  EXPECT_GT(cost_of_one_tile_over_dynamic("20"), 1.01);
+}
+
 TEST(PrefillSm90Cost, CountsTheBlocksThatRowsSee) {
   for (const char* mask : {"none", "none,window=100:30", "causal_top_left", "causal_bottom_right",
                            "causal_bottom_right,window=70:-"})
