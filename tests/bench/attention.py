@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
 
-    python3 tests/bench/attention.py --set grid --peers cudnn,flash2 --out results/grid.json [--store FILE] [--only "d128"]
+    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flex --out results/grid.json [--store FILE] [--only "d128"]
 
 Prints a table of TFLOP/s over visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with
 the first peer before anything is timed. FlashAttention-3 is timed where it can be imported, else taken through fa3_ratios.py.
@@ -120,11 +120,11 @@ def geomean(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="grid", choices=sorted(cases.SETS))
-    parser.add_argument("--peers", default="cudnn,flash2,flash3")
+    parser.add_argument("--peers", default="cudnn,flash2,flash3,flex")
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--store", default=None)
     parser.add_argument("--tuned-only", action="store_true", help="leave the default out: it may be another family's than the tuned kernel")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21, help="samples of each; clocks move by 5 %% within a run, so few tell little")
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default=None)

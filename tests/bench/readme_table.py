@@ -60,7 +60,8 @@ def cpu_line(cpu):
 
 def text():
     grid, models, chunked, windows, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "sm80_grid"))
-    names = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3_ratio": "FlashAttention-3", "flash3": "FlashAttention-3"}
+    names = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3_ratio": "FlashAttention-3", "flash3": "FlashAttention-3",
+             "flex": "FlexAttention"}
     peers = ", ".join(dict.fromkeys(names[n] for row in grid["rows"] for n in row["tflops"] if n in names))
     gemm = ", ".join(f"{speed:.0f}" for speed in grid["summary"]["gemm_8192_tflops"])
     lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {peers} at that point, "
@@ -70,7 +71,7 @@ def text():
     lines += ["",
               f"Geomean {grid['summary']['geomean_over_best_peer']:.2f} times the best peer, lowest point "
               f"{grid['summary']['worst_over_best_peer']:.2f}; model shapes {models['summary']['geomean_over_best_peer']:.2f}; chunked prefill "
-              f"{chunked['summary']['geomean_over_best_peer']:.2f} times FlashAttention-2 (SDPA gives cuDNN a slow path for that mask); sliding windows {min(windows_over):.2f} to {max(windows_over):.2f} times FlashAttention-3. The "
+              f"{chunked['summary']['geomean_over_best_peer']:.2f}; sliding windows {min(windows_over):.2f} to {max(windows_over):.2f} times FlashAttention-3. The "
               f"mma.sync family alone, against FlashAttention-2: {sm80['summary']['geomean_over_best_peer']:.2f}, lowest "
               f"{sm80['summary']['worst_over_best_peer']:.2f}. An 8192³ bf16 product in the same run: {gemm}.",
               "",
@@ -103,7 +104,7 @@ def put_between(readme, begin, text):
     return head + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1]
 
 
-COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash2": "#1565c0", "flash3_ratio": "#8e24aa", "flash3": "#8e24aa"}
+COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash2": "#1565c0", "flash3_ratio": "#8e24aa", "flash3": "#8e24aa", "flex": "#ef6c00"}
 
 
 def polyline(rows, name, x0, y0, width, height, top):
@@ -132,10 +133,11 @@ def plot(grid):
                 label = str(seqlen) if seqlen < 1024 else f"{seqlen // 1024}k"
                 parts.append(f'<text x="{x0 + index * width / 5 - 8:.1f}" y="{y0 + height + 15}">{label}</text>')
             parts += [polyline(panel, name, x0, y0, width, height, top) for name in COLOURS if any(name in row["tflops"] for row in panel)]
-    for index, (name, label) in enumerate((("tuned", "attune, tuned"), ("cudnn", "cuDNN"), ("flash3_ratio", "FlashAttention-3"), ("flash2", "FlashAttention-2"))):
-        x = 45 + index * 170
+    for index, (name, label) in enumerate((("tuned", "attune, tuned"), ("cudnn", "cuDNN"), ("flash3_ratio", "FlashAttention-3"), ("flash2", "FlashAttention-2"),
+                                           ("flex", "FlexAttention"))):
+        x = 45 + index * 145
         parts.append(f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>')
-    parts.append(f'<text x="725" y="454">TFLOP/s over seqlen, {grid["device"]}</text></svg>')
+    parts.append(f'<text x="770" y="454">TFLOP/s, {grid["device"]}</text></svg>')
     return "\n".join(parts) + "\n"
 
 
