@@ -22,7 +22,7 @@ std::string image_sha256(const ImageKey& key, const KernelImage& image) {
   const std::string head = fmt::format(
       "attune image v1\n{}\n{}\n{}\n{}\n{}\n{}\n", problem_digest(key.spec), key.toolchain.digest(),
       key.arch, key.config.to_text(), static_cast<int>(image.format), image.entry);
-  return sha256_hex(head + image.bytes);
+  return sha256_hex(head, image.bytes);
 }
 
 std::string select_images(std::string_view where) {

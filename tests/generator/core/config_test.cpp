@@ -31,6 +31,21 @@ TEST(Digest, KnownValues) {
   EXPECT_NE(xxh3_128_hex("a"), xxh3_128_hex("b"));
 }
 
+// Around the ends of blocks, and many blocks in one call; the values are those of another program.
+TEST(Digest, Sha256OfEveryLength) {
+  std::string digests;
+  for (size_t length = 0; length < 300; ++length) {
+    std::string bytes;
+    for (size_t i = 0; i < length; ++i) bytes += static_cast<char>((7 * i + length) % 251);
+    digests += sha256_hex(bytes);
+    const size_t split = length * 3 / 7;
+    EXPECT_EQ(sha256_hex(bytes.substr(0, split), bytes.substr(split)), sha256_hex(bytes));
+  }
+  EXPECT_EQ(sha256_hex(digests), "4d3510f0e43af5b27bf161ff53da62bfb3ec79abd52144aa5038dd415b2d08e5");
+  EXPECT_EQ(sha256_hex(std::string(1'000'000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
 TEST(Arch, NamesRoundTrip) {
   for (const std::string& name : known_cuda_archs()) EXPECT_EQ(parse_arch(name).name(), name);
   EXPECT_EQ(parse_arch("cpu:znver4").name(), "cpu:znver4");
