@@ -3,6 +3,8 @@
 // read.
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "cache/record_json.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
@@ -14,6 +16,11 @@ namespace {
 struct ImageRow {
   StoredImage image;
   std::string sha256;  // as stored
+  int64_t id = 0;
+
+  bool newer_than(const ImageRow& other) const {
+    return std::tie(image.created, id) > std::tie(other.image.created, other.id);
+  }
 };
 
 // Bytes that got under another key by damage must not run there either, so the digest covers the
@@ -28,7 +35,7 @@ std::string image_sha256(const ImageKey& key, const KernelImage& image) {
 std::string select_images(std::string_view where) {
   return fmt::format(
       "SELECT {}, {}, i.arch, i.config, i.format, i.entry, i.sha256, i.info, i.log, i.compile_ms, "
-      "i.created, i.bytes"
+      "i.created, i.bytes, i.id"
       " FROM image i JOIN problem p ON p.id = i.problem_id JOIN toolchain c ON c.id = "
       "i.toolchain_id {}",
       kProblemColumns, kToolchainColumns, where);
@@ -43,7 +50,7 @@ ImageRow read_image(Statement& row) {
   std::string config, info;
   int format = 0;
   row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms,
-           read.image.created, image.bytes);
+           read.image.created, image.bytes, read.id);
   key.config = parse_config(config);
   image.format = checked_format(format);
   image.info = parse_info_text(info);
@@ -72,22 +79,22 @@ void replace_image(Database& database, const StoredImage& stored) {
 }
 
 std::optional<KernelImage> find_image(Database& database, const ImageKey& key) {
-  const auto problem = find_problem(database, key.spec);
-  if (!problem) return std::nullopt;
   const ToolchainIdentity& t = key.toolchain;
   Statement select(
       database,
-      select_images(
-          "WHERE i.problem_id = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
-          " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
-          " AND (c.options = ?7 OR (?6 = '' AND ?7 = '')) ORDER BY i.created DESC, i.id DESC"));
-  select.bind(*problem, key.arch, key.config.to_text(), t.template_name, t.template_digest,
-              t.compiler, t.options);
-  std::optional<KernelImage> newest;
+      select_images("WHERE p.digest = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
+                    " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
+                    " AND (c.options = ?7 OR (?6 = '' AND ?7 = ''))"));
+  select.bind(problem_digest(key.spec), key.arch, key.config.to_text(), t.template_name,
+              t.template_digest, t.compiler, t.options);
+  // Not ORDER BY: SQLite's sorter would copy the bytes of every image, mostly of the only one.
+  std::optional<ImageRow> newest;
   for_each_row(select, "image", [&](Statement& row) {
-    if (!newest) newest = read_image(row).image.image;
+    ImageRow read = read_image(row);
+    if (!newest || read.newer_than(*newest)) newest = std::move(read);
   });
-  return newest;
+  if (!newest) return std::nullopt;
+  return std::move(newest->image.image);
 }
 
 std::vector<StoredImage> read_all_images(Database& database) {

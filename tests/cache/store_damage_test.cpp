@@ -178,6 +178,17 @@ TEST_F(StoreDamageTest, DatabaseOfAnotherProgramIsLeftAlone) {
   EXPECT_EQ(read_bytes(file()), content);
 }
 
+TEST_F(StoreDamageTest, ADamagedNewestImageLeavesTheOlderOne) {
+  fill();
+  ImageKey key = sample_image_key();
+  key.toolchain.compiler = "nvrtc 99.0";
+  writer().put_image(key, sample_image("newer"));
+  key.toolchain.compiler.clear();
+  EXPECT_EQ(reader().image(key).value().bytes, "newer");
+  alter("UPDATE image SET entry = 'other_kernel' WHERE id = (SELECT max(id) FROM image)");
+  EXPECT_EQ(reader().image(key).value().bytes, std::string(20'000, 'k'));
+}
+
 TEST_F(StoreDamageTest, AlteredImageIsRefusedAndRebuilt) {
   fill();
   alter("UPDATE image SET bytes = CAST(replace(CAST(bytes AS TEXT), 'kkkk', 'kkkK') AS BLOB)");
