@@ -102,7 +102,11 @@ class Inliner {
   Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text, const std::vector<GeneratedPart>* parts, bool fp8)
       : kernel_template_(kernel_template), preamble_(preamble_text), parts_(parts), fp8_(fp8) {}
 
-  std::string run() {
+  // `head` and, behind it, the template with its includes.
+  std::string run(std::string head) {
+    constexpr size_t kRoom = 256 << 10;  // more than a template takes: growing copies all of it
+    out_ = std::move(head);
+    out_.reserve(kRoom);
     inline_file(kernel_template_.source_path());
     return std::move(out_);
   }
@@ -171,7 +175,7 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
   const std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
-  source.text = "// SPDX-License-Identifier: Apache-2.0\n" + Inliner(kernel_template, constants, &parts, is_fp8(spec)).run();
+  source.text = Inliner(kernel_template, constants, &parts, is_fp8(spec)).run("// SPDX-License-Identifier: Apache-2.0\n");
   return source;
 }
 
@@ -202,8 +206,9 @@ std::string generated_sample(const KernelTemplate& kernel_template) {
 
 std::string template_digest(const KernelTemplate& kernel_template) {
   const std::string none;
-  const std::string shared_text = Inliner(kernel_template, none, nullptr, false).run();
-  return xxh3_128_hex(fmt::format("{}\n{}\n{}\n{}", kRendererVersion, kernel_template.name(), shared_text, generated_sample(kernel_template)));
+  std::string text = Inliner(kernel_template, none, nullptr, false).run(fmt::format("{}\n{}\n", kRendererVersion, kernel_template.name()));
+  text.append("\n").append(generated_sample(kernel_template));
+  return xxh3_128_hex(text);
 }
 
 }  // namespace attune

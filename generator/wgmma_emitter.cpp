@@ -35,15 +35,16 @@ std::string_view ptx_type(Dtype dtype) {
 // "%first, ..., %(first + count - 1)"
 std::string operands(int first, int count) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += fmt::format("{}%{}", i ? ", " : "", first + i);
+  for (int i = 0; i < count; ++i) text.append(i ? ", %" : "%").append(std::to_string(first + i));
   return text;
 }
 
 // `"+f"(s[0]), "+f"(s[1]), ...`
 std::string bindings(std::string_view constraint, std::string_view name, int count) {
+  const std::string start = fmt::format("\"{}\"({}[", constraint, name);
   std::string text;
   for (int i = 0; i < count; ++i)
-    text += fmt::format("{}\"{}\"({}[{}])", i ? ", " : "", constraint, name, i);
+    text.append(i ? ", " : "").append(start).append(std::to_string(i)).append("])");
   return text;
 }
 
@@ -83,6 +84,7 @@ int v_step(const Products& t, int step) {
 std::string emit_qk(const Products& t) {
   const int count = t.block_n / 2;
   const int steps = (t.head_dim_qk + t.step_k() - 1) / t.step_k();
+  const std::string s = operands(0, count);
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
       "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned "
@@ -97,8 +99,8 @@ std::string emit_qk(const Products& t) {
     text += moved("a", "q", k_major_step(step, kRowsOfQ, t.row_qk));
     text += moved("b", "k", k_major_step(step, t.block_n, t.row_qk));
     text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
-                             t.shape(t.block_n), ptx_type(t.type_q), ptx_type(t.type_kv),
-                             operands(0, count), t.wide() ? ", 0, 0" : ""));
+                             t.shape(t.block_n), ptx_type(t.type_q), ptx_type(t.type_kv), s,
+                             t.wide() ? ", 0, 0" : ""));
   }
   text += line("}");
   return text + fmt::format("      : {}\n      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}}\n",
@@ -109,6 +111,7 @@ std::string emit_pv(const Products& t) {
   const int count = t.head_dim_v / 2;
   const int steps = t.block_n / t.step_k();
   const int p_count = 4 * steps;
+  const std::string o = operands(0, count);
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
       "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
@@ -120,10 +123,9 @@ std::string emit_pv(const Products& t) {
     if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + p_count + 1));
     if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
     text += moved("b", "v", v_step(t, step));
-    text +=
-        line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
-                         t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv),
-                         operands(0, count), operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
+    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
+                             t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv), o,
+                             operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
   }
   text += line("}");
   return text +

@@ -110,7 +110,9 @@ std::vector<Candidate> Engine::Impl::candidates(const KernelSpec& spec) {
     const auto arch = std::find_if(archs.begin(), archs.end(), [&](const Arch& a) {
       return !kernel_template->refuses(spec, a);
     });
-    if (arch != archs.end()) found.push_back({kernel_template, *arch, digest_of(*kernel_template)});
+    if (arch != archs.end())
+      found.push_back({kernel_template, *arch,
+                       [this, kernel_template] { return digest_of(*kernel_template); }});
   }
   return found;
 }

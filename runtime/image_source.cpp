@@ -18,7 +18,7 @@ std::string cache_key(const Choice& choice, const KernelSpec& spec) {
 ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
   return {spec,
           choice.candidate.arch.name(),
-          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest,
+          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest(),
            "", ""},
           choice.config};
 }

@@ -94,7 +94,7 @@ class Climb {
       if (candidate.kernel_template->name() != winner.toolchain.template_name) continue;
       const std::string row =
           fmt::format("winner for {} ({})", to_text(winner.shape), winner.toolchain.template_name);
-      if (candidate.template_digest != winner.toolchain.template_digest)
+      if (candidate.template_digest() != winner.toolchain.template_digest)
         pass_over(row + ": the template has changed since; tune again");
       else if (candidate.arch.name() != winner.arch)
         pass_over(fmt::format("{}: made for {}, this device takes {}", row, winner.arch,

@@ -4,6 +4,7 @@
 // tells the story. Tested without any device.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ namespace attune {
 struct Candidate {
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
-  std::string template_digest;  // a winner of another text is stale
+  std::function<std::string()> template_digest;  // a winner of another text is stale
 };
 
 struct Choice {

@@ -69,9 +69,11 @@ class LadderTest : public ::testing::Test {
     return all;
   }
 
+  mutable int digests_asked_ = 0;
   OneKnob tiled_{"tiled"}, reference_{"reference_fake"};
-  std::vector<Candidate> candidates_{{&tiled_, parse_arch("sm_90"), "digest"},
-                                     {&reference_, parse_arch("sm_90"), "digest"}};
+  std::vector<Candidate> candidates_{
+      {&tiled_, parse_arch("sm_90"), [this] { return ++digests_asked_, "digest"; }},
+      {&reference_, parse_arch("sm_90"), [] { return "digest"; }}};
 };
 
 TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
@@ -79,6 +81,14 @@ TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
   EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kReference));
   EXPECT_EQ(ladder.choices[0].config.at("block"), 64);
   EXPECT_THAT(ladder.choices[0].why, HasSubstr("no tuned shape"));
+}
+
+// They cost more than the rest of the ladder.
+TEST_F(LadderTest, DigestsAreWorkedOutForWinnersAlone) {
+  climb_for(1000, {});
+  EXPECT_EQ(digests_asked_, 0);
+  climb_for(1000, {winner(1000)});
+  EXPECT_EQ(digests_asked_, 1);
 }
 
 TEST_F(LadderTest, AllRungsStandInOrder) {
