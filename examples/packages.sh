@@ -8,7 +8,7 @@ nlohmann-json3-dev libxxhash-dev libsodium-dev"
 # The CPU target: clang and LLVM in process (LLVM's static parts want zlib and zstd). Without them everything but the CPU target works.
 attune_cpu_packages="llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev"
 # What only the tests use.
-attune_test_packages="libgtest-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
+attune_test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
 
 attune_is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 
