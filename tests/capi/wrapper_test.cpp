@@ -2,6 +2,7 @@
 // attune.hpp as C++17: owners, exceptions, and one result that is known without arithmetic.
 #include <attune/attune.hpp>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
