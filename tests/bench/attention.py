@@ -117,6 +117,14 @@ def geomean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values)) if values else math.nan
 
 
+def summary(rows, gemm, has_default):
+    ratios = [row["tuned_over_best_peer"] for row in rows if row["tuned_over_best_peer"] == row["tuned_over_best_peer"]]
+    result = {"geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan), "gemm_8192_tflops": gemm}
+    if has_default:
+        result["geomean_over_default"] = geomean([row["timings"]["default"]["median_us"] / row["timings"]["tuned"]["median_us"] for row in rows])
+    return result
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="grid", choices=sorted(cases.SETS))
@@ -139,22 +147,25 @@ def main():
     columns = list(contexts) + names
     print(f"{'TFLOP/s':32s} {' '.join(f'{name:>8s}' for name in columns)}   tuned / best peer")
     gemm, rows, failures = [timing.gemm_tflops()], [], []
+    facts = {"schema": "attune.bench.attention.1", "command": timing.command(), **timing.facts(), "attune": attune.version()}
+
+    def write():
+        if arguments.out:
+            result = {**facts, "summary": summary(rows, gemm, "default" in contexts), "failures": failures, "rows": rows}
+            part = Path(arguments.out + ".part")
+            part.write_text(json.dumps(result, indent=1) + "\n")
+            part.replace(arguments.out)
+
     for index, case in enumerate(chosen):
         if index == len(chosen) // 2:
             gemm.append(timing.gemm_tflops())
         rows.append(run_case(case, contexts, names, arguments, rng, failures))
         print_row(rows[-1], columns)
+        write()  # after each case: a run that is cut short keeps what it has
         torch.cuda.empty_cache()
     gemm.append(timing.gemm_tflops())
-    ratios = [row["tuned_over_best_peer"] for row in rows if row["tuned_over_best_peer"] == row["tuned_over_best_peer"]]
-    summary = {"geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan), "gemm_8192_tflops": gemm}
-    if "default" in contexts:
-        summary["geomean_over_default"] = geomean([row["timings"]["default"]["median_us"] / row["timings"]["tuned"]["median_us"] for row in rows])
-    print(json.dumps(summary))
-    if arguments.out:
-        result = {"schema": "attune.bench.attention.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-                  "summary": summary, "failures": failures, "rows": rows}
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+    write()
+    print(json.dumps(summary(rows, gemm, "default" in contexts)))
 
 
 if __name__ == "__main__":
