@@ -45,11 +45,9 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
          return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
        }});
   // What row_max 1 keeps for its way back, without spills (ptxas 13.0).
-  const bool tight = spec.head_dim_v > 96 && spec.mask == Mask::kNone;
   all.push_back({"way_back", [=](const Config& c) -> std::optional<std::string> {
-                   const bool wide = accumulators(spec, c) > kLateAccumulators ||
-                                     (tight && c.at("block_m") > 128 && c.at("block_n") > 64);
-                   if (!c.at("row_max") || !wide) return std::nullopt;
+                   if (!c.at("row_max") || accumulators(spec, c) <= kLateAccumulators)
+                     return std::nullopt;
                    return "row_max 1 leaves no registers for tiles of this size";
                  }});
   return all;

@@ -166,6 +166,25 @@ TEST(PrefillSm90Fp8Space, LateMaximaAreOfferedWhereTheirWayBackFits) {
   EXPECT_FALSE(late("head_dim=64,accuracy=fast,scale_block=128"));
 }
 
+TEST(PrefillSm90Fp8Space, LateMaximaStandBesideTilesThatLeaveRegisters) {
+  for (const char* mask : {"none", "causal_top_left"}) {
+    const Problem p = parse_problem(
+        std::string("dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=4096,accuracy=fast,mask=") +
+        mask);
+    const SearchSpace space = prefill_sm90_fp8().space(spec_of(p), hopper());
+    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    EXPECT_EQ(c.at("block_m"), 192) << text_of(p, c);
+    EXPECT_EQ(c.at("row_max"), 1) << text_of(p, c);
+    c.set("block_m", 128);
+    c.set("block_n", 160);
+    EXPECT_EQ(space.broken(c), std::nullopt);
+    c.set("block_n", 192);
+    EXPECT_NE(space.broken(c).value_or("").find("row_max 1"), std::string::npos);
+    c.set("row_max", 0);
+    EXPECT_EQ(space.broken(c), std::nullopt);
+  }
+}
+
 TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
   const auto inside = [](const std::string& text, std::string* first = nullptr) {
     size_t found = 0;

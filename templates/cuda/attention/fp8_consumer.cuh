@@ -68,11 +68,15 @@ class Fp8Consumer {
     products_.wait_q(parity);
     first_step(tile, first_row, range, factors, s, p, rows);
     int block = tile.last_block - 1;
+    // One loop where nothing is flushed: beside a nest of two ptxas spills.
+#pragma unroll 1
     while (block >= tile.first_block) {
       const int flush_after = flush_block(tile.first_block, block);
 #pragma unroll 1
-      for (; block >= flush_after; --block)
+      do {
         step(tile, first_row, range, factors, block, s, p, o, rows);
+        --block;
+      } while (kFlushInterval > 0 && block >= flush_after);
       if constexpr (kFlushInterval > 0)
         if (block >= tile.first_block) flush(*rows, o);
     }
