@@ -123,7 +123,7 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
     return std::max<int64_t>(1, sm90_visible_blocks(spec, shape, first, count, t.block_n));
   };
   const auto whole = static_cast<double>(steps(first_row, rows));
-  if (dtype_bytes(spec.dtype_kv) == 1 || t.block_n >= rows) return whole;
+  if (t.block_n >= rows) return whole;
   int64_t own = 0;
   const int64_t part = rows / t.warpgroups;
   for (int i = 0; i < t.warpgroups; ++i) own += steps(first_row + i * part, part);

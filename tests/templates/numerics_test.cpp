@@ -212,7 +212,7 @@ class Numerics : public ::testing::Test {
   }
 
   // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
-  // shared memory. The default config for long sequences, which splits no keys.
+  // shared memory. The default config for long sequences, which splits no keys; behind a window its warpgroups begin and end at different steps.
   void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;
     const KernelSpec spec = spec_of(p);
@@ -234,7 +234,8 @@ class Numerics : public ::testing::Test {
   void check_all_long_sums() {
     if (!device_) return;
     for (const char* shape : {"head_dim=64,heads=2,seqlen_q=9,seqlen_kv=16384,scale_block_kv=128", "head_dim=128,heads=150/2,seqlen_q=4,seqlen_kv=2300",
-                              "head_dim=256,heads=150/2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right"}) {
+                              "head_dim=256,heads=150/2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right",
+                              "head_dim=64,heads=4/2,seqlen_q=700,seqlen_kv=2700,mask=causal_bottom_right,window=2000:0"}) {
       const Problem p = parse_problem(std::string("dtype=e4m3,") + shape);
       AttentionCase c(p, Layout::kContiguous, Inputs::kMeanOfV, 1);
       const AttentionResult oracle = c.oracle();
@@ -248,19 +249,26 @@ class Numerics : public ::testing::Test {
 
   // A config that random ones seldom meet: what differs from one of 64x64 tiles.
   void check_sm90(const std::string& problem, const std::string& changes, const std::string& trace) {
+    check_changed("prefill_sm90", "dtype=bf16," + problem, "row_max=0,rescale_threshold=8,pack_heads=1", changes, trace);
+  }
+
+  void check_sm90_fp8(const std::string& problem, const std::string& changes, const std::string& trace) {
+    check_changed("prefill_sm90_fp8", "dtype=e4m3," + problem, "row_max=0,flush_keys=512,transpose_inside=0,early=1", changes, trace);
+  }
+
+  void check_changed(const std::string& name, const std::string& problem, const std::string& own_knobs, const std::string& changes,
+                     const std::string& trace) {
     if (!device_) return;
-    const Problem p = parse_problem("dtype=bf16,batch=2,seqlen=600," + problem);
-    for (const KernelTemplate* t : all_templates()) {
-      if (t->name() != "prefill_sm90") continue;
-      if (!serves(*t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
-      Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,"
-                                   "o_staging=1,row_max=0,rescale_threshold=8,pack_heads=1,kv_splits=1");
-      const Config changed = parse_config(changes);
-      for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
-      ASSERT_EQ(t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).broken(config), std::nullopt);
-      std::mt19937_64 random(1);
-      check_config(*t, p, config, false, random, trace);
-    }
+    const Problem p = parse_problem("batch=2,seqlen=600," + problem);
+    const KernelTemplate& t = template_by_name(name);
+    if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
+    Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,o_staging=1,"
+                                 "kv_splits=1," + own_knobs);
+    const Config changed = parse_config(changes);
+    for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
+    ASSERT_EQ(t.space(spec_of(p), arch_for(*device_, t, spec_of(p))).broken(config), std::nullopt);
+    std::mt19937_64 random(1);
+    check_config(t, p, config, false, random, trace);
   }
 
   std::shared_ptr<const Device> device_;
@@ -315,6 +323,18 @@ TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   check_sm90("head_dim=128" + narrow, "block_m=192,kv_ring=3,scheduler=2,l2_section_mb=32", "skipped, one ring");
   check_sm90("head_dim=64" + narrow, "block_m=128,ctas_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
   check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3", "skipped, split");
+}
+
+TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
+  open("cuda");
+  const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
+  const std::string fast = ",accuracy=fast";
+  check_sm90_fp8("head_dim=64" + narrow, "block_m=256,scheduler=2,l2_section_mb=32", "skipped");
+  check_sm90_fp8("head_dim=64" + narrow + fast, "block_m=192,ping_pong=1,row_max=1,flush_keys=0,scheduler=2,l2_section_mb=32", "skipped, in turns");
+  check_sm90_fp8("head_dim=128,scale_block_kv=64" + narrow, "block_m=192,kv_ring=5,scheduler=2,l2_section_mb=32", "skipped, one ring");
+  check_sm90_fp8("head_dim=128,dtype_kv=e5m2" + narrow, "block_m=192,transpose_inside=1,scheduler=2,l2_section_mb=32", "skipped, transposed inside");
+  check_sm90_fp8("head_dim=64" + narrow + fast, "block_m=128,ctas_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
+  check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast, "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
 }
 
 TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {

@@ -161,10 +161,10 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
 
 TEST(PrefillSm90Cost, ChargesOneTilePerBlockOnlyWhereBlocksWouldTakeSeveral) {
   const auto cost_of_one_tile_over_dynamic = [](const char* batch) {
-    const Problem p = parse_problem(
-        std::string("dtype=bf16,head_dim=256,heads=10,seqlen_q=700,seqlen_kv=3000,"
-                    "mask=causal_bottom_right,batch=") +
-        batch);
+    const Problem p =
+        parse_problem(std::string("dtype=bf16,head_dim=256,heads=10,seqlen_q=700,seqlen_kv=3000,"
+                                  "mask=causal_bottom_right,batch=") +
+                      batch);
     Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
     const auto cost = [&](int scheduler) {
       c.set("scheduler", scheduler);
@@ -229,10 +229,18 @@ TEST(PrefillSm90Cost, CountsTheStepsThatWarpgroupsLeaveOut) {
   const KernelSpec spec = spec_of(p);
   const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p));
   EXPECT_EQ(config.at("block_m"), 128) << config.to_text();
-  KernelSpec whole = spec;  // of 8 bits: there no step is left out
-  whole.dtype_kv = Dtype::kE4m3;
-  EXPECT_LT(sm90_launch_clocks(spec, config, shape_of(p), kH200, 1000),
-            sm90_launch_clocks(whole, config, shape_of(p), kH200, 1000) * 0.95);
+  const Shape shape = shape_of(p);
+  const double slots = 132.0 * static_cast<double>(config.at("ctas_per_sm"));
+  const double tiles = 64.0 * 8192 / 128;
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kE4m3}) {
+    KernelSpec either = spec;
+    either.dtype_kv = dtype;
+    const double of_one_clock = (sm90_launch_clocks(either, config, shape, kH200, 2000) -
+                                 sm90_launch_clocks(either, config, shape, kH200, 1000)) /
+                                1000;
+    EXPECT_LT(of_one_clock * slots / tiles,
+              0.95 * static_cast<double>(sm90_visible_blocks(either, shape, 4096, 128, 64)));
+  }
 }
 
 TEST(PrefillSm90Cost, PacksHeadsWhereThatWasMeasuredToPay) {

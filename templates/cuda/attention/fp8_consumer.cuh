@@ -66,21 +66,23 @@ class Fp8Consumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     flushed_.clear();
     products_.wait_q(parity);
-    first_step(tile, first_row, range, factors, s, p, rows);
-    int block = tile.last_block - 1;
+    const OwnSteps own = own_steps(tile, range);
+    products_.skip_ahead(tile.last_block - own.last);
+    first_step(tile, own, first_row, range, factors, s, p, rows);
+    int block = own.last - 1;
     // One loop where nothing is flushed: beside a nest of two ptxas spills.
 #pragma unroll 1
-    while (block >= tile.first_block) {
-      const int flush_after = flush_block(tile.first_block, block);
+    while (block >= own.first) {
+      const int flush_after = flush_block(own.first, block);
 #pragma unroll 1
       do {
-        step(tile, first_row, range, factors, block, s, p, o, rows);
+        step(tile, own, first_row, range, factors, block, s, p, o, rows);
         --block;
       } while (kFlushInterval > 0 && block >= flush_after);
       if constexpr (kFlushInterval > 0)
-        if (block >= tile.first_block) flush(*rows, o);
+        if (block >= own.first) flush(*rows, o);
     }
-    products_.last(o, p);
+    products_.last(o, p, own.first - tile.first_block);
     v_factor_[0] = factors.v_factor(0);
     v_factor_[1] = factors.v_factor(1);
   }
@@ -121,27 +123,29 @@ class Fp8Consumer {
     if (!arrived) products_.await(more);
   }
 
-  __device__ __forceinline__ void first_step(const PrefillTile& tile, int first_row,
-                                             const BlockRange& range, const StepFactors& factors,
-                                             Scores& s, Probabilities& p, RowStats* rows) {
+  __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
+                                             int first_row, const BlockRange& range,
+                                             const StepFactors& factors, Scores& s,
+                                             Probabilities& p, RowStats* rows) {
     GroupFactors here[kGroups];
-    factors.read(tile.last_block, here);
-    products_.first(tile.last_block == tile.first_block, s);
+    factors.read(own.last, here);
+    products_.first(own.last == own.first, s);
+    if (own.last != tile.last_block) products_.skip_last_v();
     const float scale_log2 = factors.apply(here, s);
-    if (range.needs_mask(tile.last_block)) mask_scores(args_, s, first_row, tile.last_block, range);
+    if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
     round_probabilities(s, p);
-    products_.await(tile.last_block != tile.first_block);
+    products_.await(own.last != own.first);
   }
 
-  __device__ __forceinline__ void step(const PrefillTile& tile, int first_row,
+  __device__ __forceinline__ void step(const PrefillTile& tile, const OwnSteps& own, int first_row,
                                        const BlockRange& range, const StepFactors& factors,
                                        int block, Scores& s, Probabilities& p, Output& o,
                                        RowStats* rows) {
     GroupFactors here[kGroups];
     factors.read(block, here);
-    products_.multiply(block == tile.first_block, s, p, o);
+    products_.multiply(block == own.first, s, p, o);
     const float scale_log2 = factors.apply(here, s);
     const bool tested = tests_first(range, block);
     float factor[2];
@@ -165,12 +169,12 @@ class Fp8Consumer {
           grew = follow_growth(args_, tile, first_row, block, factors, here, s, rows, sum, factor);
           if (grew) round_probabilities(s, p);
         }
-        end_step(grew, factor, arrived, block != tile.first_block, o);
+        end_step(grew, factor, arrived, block != own.first, o);
       }
       rows->sum[0] += sum[0];
       rows->sum[1] += sum[1];
     } else {
-      end_step(grew, factor, arrived, block != tile.first_block, o);
+      end_step(grew, factor, arrived, block != own.first, o);
     }
   }
 
