@@ -39,7 +39,9 @@ struct Threads {
     shared_memory.assign(static_cast<size_t>((kCount + 31) / 32 * kPanelBytes), 0xff);  // NaN
   }
   void clear() {
+    const float odd[2] = {NAN, INFINITY};
     for (int thread = 0; thread < kThreads; ++thread) {
+      flushed[thread].rescale(odd);  // of the tile before
       flushed[thread].clear();
       for (int i = 0; i < kCount; ++i) plain[thread][i] = o[thread][i] = 0;
     }

@@ -24,7 +24,10 @@ class FlushedOutput {
     return thread / 32 * (kPanelBytes / 4) + thread % 32 * 16;
   }
 
-  __device__ __forceinline__ void clear() { empty_ = true; }
+  __device__ __forceinline__ void clear() {
+    empty_ = true;
+    factor_[0] = factor_[1] = 0.f;
+  }
   __device__ __forceinline__ bool empty() const { return empty_; }
 
   __device__ __forceinline__ void rescale(const float (&factor)[2]) {
@@ -35,6 +38,7 @@ class FlushedOutput {
   // where the thread's sums begin.
   __device__ __forceinline__ void take(unsigned address, const float (&sum)[2],
                                        float (&o)[kCount]) {
+    const unsigned kept = empty_ ? 0u : ~0u;  // what lies there may be NaN
     float inverse[2];
     unsigned old[2];  // what the sums are multiplied by, twice
 #pragma unroll
@@ -48,14 +52,14 @@ class FlushedOutput {
     }
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
-      Vector16 sums = {};
-      if (!empty_) sums = load_shared_16(address + offset_of(i));
+      // Also where there are none yet: branches around O would take twice as long to compile.
+      Vector16 sums = load_shared_16(address + offset_of(i));
 #pragma unroll
       for (int j = 0; j < 8 && i + j < kCount; j += 2) {
         const int half = j / 2 % 2;
         const unsigned more =
             pack<Dtype::kFp16>(o[i + j] * inverse[half], o[i + j + 1] * inverse[half]);
-        sums.word[j / 2] = empty_ ? more : fma_fp16(sums.word[j / 2], old[half], more);
+        sums.word[j / 2] = fma_fp16(sums.word[j / 2] & kept, old[half], more);
       }
       store_shared_16(address + offset_of(i), sums);
     }
