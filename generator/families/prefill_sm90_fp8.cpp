@@ -120,10 +120,8 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   };
   if (widest <= 64) {
     add({{"block_m", 192}, {"block_n", 128}});
-    if (row_max_forms(spec).front() == 1) {
-      add({{"block_m", 256}, {"block_n", 64}});
-      add({{"block_n", 64}, {"ctas_per_sm", 2}});
-    }
+    add({{"block_m", 256}, {"block_n", 64}, {"ping_pong", 0}});
+    add({{"block_n", 64}, {"ctas_per_sm", 2}, {"ping_pong", 0}});
     add({{"block_n", 192}});
     add({{"block_n", 64}, {"ctas_per_sm", 2}, {"overlap", 0}, {"ping_pong", 0}, {"row_max", 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"ctas_per_sm", 3}, {"ping_pong", 0}});

@@ -22,8 +22,10 @@ double tile_factor(const KernelSpec& spec, const Config& c) {
   double factor = 1 + 9.0 / static_cast<double>(c.at("block_n"));
   if (resident == 1) factor *= 1.6;
   if (resident == 2) factor *= spec.head_dim_v <= 64 ? 1.2 : spec.head_dim_v <= 128 ? 1.13 : 1.05;
-  if (resident == 4 && c.at("row_max")) factor *= c.at("ctas_per_sm") == 1 ? 0.96 : 0.98;
-  if (c.at("block_m") == 64 && spec.head_dim_v > 64) factor *= 1.2;
+  if (resident == 4)
+    factor *= c.at("ctas_per_sm") == 1 ? (c.at("row_max") ? 0.97 : 0.98)
+                                       : (c.at("row_max") ? 0.98 : 1.03);
+  if (c.at("block_m") == 64) factor *= spec.head_dim_v > 64 ? 1.2 : 1.12;
   if (!c.at("overlap")) factor *= resident <= 3 ? 1.25 : 1.08;
   return factor;
 }
@@ -39,7 +41,7 @@ double transposing_clocks(const KernelSpec& spec, const Shape& shape) {
 }
 
 // Choices that change little beside the tile; what usually loses is ranked last.
-double habits(const KernelSpec& spec, const Config& c) {
+double habits(const KernelSpec& spec, const Shape& shape, const Config& c) {
   const bool masked = spec.mask != Mask::kNone;
   double factor = 1;
   if (c.at("stages") > 2) factor *= 1.04;
@@ -48,13 +50,15 @@ double habits(const KernelSpec& spec, const Config& c) {
   if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
   if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
   if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
-  const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0;
+  const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0 && c.at("block_m") <= 192;
   if (c.at("block_m") > 64 && c.at("overlap") && (c.at("ping_pong") != 0) != turns_win)
     factor *= 1.02;
   if (c.at("row_max")) factor *= 0.95;
   if (!c.at("early")) factor *= 1.03;
   const int block_n = static_cast<int>(c.at("block_n"));
-  if (c.at("flush_keys")) factor *= 1 + 0.45 * block_n / static_cast<double>(c.at("flush_keys"));
+  const int64_t flush_keys = c.at("flush_keys");
+  if (flush_keys > 0 && shape.seqlen_kv > flush_keys)
+    factor *= 1 + 0.45 * block_n / static_cast<double>(flush_keys);
   const int groups = block_n / columns_of_factor(block_n, spec.fp8.scale_block_kv);
   if (groups > 1) factor *= 1.1 + 0.01 * groups;
   return factor;
@@ -71,7 +75,7 @@ double sm90_fp8_predicted_clocks(const KernelSpec& spec, const Config& config, c
                                1 / kOverlapPower);
   const bool inside = config.at("transpose_inside") != 0;
   const double step = busy * tile_factor(spec, config) * (inside ? inside_factor(spec) : 1) *
-                      static_cast<double>(config.at("ctas_per_sm")) * habits(spec, config);
+                      static_cast<double>(config.at("ctas_per_sm")) * habits(spec, shape, config);
   return sm90_launch_clocks(spec, config, shape, device, step) +
          (inside ? 0 : transposing_clocks(spec, shape));
 }
