@@ -185,6 +185,23 @@ TEST(PrefillSm90Fp8Space, LateMaximaStandBesideTilesThatLeaveRegisters) {
   }
 }
 
+// Of an H200: table in templates/cuda/prefill_sm90_fp8.md.
+TEST(PrefillSm90Fp8Space, DefaultsAreTheTilesThatWereMeasuredFastest) {
+  const auto tile = [](const std::string& text) {
+    const Problem p = parse_problem("dtype=e4m3," + text);
+    const Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    return std::pair{c.at("block_m"), c.at("block_n")};
+  };
+  const std::string causal = ",mask=causal_bottom_right";
+  EXPECT_EQ(tile("head_dim=64,heads=32,batch=4,seqlen=4096"), std::pair(int64_t{256}, int64_t{64}));
+  EXPECT_EQ(tile("head_dim=64,heads=32,batch=1,seqlen=16384"),
+            std::pair(int64_t{192}, int64_t{128}));
+  EXPECT_EQ(tile("head_dim=64,heads=32,batch=32,seqlen=512" + causal),
+            std::pair(int64_t{128}, int64_t{64}));
+  EXPECT_EQ(tile("head_dim=256,heads=8,batch=32,seqlen=512" + causal),
+            std::pair(int64_t{128}, int64_t{128}));
+}
+
 TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
   const auto inside = [](const std::string& text, std::string* first = nullptr) {
     size_t found = 0;
