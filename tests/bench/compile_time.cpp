@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
@@ -60,25 +61,35 @@ double compile_once(const attune::Compiler& compiler, const attune::KernelTempla
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+nlohmann::json summary(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return {{"kernels", times.size()}, {"median_s", quantile(times, 0.5)}, {"p95_s", quantile(times, 0.95)}};
+}
+
+// A row for each arch and each template that serves some of the specs there.
 nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>& archs, const Options& options) {
   std::vector<double> all;
   nlohmann::json rows = nlohmann::json::array();
   int count = 0;
   for (const Arch& arch : archs) {
-    std::vector<double> times;
+    std::map<std::string, std::vector<double>> times;
     for (const KernelSpec& spec : matrix_specs(options.target)) {
       const auto serving = attune::templates_for(spec, arch);
       if (serving.size() < 2 || count++ % options.every != 0) continue;  // the reference alone is no matrix entry
-      times.push_back(compile_once(compiler, *serving.front(), spec, arch));
+      all.push_back(compile_once(compiler, *serving.front(), spec, arch));
+      times[std::string(serving.front()->name())].push_back(all.back());
     }
-    all.insert(all.end(), times.begin(), times.end());
-    std::sort(times.begin(), times.end());
-    std::printf("%-16s %4zu kernels  median %.3f s  p95 %.3f s\n", arch.name().c_str(), times.size(), quantile(times, 0.5), quantile(times, 0.95));
-    rows.push_back({{"arch", arch.name()}, {"kernels", times.size()}, {"median_s", quantile(times, 0.5)}, {"p95_s", quantile(times, 0.95)}});
+    for (const auto& [name, of_template] : times) {
+      nlohmann::json row = summary(of_template);
+      std::printf("%-16s %-18s %4zu kernels  median %.3f s  p95 %.3f s\n", arch.name().c_str(), name.c_str(), of_template.size(),
+                  row["median_s"].get<double>(), row["p95_s"].get<double>());
+      row.update({{"arch", arch.name()}, {"template", name}});
+      rows.push_back(std::move(row));
+    }
   }
-  std::sort(all.begin(), all.end());
-  return {{"schema", "attune.bench.compile_time.1"}, {"compiler", compiler.version()}, {"kernels", all.size()},
-          {"median_s", quantile(all, 0.5)}, {"p95_s", quantile(all, 0.95)}, {"archs", rows}};
+  nlohmann::json result = summary(all);
+  result.update({{"schema", "attune.bench.compile_time.2"}, {"compiler", compiler.version()}, {"rows", rows}});
+  return result;
 }
 
 int run(const Options& options) {
