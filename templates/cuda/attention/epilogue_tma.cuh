@@ -47,11 +47,15 @@ __device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
   return ends;
 }
 
-// A row that sees nothing is 0 * NaN where V is not finite: stores write 0 for it.
 template <int kCount>
 __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& ends) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) o[i] *= ends.inverse[i / 2 % 2];
+  if (ends.inverse[0] == 0.f || ends.inverse[1] == 0.f) {  // exactly 0 also where V is not finite
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (ends.inverse[i / 2 % 2] == 0.f) o[i] = 0.f;
+  }
 }
 
 __device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
@@ -69,28 +73,11 @@ __device__ __forceinline__ void await_staging(int warpgroup, int thread) {
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
 }
 
-// Zeros over the staged rows that see nothing. They are rare, and a branch with all of O in it
-// would cost a twentieth of the compile time.
-__device__ __forceinline__ void clear_empty_rows(unsigned staging, int thread,
-                                                 const RowEnds& ends) {
-  const bool empty[2] = {ends.inverse[0] == 0.f, ends.inverse[1] == 0.f};
-  if (!__any_sync(~0u, empty[0] || empty[1])) return;
-  __syncwarp();  // after the other lanes' columns of the same rows
-  const unsigned own = staging + accumulator_row(thread) * kPanelRowBytes + thread % 4 * 32;
-#pragma unroll 1
-  for (int panel = 0; panel < kLayout.panels_o; ++panel)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)  // 32 bytes of both rows
-      if (empty[i / 2])
-        store_shared_16(own + (panel * kWarpgroupRows + i / 2 * 8) * kPanelRowBytes + i % 2 * 16,
-                        {});
-}
-
 // Shared memory -> global by TMA, after await_staging(). The warpgroup's own 64 rows.
 template <int kCount>
 __device__ __forceinline__ void store_output_tma(const TensorMap& map, const PrefillTile& tile,
                                                  unsigned shared, int warpgroup, int thread,
-                                                 const float (&o)[kCount], const RowEnds& ends) {
+                                                 const float (&o)[kCount]) {
   const unsigned staging = shared + kLayout.o + warpgroup * kLayout.o_bytes;
   const int row = thread / 32 * 16 +
                   thread % 16;  // stmatrix: lanes 0-15 address rows, lanes 16-31 the next 8 columns
@@ -113,7 +100,6 @@ __device__ __forceinline__ void store_output_tma(const TensorMap& map, const Pre
       stmatrix_x2(address, low, high);
     }
   }
-  clear_empty_rows(staging, thread, ends);
   fence_proxy_async();
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
   if (thread == 0) {
@@ -161,7 +147,7 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
 template <int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                                                    const PrefillTile& tile, RowPlace place,
-                                                   const float (&o)[kCount], const RowEnds& ends) {
+                                                   const float (&o)[kCount]) {
   constexpr int kGroups = kCount / 16;
   const int quad_lane = threadIdx.x % 4;
 #pragma unroll
@@ -171,7 +157,6 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                          (place.head + kNextHead * half) * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
     const bool inside = place.row + kNextRow * half < args.seqlen_q;
-    const bool empty = ends.inverse[half] == 0.f;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       FourWords words;
@@ -180,12 +165,11 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
         words.word[j] =
             pack<kDtypeO>(o[16 * group + 4 * j + 2 * half], o[16 * group + 4 * j + 2 * half + 1]);
       quad_transpose(&words);
-      if (empty) words = {};
       if (inside) reinterpret_cast<FourWords*>(out)[4 * group + quad_lane] = words;
     }
 #pragma unroll
     for (int i = 16 * kGroups + 2 * half; i < kCount; i += 4)
-      if (inside) out[i + quad_lane - 2 * half] = empty ? 0u : pack<kDtypeO>(o[i], o[i + 1]);
+      if (inside) out[i + quad_lane - 2 * half] = pack<kDtypeO>(o[i], o[i + 1]);
   }
 }
 

@@ -28,9 +28,9 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
                                            RowPlace place, Output& o, const RowEnds& ends) {
   normalise(o, ends);
   if constexpr (kOStaging) {
-    store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o, ends);
+    store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);
   } else {
-    store_output_words(args, tile, place, o, ends);
+    store_output_words(args, tile, place, o);
   }
 }
 
