@@ -63,3 +63,19 @@ attune_find_nvrtc() {
   export ATTUNE_NVRTC=$library
   echo "NVRTC: $library"
 }
+
+# attune_find_numpy BUILD_DIR: the tests of the Python module run on numpy. Where python3 has none, puts it and ml_dtypes into a
+# virtual environment under BUILD_DIR. Exports ATTUNE_PYTHON, the interpreter. Returns 1, having said why, when they are not to be had.
+attune_find_numpy() {
+  local venv=$1/numpy log=$1/numpy.log
+  export ATTUNE_PYTHON=${ATTUNE_PYTHON:-$(command -v python3)}
+  "$ATTUNE_PYTHON" -c 'import numpy' 2>/dev/null && return 0
+  mkdir -p "$1"
+  if { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } >"$log" 2>&1 &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy ml_dtypes >>"$log" 2>&1; then
+    ATTUNE_PYTHON=$(cd "$venv" && pwd)/bin/python
+  else
+    echo "python3 has no numpy here, and it could not be installed (see $log)." >&2
+    return 1
+  fi
+}

@@ -19,13 +19,14 @@ fi
 
 # For the tests that compile CUDA.
 attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
+attune_find_numpy "$build" || echo "SKIP: tests of the Python module with numpy."
 if ! { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; then
   echo "SKIP: tests labelled gpu: no NVIDIA driver answers on this machine."
 fi
 
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_C_COMPILER_LAUNCHER=ccache)
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "${launcher[@]}"
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-DPython3_EXECUTABLE=$ATTUNE_PYTHON" "${launcher[@]}"
 cmake --build "$build" --parallel "$jobs"
 
 # The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
