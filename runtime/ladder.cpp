@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "generator/core/error.hpp"
 
@@ -23,6 +24,7 @@ struct Usable {
   const WinnerRecord* winner;
   const Candidate* candidate;
   double distance;
+  bool same_shape, same_bucket;
 };
 
 class Climb {
@@ -30,35 +32,39 @@ class Climb {
   Climb(const Problem& problem, const std::vector<Candidate>& candidates, Ladder* ladder)
       : spec_(spec_of(problem)),
         shape_(shape_of(problem)),
+        shape_text_(to_text(shape_)),
+        bucket_(bucket_of(shape_)),
         candidates_(candidates),
         ladder_(ladder) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners)
       if (const Candidate* candidate = candidate_of(winner))
-        usable_.push_back({&winner, candidate, shape_distance(winner.shape, shape_)});
+        usable_.push_back({&winner, candidate, shape_distance(winner.shape, shape_),
+                           to_text(winner.shape) == shape_text_,
+                           bucket_of(winner.shape) == bucket_});
     std::stable_sort(usable_.begin(), usable_.end(),
                      [](const Usable& a, const Usable& b) { return a.distance < b.distance; });
   }
 
   void pinned() {
     for (const Usable& row : usable_)
-      if (row.winner->pinned && same_shape(row)) take(row, Rung::kPinned, "pinned for this shape");
+      if (row.winner->pinned && row.same_shape) take(row, Rung::kPinned, "pinned for this shape");
   }
   void exact() {
     for (const Usable& row : usable_)
-      if (!row.winner->pinned && same_shape(row))
+      if (!row.winner->pinned && row.same_shape)
         take(row, Rung::kExact, "tuned for this shape: " + row.winner->why);
   }
   void same_bucket() {
     for (const Usable& row : usable_)
-      if (!same_shape(row) && same_bucket(row))
+      if (!row.same_shape && row.same_bucket)
         take(row, Rung::kBucket,
              fmt::format("tuned for {} of the same bucket", to_text(row.winner->shape)));
   }
   void nearest(double far_octaves) {
     for (const Usable& row : usable_) {
-      if (same_shape(row) || same_bucket(row)) continue;
+      if (row.same_shape || row.same_bucket) continue;
       const std::string where =
           fmt::format("{} at {:.2f} octaves", to_text(row.winner->shape), row.distance);
       if (!beat_default(*row.winner))
@@ -90,18 +96,19 @@ class Climb {
 
  private:
   const Candidate* candidate_of(const WinnerRecord& winner) {
+    const auto pass_over_it = [&](const std::string& why) {
+      pass_over(fmt::format("winner for {} ({}): {}", to_text(winner.shape),
+                            winner.toolchain.template_name, why));
+    };
     for (const Candidate& candidate : candidates_) {
       if (candidate.kernel_template->name() != winner.toolchain.template_name) continue;
-      const std::string row =
-          fmt::format("winner for {} ({})", to_text(winner.shape), winner.toolchain.template_name);
       if (candidate.template_digest() != winner.toolchain.template_digest)
-        pass_over(row + ": the template has changed since; tune again");
+        pass_over_it("the template has changed since; tune again");
       else if (candidate.arch.name() != winner.arch)
-        pass_over(fmt::format("{}: made for {}, this device takes {}", row, winner.arch,
-                              candidate.arch.name()));
-      else if (auto broken =
-                   candidate.kernel_template->space(spec_, candidate.arch).broken(winner.config))
-        pass_over(row + ": " + *broken);
+        pass_over_it(
+            fmt::format("made for {}, this device takes {}", winner.arch, candidate.arch.name()));
+      else if (const auto broken = space_of(candidate).broken(winner.config))
+        pass_over_it(*broken);
       else
         return &candidate;
       return nullptr;
@@ -111,10 +118,14 @@ class Climb {
     return nullptr;
   }
 
-  bool same_shape(const Usable& row) const { return to_text(row.winner->shape) == to_text(shape_); }
-  bool same_bucket(const Usable& row) const {
-    return bucket_of(row.winner->shape) == bucket_of(shape_);
+  // Made once: a spec may have hundreds of winners.
+  const SearchSpace& space_of(const Candidate& candidate) {
+    const auto found = spaces_.find(&candidate);
+    if (found != spaces_.end()) return found->second;
+    return spaces_.emplace(&candidate, candidate.kernel_template->space(spec_, candidate.arch))
+        .first->second;
   }
+
   std::string default_reason() const {
     return usable_.empty() ? "no tuned shape of this spec on this device"
                            : "no tuned shape near enough";
@@ -138,9 +149,11 @@ class Climb {
 
   KernelSpec spec_;
   Shape shape_;
+  std::string shape_text_, bucket_;
   const std::vector<Candidate>& candidates_;
   Ladder* ladder_;
   std::vector<Usable> usable_, far_;
+  std::map<const Candidate*, SearchSpace> spaces_;
 };
 
 }  // namespace
