@@ -63,7 +63,7 @@ class Quantise : public ::testing::Test {
     try {
       device_ = open_device(target);
     } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
+      GTEST_SKIP() << "no device here: " << error.what();
     }
   }
 
