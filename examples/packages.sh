@@ -43,6 +43,14 @@ attune_install() {
     "${missing[@]}" >/dev/null
 }
 
+# attune_pip_install VENV LOG PACKAGE...: installs Python packages into a virtual environment, which it makes where there is none.
+attune_pip_install() {
+  local venv=$1 log=$2
+  mkdir -p "$(dirname "$venv")"
+  { { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${@:3}"; } >"$log" 2>&1
+}
+
 # attune_find_nvrtc BUILD_DIR: NVRTC compiles CUDA kernels. Where no CUDA toolkit is installed, puts NVIDIA's wheel into a virtual
 # environment under BUILD_DIR and exports ATTUNE_NVRTC. Returns 1, having said why, when it is not to be had.
 attune_find_nvrtc() {
@@ -50,10 +58,8 @@ attune_find_nvrtc() {
   [ -n "${ATTUNE_NVRTC:-}" ] && return 0
   ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so' && return 0
   [ -e /usr/local/cuda/lib64/libnvrtc.so ] && return 0
-  mkdir -p "$1"
   attune_install python3 python3-venv || return 1
-  if { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } >"$log" 2>&1 &&
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check nvidia-cuda-nvrtc >>"$log" 2>&1; then
+  if attune_pip_install "$venv" "$log" nvidia-cuda-nvrtc; then
     library=$(find "$(cd "$venv" && pwd)" -name 'libnvrtc.so.*' -not -name '*alt*' | head -1)
   fi
   if [ -z "${library:-}" ]; then
@@ -64,15 +70,13 @@ attune_find_nvrtc() {
   echo "NVRTC: $library"
 }
 
-# attune_find_numpy BUILD_DIR: the tests of the Python module run on numpy. Where python3 has none, puts it and ml_dtypes into a
+# attune_find_numpy BUILD_DIR: the tests of the Python module run on numpy. Where python3 has none, puts it into a
 # virtual environment under BUILD_DIR. Exports ATTUNE_PYTHON, the interpreter. Returns 1, having said why, when they are not to be had.
 attune_find_numpy() {
   local venv=$1/numpy log=$1/numpy.log
   export ATTUNE_PYTHON=${ATTUNE_PYTHON:-$(command -v python3)}
   "$ATTUNE_PYTHON" -c 'import numpy' 2>/dev/null && return 0
-  mkdir -p "$1"
-  if { [ -x "$venv/bin/python" ] || python3 -m venv "$venv"; } >"$log" 2>&1 &&
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy ml_dtypes >>"$log" 2>&1; then
+  if attune_pip_install "$venv" "$log" numpy; then
     ATTUNE_PYTHON=$(cd "$venv" && pwd)/bin/python
   else
     echo "python3 has no numpy here, and it could not be installed (see $log)." >&2
