@@ -151,10 +151,7 @@ def main():
 
     def write():
         if arguments.out:
-            result = {**facts, "summary": summary(rows, gemm, "default" in contexts), "failures": failures, "rows": rows}
-            part = Path(arguments.out + ".part")
-            part.write_text(json.dumps(result, indent=1) + "\n")
-            part.replace(arguments.out)
+            timing.write_result(arguments.out, {**facts, "summary": summary(rows, gemm, "default" in contexts), "failures": failures, "rows": rows})
 
     for index, case in enumerate(chosen):
         if index == len(chosen) // 2:

@@ -7,7 +7,6 @@ stays behind `exhaustive`.
 Prints first / second per problem (above 1: the second store's kernel is faster); equal configs are timed too: that is the noise.
 """
 import argparse
-import json
 import random
 import sys
 from pathlib import Path
@@ -57,7 +56,7 @@ def main():
         rows.append(compare(contexts, text, arguments, rng))
         print(f"{rows[-1]['first_over_second']:.4f} {'same config' if rows[-1]['same_config'] else 'other config'}  {text}", flush=True)
     result = {"schema": "attune.bench.compare_stores.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
-    Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+    timing.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def main():
         result = {"schema": "attune.bench.cpu_sdpa.1", "command": " ".join(sys.argv), "processor": processor(), "torch": torch.__version__,
                   "attune": attune.version(), "dtype": arguments.dtype, "results": results,
                   "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+        timing.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

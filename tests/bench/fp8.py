@@ -114,7 +114,7 @@ def main():
     if arguments.out:
         result = {"schema": "attune.bench.fp8.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
                   "summary": summary(rows), "rows": rows}
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+        timing.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ import datetime
 import itertools
 import json
 import math
-from pathlib import Path
 
 import torch
 
 import attune
+import timing
 
 HEAD_DIMS, SEQLENS, HEADS, SEEDS, SCALE_BLOCK = (64, 128, 256), (1024, 4096), 4, (1, 2, 3), 128
 DISTRIBUTIONS = ("normal", "outliers", "mean")
@@ -128,7 +128,7 @@ def main():
               "scale_block": SCALE_BLOCK, "heads": HEADS, "seeds": SEEDS, "summary": summary(rows), "rows": rows}
     print(json.dumps(result["summary"]["over_twin"]))
     if arguments.out:
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+        timing.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ from CUDA graphs, so that no host time counts.
 """
 import argparse
 import itertools
-import json
 import random
-from pathlib import Path
 
 import torch
 
@@ -71,7 +69,7 @@ def main():
     rows = [run_case(shape, options, rng, arguments) for shape, options in itertools.product(SHAPES, OPTIONS)]
     if arguments.out:
         result = {"schema": "attune.bench.quantise.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+        timing.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

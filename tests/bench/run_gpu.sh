@@ -23,6 +23,6 @@ for set in "${sets[@]}"; do
     python3 "$here/fp8.py" --store "$store" --out "$out/fp8.json"
     continue
   fi
-  python3 "$here/attention.py" --set "$set" --store "$store" --peers "${ATTUNE_BENCH_PEERS:-cudnn,flash2,flash3,flex}" \
+  python3 "$here/attention.py" --set "$set" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} \
     ${ATTUNE_BENCH_TEMPLATE:+--tuned-only} --out "$out/$set.json"
 done

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names."""
 import datetime
+import json
 import random
 import statistics
 import subprocess
@@ -59,6 +60,13 @@ def command() -> str:
     """This program's command line without the folders of the machine it ran on."""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
+
+
+def write_result(path, result: dict) -> None:
+    """Puts JSON in the place of `path` whole: a run that is cut short leaves what stood there."""
+    part = Path(str(path) + ".part")
+    part.write_text(json.dumps(result, indent=1) + "\n")
+    part.replace(path)
 
 
 def facts() -> dict:
