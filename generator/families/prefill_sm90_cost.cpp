@@ -133,8 +133,8 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
 // Whether every tile has a block of its own at once, so that there is no order to choose.
 bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
                  const DeviceFacts& device) {
-  return sm90_tiles(config, shape).count() * t.splits <=
-         static_cast<int64_t>(device.sm_count) * t.ctas;
+  return t.splits == 1 &&
+         sm90_tiles(config, shape).count() <= static_cast<int64_t>(device.sm_count) * t.ctas;
 }
 
 }  // namespace
@@ -182,8 +182,7 @@ double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Sh
     const double steps = steps_of_tile(spec, shape, row_block * whole.rows, whole.rows, t);
     double clocks = (t.splits > 1 ? std::ceil(steps / t.splits) : steps) * step +
                     kTileClocks * (t.overlap ? 1.0 : 1.2);
-    if (t.scheduler == Sm90Scheduler::kOneTile && !(one_wave && t.splits == 1))
-      clocks += kLaunchClocks / t.ctas;
+    if (t.scheduler == Sm90Scheduler::kOneTile && !one_wave) clocks += kLaunchClocks / t.ctas;
     if (t.splits > 1) clocks += kTicketClocks + 2.0 * t.block_m * spec.head_dim_v * 4 / kStoreBytes;
     tiles.push_back(clocks);
   }
