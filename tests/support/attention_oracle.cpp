@@ -189,20 +189,21 @@ constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumula
 // Log2 of a row's largest P when its maximum is taken.
 int largest_p_log2(const Problem& p) { return p.fp8.accuracy == Accuracy::kFast ? 4 : 6; }
 
+// That count as if the accumulator, which grows as they go, were full-grown in each.
+double instructions(double count) { return (1 + count / kProducts) / 2; }
+
 // What cutting off adds to a sum of `count` products with this result and sum of magnitudes, both
 // held against an H200: addends of one sign are all cut to the same side,
 double one_sided(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
-  const double instructions = (1 + count / kProducts) / 2;  // the accumulator grows as they go
-  return kAccumulator * instructions * kProducts / 2 * result * result / magnitudes;
+  return kAccumulator * instructions(count) * kProducts / 2 * result * result / magnitudes;
 }
 
 // and others at random.
 double truncation(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
-  const double instructions = (1 + count / kProducts) / 2;
   const double at_random = std::abs(result) + 3 * magnitudes / std::sqrt(count);
-  return one_sided(result, magnitudes, count) + kAccumulator * instructions * 4 * at_random;
+  return one_sided(result, magnitudes, count) + kAccumulator * instructions(count) * 4 * at_random;
 }
 
 // Largest error of each key's score.
