@@ -9,6 +9,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/ladder.hpp"
+#include "runtime/launch_text.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -67,20 +68,8 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
   return text;
 }
 
-std::string launch_text(const KernelLaunch& launch) {
-  std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x,
-                                 launch.grid_y, launch.grid_z);
-  if (launch.cluster > 1) text += fmt::format(", cluster {}", launch.cluster);
-  if (launch.shared_bytes > 0)
-    text += fmt::format(", {} bytes of dynamic shared memory", launch.shared_bytes);
-  return text;
-}
-
 std::string resources_text(const Plan& plan) {
-  std::string text;
-  for (const KernelLaunch& kernel : plan.launch.kernels)
-    if (kernel.entry != kEntryName) text += fmt::format("{}: {}; then ", kernel.entry, launch_text(kernel));
-  text += launch_text(plan.launch.main());
+  std::string text = launch_text(plan.launch);
   if (!plan.kernel) return text;
   const ImageInfo& info = plan.kernel->info();
   if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);

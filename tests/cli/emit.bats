@@ -13,6 +13,53 @@ gpu_problem=dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=2048,mask=causal_b
   [[ $output != *'#include "'* ]]
 }
 
+# compiles FILE...: runs the command that stands in the file's own head, in its folder.
+compiles() {
+  local file
+  for file in "$@"; do
+    (cd "${file%/*}" && bash -euc "$(sed -n 's|^// compile  ||p' "$file")") || { echo "$file does not compile"; return 1; }
+  done
+}
+
+@test "an emitted CUDA source compiles with nvcc as its head says" {
+  command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  command -v nvcc >/dev/null || skip "no nvcc on this machine"
+  local causal=head_dim=64,heads=4/2,seqlen=512,mask=causal_bottom_right number=0 line
+  while read -r line; do
+    number=$((number + 1))
+    attune emit --problem ${line% *} --arch ${line#* } --out "$dir/kernel$number.cu"
+    expect 0
+  done <<END
+dtype=fp16,$causal sm_75
+dtype=bf16,$causal sm_80
+dtype=e4m3,$causal sm_89
+dtype=bf16,$causal sm_90a
+dtype=e4m3,$causal sm_90a
+dtype=e4m3,$causal,accuracy=fast,scale_block=64,v_layout=transposed sm_120
+dtype=fp32,$causal sm_80
+op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,seqlen=512,scale_block=128,rotation=hadamard sm_90a
+op=quantise,dtype=fp16,dtype_o=e5m2,head_dim=64,heads=4,seqlen=512,v_layout=transposed sm_80
+END
+  compiles "$dir"/kernel*.cu
+}
+
+@test "an emitted CPU source compiles with clang as its head says" {
+  need_cpu_target
+  command -v clang++ >/dev/null || skip "no clang++ on this machine"
+  attune emit --problem $problem --arch cpu --out "$dir/kernel.cpp"
+  expect 0
+  compiles "$dir/kernel.cpp"
+}
+
+@test "an emitted source opens with its problem, config, entry and launch" {
+  attune emit --problem $gpu_problem --arch sm_80 --config hold_offsets=1
+  expect 0
+  local head=${output%%// ----*}
+  [[ $head == "// SPDX"*"// prefill_sm80 for sm_80, written by attune "* && $head == *"// problem  $gpu_problem"* ]]
+  [[ $head == *"// config   "*hold_offsets=1*"(the default but for --config)"* && $head == *"// entry    attune_kernel"* ]]
+  [[ $head == *"// launch   "*" threads, grid "*" bytes of dynamic shared memory"* ]]
+}
+
 @test "emit --config changes the named knob only" {
   attune emit --problem $gpu_problem --arch sm_80 --json
   expect 0

@@ -11,6 +11,7 @@
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/cli/source_header.hpp"
 
 namespace attune::cli {
 namespace {
@@ -64,8 +65,17 @@ std::string resources_text(const Json& body) {
 }
 
 // What goes to stdout or --out as it is.
-std::string artefact(const Options& options, const KernelChoice& choice, const Source& source) {
-  if (options.what == "source") return source.text;
+std::string artefact(const Options& options, const Problem& problem, const KernelChoice& choice,
+                     const Source& source) {
+  if (options.what == "source") {
+    const std::string config_from =
+        options.config.empty() ? "the default" : "the default but for --config";
+    const bool is_cuda = choice.arch.target == Target::kCuda;
+    const std::string file = options.out.empty()
+                                 ? std::string(is_cuda ? "kernel.cu" : "kernel.cpp")
+                                 : std::filesystem::path(options.out).filename().string();
+    return with_header(source.text, problem, choice, config_from, file);
+  }
   if (options.what == "ptx") {
     if (choice.arch.target != Target::kCuda)
       throw Error(
@@ -78,9 +88,9 @@ std::string artefact(const Options& options, const KernelChoice& choice, const S
 }
 
 int emit(const Options& options) {
-  const KernelChoice choice =
-      choose_kernel(parse_problem(options.problem), arch_by_name(options.arch),
-                    options.template_name, options.config);
+  const Problem problem = parse_problem(options.problem);
+  const KernelChoice choice = choose_kernel(problem, arch_by_name(options.arch),
+                                            options.template_name, options.config);
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
   if (options.what == "resources") {
     const Json body =
@@ -88,7 +98,7 @@ int emit(const Options& options) {
     options.json ? print_json("emit", body) : print(resources_text(body));
     return kOk;
   }
-  const std::string bytes = artefact(options, choice, source);
+  const std::string bytes = artefact(options, problem, choice, source);
   if (!options.out.empty()) write_file(options.out, bytes);
   if (options.json) {
     Json body = facts(choice);

@@ -82,7 +82,9 @@ class FlushedOutput {
   static constexpr unsigned kScaleBits = static_cast<unsigned>(1 - kGainLog2) << 23;
   static_assert(kCount % 4 == 0, "accumulators are moved four or eight at a time");
 
-  static constexpr unsigned offset_of(int i) { return i / 32 * kPanelBytes + i / 8 % 4 * 512; }
+  static __device__ constexpr unsigned offset_of(int i) {
+    return i / 32 * kPanelBytes + i / 8 % 4 * 512;
+  }
 
   bool empty_ = true;
   float factor_[2];  // of what is stored

@@ -22,7 +22,7 @@ __device__ __forceinline__ int quartered_row(int place) {
 
 // How far it moves when `place`, at first below kRowsPerPass, moves by kRowsPerPass * pass.
 template <int kRowsPerPass>
-constexpr int quartered_rows_to(int pass) {
+__device__ constexpr int quartered_rows_to(int pass) {
   return kRowsPerPass == 8 ? pass / 2 * 16 + pass % 2 * 2 : pass * kRowsPerPass;
 }
 
@@ -80,7 +80,7 @@ class TileCopy {
 
  private:
   // Rows of the operand from a thread's first one to that of `pass`.
-  static constexpr int rows_to(int pass) {
+  static __device__ constexpr int rows_to(int pass) {
     return kQuartered ? quartered_rows_to<kRowsPerPass>(pass) : pass * kRowsPerPass;
   }
 

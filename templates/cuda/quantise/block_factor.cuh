@@ -35,9 +35,11 @@ __device__ __forceinline__ float largest_of_block(float value, float* shared) {
   return value;
 }
 
+constexpr float kLargestCode = largest_code_value(kDtypeO);
+
 __device__ __forceinline__ float factor_of(float largest) {
   if (largest == 0.0f) return 1.0f;
-  return fmaxf(__fdiv_rn(largest, largest_code_value(kDtypeO)), kSmallestFactor);
+  return fmaxf(__fdiv_rn(largest, kLargestCode), kSmallestFactor);
 }
 
 }  // namespace attune

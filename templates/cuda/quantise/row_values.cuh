@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_rows(const OperandView& view, long long fir
   }
 }
 
-constexpr float reciprocal_square_root(int power_of_two) {
+__device__ constexpr float reciprocal_square_root(int power_of_two) {
   double root = 1.0;
   for (int left = power_of_two; left > 1; left /= 2) root *= 0.70710678118654752440;
   return static_cast<float>(root);

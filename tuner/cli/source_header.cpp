@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The head of an emitted source; see source_header.hpp.
+#include "tuner/cli/source_header.hpp"
+
+#include <fmt/format.h>
+
+#include "runtime/launch_text.hpp"
+
+namespace attune::cli {
+namespace {
+
+// Grids of persistent kernels follow the number of multiprocessors; a device that is not here has
+// as many as an H100 or H200.
+constexpr int kMultiprocessors = 132;
+
+std::string launch_line(const KernelChoice& choice) {
+  const auto text_for = [&](int sm_count) {
+    return launch_text(choice.kernel_template->launch(choice.spec, choice.config, choice.shape,
+                                                      DeviceFacts{sm_count, 0}));
+  };
+  if (choice.arch.target == Target::kCpu) return "one call for each thread: args, thread, threads";
+  const std::string text = text_for(kMultiprocessors);
+  if (text == text_for(1)) return text;
+  return fmt::format("{} (on {} multiprocessors; the grid follows their number)", text,
+                     kMultiprocessors);
+}
+
+std::string entry_line(const KernelChoice& choice) {
+  const LaunchPlan launch = choice.kernel_template->launch(
+      choice.spec, choice.config, choice.shape, DeviceFacts{kMultiprocessors, 0});
+  std::string names;
+  for (const KernelLaunch& kernel : launch.kernels)
+    names += fmt::format("{}{}", names.empty() ? "" : ", then ", kernel.entry);
+  const size_t maps = launch.main().tensor_maps.size();
+  return maps == 0 ? names : fmt::format("{} (args, {} tensor maps)", names, maps);
+}
+
+std::string compile_line(const Arch& arch, const std::string& file) {
+  if (arch.target == Target::kCuda)
+    return fmt::format("nvcc -arch={} -std=c++17 -use_fast_math -w -cubin -o kernel.cubin {}",
+                       arch.name(), file);
+  return fmt::format("clang++ -march={} -std=c++20 -O3 -ffp-contract=fast -Wno-psabi -c {}",
+                     arch.cpu, file);
+}
+
+}  // namespace
+
+std::string with_header(const std::string& source, const Problem& problem,
+                        const KernelChoice& choice, const std::string& config_from,
+                        const std::string& file) {
+  const std::string header = fmt::format(
+      "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// entry    {}\n"
+      "// launch   {}\n// compile  {}\n",
+      choice.kernel_template->name(), choice.arch.name(), ATTUNE_VERSION, to_text(problem),
+      choice.config.to_text(), config_from, entry_line(choice), launch_line(choice),
+      compile_line(choice.arch, file));
+  std::string text = source;
+  return text.insert(text.find('\n') + 1, header);
+}
+
+}  // namespace attune::cli
