@@ -9,6 +9,7 @@
 
 #include "cache/schema.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
 
 namespace attune {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json parse_object(std::string_view text) {
-  Json json = Json::parse(text, nullptr, false);
+  Json json = parse_json<Json>(text);
   if (!json.is_object()) throw Error(ErrorCode::kInvalidArgument, "is not a JSON object");
   return json;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
 
 namespace attune {
 namespace {
@@ -114,7 +115,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries) {
 
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path) {
   try {
-    const Json manifest = Json::parse(text);
+    const Json manifest = parse_json<Json>(text);
     const int version = manifest.at("attune_bundle");
     if (version != kBundleVersion)
       throw Error(ErrorCode::kInvalidArgument,

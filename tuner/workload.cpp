@@ -11,6 +11,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
 #include "tuner/model_config.hpp"
 
 namespace attune {
@@ -113,13 +114,11 @@ std::string name_of(const std::filesystem::path& path) {
 // "line 3 of captured.jsonl: ..." around what parse throws.
 Problem captured_problem(const std::string& line, const std::string& where) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(line);
+    const nlohmann::json json = parse_json<nlohmann::json>(line);
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
       throw Error(ErrorCode::kInvalidArgument,
                   "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");
     return parse_problem(json.at("problem").get<std::string>());
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: not JSON: {}", where, error.what()));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }

@@ -81,7 +81,10 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
     EXPECT_NE(place, std::string::npos) << what;
     return text.replace(place, what.size(), with);
   };
-  EXPECT_THAT(refusal(good + "{\n"), HasSubstr("line 7: is not a JSON object"));
+  EXPECT_THAT(refusal(good + "{\n"), HasSubstr("line 7: not JSON"));
+  EXPECT_THAT(refusal(good + "[]\n"), HasSubstr("line 7: is not a JSON object"));
+  EXPECT_THAT(refusal(good + "{\"kind\": " + std::string(100000, '[') + "\n"),
+              HasSubstr("line 7: JSON nests deeper than 64 levels"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
   EXPECT_THAT(refusal(changed("\"schema\":2", "\"schema\":3")),
               HasSubstr("line 1: was written with schema 3"));

@@ -163,7 +163,12 @@ TEST_F(BundleTest, WritingAgainReplacesABundleButNothingElse) {
 TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   EXPECT_THAT(refusal(), HasSubstr("manifest.json cannot be read"));
   write_manifest("{");
+  EXPECT_THAT(refusal(), HasSubstr("manifest.json: not JSON, at line 1"));
+  write_manifest("[]");
   EXPECT_THAT(refusal(), HasSubstr("is not a bundle manifest"));
+  write_manifest(R"({"attune_bundle": 1, "kernels": {"a": )" + std::string(300000, '[') +
+                 std::string(300000, ']') + "}}");
+  EXPECT_THAT(refusal(), HasSubstr("JSON nests deeper than 64 levels"));
   write_manifest(R"({"attune_bundle": 2, "kernels": []})");
   EXPECT_THAT(refusal(), HasSubstr("attune_bundle is 2; this library reads version 1"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "../../etc/passwd"}]})");

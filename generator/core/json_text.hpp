@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way in which JSON from outside is read: manifests, imported lines, captures, configs.
+// nlohmann's parser takes any depth, but copying and printing a value recurses; so what
+// nests deeply is refused while it is parsed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+
+inline constexpr int kMaxJsonDepth = 64;
+
+// "not JSON, at line 3, column 5: ..." from a parser's complaint; long tokens in it are cut.
+std::string json_fault(std::string_view complaint);
+
+// `Json` is nlohmann::json or ordered_json; the caller includes it. Throws kInvalidArgument for
+// what is not JSON (with its line), nests deeper than kMaxJsonDepth, or holds a number beyond a
+// double.
+template <class Json>
+Json parse_json(std::string_view text) {
+  const auto refuse_depth = [](int depth, typename Json::parse_event_t, Json&) {
+    if (depth > kMaxJsonDepth)
+      throw Error(ErrorCode::kInvalidArgument,
+                  "JSON nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+    return true;
+  };
+  try {
+    return Json::parse(text, refuse_depth);
+  } catch (const typename Json::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument, json_fault(error.what()));
+  }
+}
+
+}  // namespace attune
