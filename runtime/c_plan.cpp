@@ -9,6 +9,9 @@ using namespace attune::c_api;
 
 namespace {
 
+// The first version of the struct, up to and with its last field.
+constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + sizeof(int64_t);
+
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
 
 }  // namespace
@@ -21,18 +24,21 @@ attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* in
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     const size_t size = not_null(info, "info").size;
-    if (size < sizeof(attune_plan_info))
-      refuse_size("info", size, sizeof(attune_plan_info), "the caller");
+    if (size < kPlanInfoSize) refuse_size("info", size, kPlanInfoSize, "the caller");
     const attune_plan::Texts& texts = plan->texts();
-    *info = {size,
-             static_cast<int32_t>(known.rung),
-             known.kernel->info().registers,
-             texts.kernel_template.c_str(),
-             texts.arch.c_str(),
-             texts.config.c_str(),
-             known.expected_us,
-             static_cast<size_t>(known.workspace_bytes()),
-             known.launch.main().shared_bytes};
+    const attune_plan_info filled{size,
+                                  static_cast<int32_t>(known.rung),
+                                  known.kernel->info().registers,
+                                  texts.kernel_template.c_str(),
+                                  texts.arch.c_str(),
+                                  texts.config.c_str(),
+                                  known.expected_us,
+                                  static_cast<size_t>(known.workspace_bytes()),
+                                  known.launch.main().shared_bytes,
+                                  static_cast<size_t>(known.launch.zeroed_bytes),
+                                  known.device->ordinal(),
+                                  0};
+    write_struct(filled, info, size);
   });
 }
 

@@ -42,6 +42,7 @@ class Device {
   // "sm_86", "sm_80"} on an L4 (machine code runs on later minor versions of the same major one
   // only).
   virtual std::vector<Arch> archs() const = 0;
+  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 where devices have no numbers
   // Throws kCompile when there is no compiler (its message says how to get one). Opens it on first
   // use.
   virtual const Compiler& compiler() const = 0;

@@ -21,6 +21,7 @@ class CudaDevice final : public Device {
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
   std::vector<Arch> archs() const override { return archs_; }
+  int ordinal() const override { return context_->device(); }
   const Compiler& compiler() const override;
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
                                      const LaunchPlan& plan) const override;

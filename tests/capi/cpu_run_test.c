@@ -93,6 +93,9 @@ static void check_problem(attune_context* context, const char* text, int heads_f
     if (!(error < 2e-5)) fprintf(stderr, "%s: error %g\n", text, error);
     CHECK(error < 2e-5);
   }
+  CHECK(info.device_ordinal == -1);
+  CHECK(info.zeroed_bytes <= info.workspace_bytes);
+  for (size_t i = 0; i < info.zeroed_bytes; ++i) CHECK(workspace[i] == 0); /* for other plans */
   attune_plan_release(plan);
   free(x.q.data), free(x.k.data), free(x.v.data), free(x.o.data), free(x.lse), free(workspace);
 }
@@ -119,6 +122,19 @@ static void plans_are_shared_and_explained(attune_context* context) {
   CHECK(strstr(attune_plan_explain(second), "rung") !=
         NULL); /* not harmed by the release of the other */
   attune_plan_release(second);
+}
+
+/* A program built before zeroed_bytes was added gets what it knows, and nothing behind it. */
+static void the_first_plan_info_is_filled(attune_context* context) {
+  attune_problem p;
+  attune_plan* plan;
+  attune_plan_info info = {.size = offsetof(attune_plan_info, zeroed_bytes), .zeroed_bytes = 77};
+  CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=64,heads=4/2,seqlen=300", &p));
+  CHECK_OK(attune_plan_get(context, &p, NULL, &plan));
+  CHECK_OK(attune_plan_get_info(plan, &info));
+  CHECK(strcmp(info.kernel_template, "prefill_cpu") == 0);
+  CHECK(info.zeroed_bytes == 77);
+  attune_plan_release(plan);
 }
 
 static void policies_are_kept(void) {
@@ -185,6 +201,7 @@ int main(void) {
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=5,seqlen_kv=0", 0);
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=0,seqlen_kv=9", 0);
   plans_are_shared_and_explained(context);
+  the_first_plan_info_is_filled(context);
   policies_are_kept();
   attune_context_destroy(context);
   logs_go_to_the_caller();

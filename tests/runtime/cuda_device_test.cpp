@@ -51,6 +51,7 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(device.identity().sm_count, 132);
   EXPECT_EQ(device.identity().slice, "MIG 1g.18gb");
   EXPECT_EQ(device.archs().front().name(), "sm_90a");
+  EXPECT_EQ(device.ordinal(), 0);
 }
 
 TEST_F(CudaDeviceTest, CodeRunsOnLaterMinorVersionsOfItsMajor) {

@@ -175,6 +175,10 @@ typedef struct attune_plan_info {
   double expected_us;     /* as tuned for this very shape; 0 = not known */
   size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
   int64_t shared_bytes;   /* dynamic shared memory of a block */
+  size_t zeroed_bytes;    /* the workspace's first bytes, which attune_workspace_init zeroes and every
+                             run leaves zero; what lies behind them a run may write */
+  int32_t device_ordinal; /* N of cuda:N, -1 on a CPU */
+  int32_t reserved;       /* 0 */
 } attune_plan_info;
 
 #ifdef __cplusplus
