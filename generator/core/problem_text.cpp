@@ -2,12 +2,13 @@
 // The text form of a Problem: parse_problem and to_text; see problem.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
-#include <map>
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem.hpp"
+#include "generator/core/problem_keys.hpp"
 
 namespace attune {
 namespace {
@@ -66,45 +67,87 @@ void set_scale_block(Problem* problem, std::string_view value) {
 
 using Setter = std::function<void(Problem*, std::string_view)>;
 
-const std::map<std::string, Setter, std::less<>>& setters() {
-  static const std::map<std::string, Setter, std::less<>> table{
-      {"op", [](Problem* p, std::string_view v) { p->op = parse_op(v); }},
-      {"dtype", set_dtype},
-      {"dtype_kv", [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
-      {"dtype_o", [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
-      {"head_dim", [](Problem* p, std::string_view v) { p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v); }},
-      {"head_dim_qk", [](Problem* p, std::string_view v) { p->head_dim_qk = parse_int("head_dim_qk", v); }},
-      {"head_dim_v", [](Problem* p, std::string_view v) { p->head_dim_v = parse_int("head_dim_v", v); }},
-      {"heads", set_heads},
-      {"batch", [](Problem* p, std::string_view v) { p->batch = parse_integer("batch", v); }},
-      {"seqlen", [](Problem* p, std::string_view v) { p->seqlen_q = p->seqlen_kv = parse_integer("seqlen", v); }},
-      {"seqlen_q", [](Problem* p, std::string_view v) { p->seqlen_q = parse_integer("seqlen_q", v); }},
-      {"seqlen_kv", [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
-      {"mask", [](Problem* p, std::string_view v) { p->mask = parse_mask(v); }},
-      {"window", set_window},
-      {"scale_block", set_scale_block},
-      {"scale", [](Problem* p, std::string_view v) { p->softmax_scale = parse_scale(v); }},
+// A field of the 8-bit options, by the key that it has there too.
+Setter fp8_option(std::string_view key) {
+  return [key](Problem* p, std::string_view v) { set_fp8_option(key, v, &p->fp8); };
+}
+
+template <class Value>
+std::string words(std::string_view (*name)(Value), std::initializer_list<Value> values) {
+  std::string text;
+  for (const Value value : values) text += fmt::format("{}{}", text.empty() ? "" : ", ", name(value));
+  return text;
+}
+
+struct KeyRow {
+  ProblemKey key;
+  Setter set;
+};
+
+const std::vector<KeyRow>& key_rows() {
+  static const std::string dtypes = words<Dtype>(dtype_name, {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16, Dtype::kE4m3, Dtype::kE5m2});
+  static const std::vector<KeyRow> table{
+      {{"dtype", dtypes, "of q, k, v and o; with 8-bit q, k, v o is bf16"}, set_dtype},
+      {{"dtype_kv", dtypes, "of k and v"}, [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
+      {{"dtype_o", dtypes, "of o"}, [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
+      {{"head_dim", "N", "elements of a head: multiples of 8, 16 to 256"},
+       [](Problem* p, std::string_view v) { p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v); }},
+      {{"head_dim_qk", "N", "of q and k"}, [](Problem* p, std::string_view v) { p->head_dim_qk = parse_int("head_dim_qk", v); }},
+      {{"head_dim_v", "N", "of v and o"}, [](Problem* p, std::string_view v) { p->head_dim_v = parse_int("head_dim_v", v); }},
+      {{"heads", "Q or Q/KV", "heads of q, and of k and v, which divide them"}, set_heads},
+      {{"batch", "N", "1 when left out"}, [](Problem* p, std::string_view v) { p->batch = parse_integer("batch", v); }},
+      {{"seqlen", "N", "rows of q and of k and v"},
+       [](Problem* p, std::string_view v) { p->seqlen_q = p->seqlen_kv = parse_integer("seqlen", v); }},
+      {{"seqlen_q", "N", "rows of q"}, [](Problem* p, std::string_view v) { p->seqlen_q = parse_integer("seqlen_q", v); }},
+      {{"seqlen_kv", "N", "rows of k and v"}, [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
+      {{"mask", words<Mask>(mask_name, {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight}),
+        "a causal mask names its alignment"},
+       [](Problem* p, std::string_view v) { p->mask = parse_mask(v); }},
+      {{"window", "LEFT:RIGHT", "keys seen beside the diagonal, - for an open side"}, set_window},
+      {{"scale", "X", "of the scores; 1/sqrt(head_dim_qk) when left out"},
+       [](Problem* p, std::string_view v) { p->softmax_scale = parse_scale(v); }},
+      {{"accuracy", words<Accuracy>(accuracy_name, {Accuracy::kAccurate, Accuracy::kFast}), "of 8-bit operands"}, fp8_option("accuracy")},
+      {{"v_layout", words<VLayout>(v_layout_name, {VLayout::kRows, VLayout::kTransposed}), "of 8-bit v"}, fp8_option("v_layout")},
+      {{"scale_block", "N", "rows of q, and of k and v, that share a factor; 0: all"}, set_scale_block},
+      {{"scale_block_q", "N", "rows of q"}, fp8_option("scale_block_q")},
+      {{"scale_block_kv", "N", "rows of k and v"}, fp8_option("scale_block_kv")},
+      {{"op", words<Op>(op_name, {Op::kPrefill, Op::kQuantise}), "quantise makes 8-bit tensors"},
+       [](Problem* p, std::string_view v) { p->op = parse_op(v); }},
+      {{"rotation", words<Rotation>(rotation_name, {Rotation::kNone, Rotation::kHadamard}), "of the op quantise"}, fp8_option("rotation")},
   };
   return table;
 }
 
+[[noreturn]] void refuse_key(std::string_view key) {
+  std::string known;
+  for (const ProblemKey& one : problem_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", key, known));
+}
+
 void apply_pair(Problem* problem, std::string_view pair) {
+  pair.remove_prefix(std::min(pair.find_first_not_of(' '), pair.size()));  // people write "a=1, b=2"
+  pair = pair.substr(0, pair.find_last_not_of(' ') + 1);
   const size_t equals = pair.find('=');
   if (equals == std::string_view::npos)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
-  const auto setter = setters().find(pair.substr(0, equals));
-  if (setter == setters().end()) {
-    if (set_fp8_option(pair.substr(0, equals), pair.substr(equals + 1), &problem->fp8)) return;
-    std::string known = "accuracy, v_layout, scale_block_q, scale_block_kv, rotation";
-    for (const auto& [key, unused] : setters()) known += ", " + key;
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", pair.substr(0, equals), known));
-  }
-  setter->second(problem, pair.substr(equals + 1));
+  const std::string_view name = pair.substr(0, equals);
+  for (const KeyRow& row : key_rows())
+    if (row.key.name == name) return row.set(problem, pair.substr(equals + 1));
+  refuse_key(name);
 }
 
 std::string window_side(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
 
 }  // namespace
+
+const std::vector<ProblemKey>& problem_keys() {
+  static const std::vector<ProblemKey> keys = [] {
+    std::vector<ProblemKey> all;
+    for (const KeyRow& row : key_rows()) all.push_back(row.key);
+    return all;
+  }();
+  return keys;
+}
 
 std::string_view op_name(Op op) { return op == Op::kQuantise ? "quantise" : "prefill"; }
 

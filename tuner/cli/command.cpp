@@ -2,7 +2,21 @@
 // Exit codes of errors, and the frame every subcommand has.
 #include "tuner/cli/command.hpp"
 
+#include <fmt/format.h>
+
+#include "generator/core/problem_keys.hpp"
+
 namespace attune::cli {
+namespace {
+
+void add_problem_keys(CLI::App* command) {
+  std::string text = command->get_footer() + "\nKeys of a problem:";
+  for (const ProblemKey& key : problem_keys())
+    text += fmt::format("\n  {:14}  {}: {}", key.name, key.accepted, key.meaning);
+  command->footer(text);
+}
+
+}  // namespace
 
 ExitCode exit_code_of(ErrorCode code) {
   switch (code) {
@@ -31,6 +45,20 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
   command->add_flag("--json", *json, "Print one JSON object (SI units) instead of text");
   command->footer("Example:\n  " + example);
   return command;
+}
+
+void add_problem_option(CLI::App* command, std::string* problem) {
+  command->add_option("--problem", *problem, "The problem, key=value,... (keys below)")->required();
+  add_problem_keys(command);
+}
+
+void add_problem_option(CLI::App* command, std::vector<std::string>* problems) {
+  command
+      ->add_option("--problem", *problems,
+                   "A problem, key=value,... (keys below); may be given several times")
+      ->take_all()
+      ->expected(1);
+  add_problem_keys(command);
 }
 
 }  // namespace attune::cli

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "generator/core/error.hpp"
 
@@ -28,6 +29,11 @@ ExitCode exit_code_of(ErrorCode code);
 // A subcommand with --json and an example at the end of its help. `json` outlives the parse.
 CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what,
                       const std::string& example, bool* json);
+
+// --problem: one problem, required; or several, with a list to take them. Either adds the keys of a
+// problem to the command's help.
+void add_problem_option(CLI::App* command, std::string* problem);
+void add_problem_option(CLI::App* command, std::vector<std::string>* problems);
 
 // One per command. Its callback stores the command's exit code in *exit_code and throws
 // attune::Error.

@@ -179,7 +179,7 @@ void add_db_show(CLI::App* db, int* exit_code) {
       "attune db show --problem "
       "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
       options.get());
-  command->add_option("--problem", *problem, "The problem, key=value,...")->required();
+  add_problem_option(command, problem.get());
   add_db_filter(command, options.get());
   command->callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
 }

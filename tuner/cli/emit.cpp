@@ -123,7 +123,7 @@ void add_emit(CLI::App& program, int* exit_code) {
       "attune emit --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right --arch sm_80",
       &options->json);
-  command->add_option("--problem", options->problem, "The problem, key=value,...")->required();
+  add_problem_option(command, &options->problem);
   command->add_option("--arch", options->arch, "sm_75 ... sm_121, cpu, or auto: this machine's")
       ->capture_default_str();
   command->add_option("--template", options->template_name,

@@ -64,7 +64,7 @@ void add_explain(CLI::App& program, int* exit_code) {
       "attune explain --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
       &options->json);
-  command->add_option("--problem", options->problem, "The problem, key=value,...")->required();
+  add_problem_option(command, &options->problem);
   command->add_option("--policy", options->policy, "Lowest rung to accept")
       ->check(CLI::IsMember({"default", "nearest", "strict"}))
       ->capture_default_str();

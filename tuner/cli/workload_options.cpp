@@ -13,11 +13,7 @@ namespace attune::cli {
 
 void add_workload_options(CLI::App* command, WorkloadOptions* options) {
   command->add_option("MODEL", options->model, "A Hugging Face config.json, or its folder");
-  command
-      ->add_option("--problem", options->problems,
-                   "A problem, key=value,...; may be given several times")
-      ->take_all()
-      ->expected(1);
+  add_problem_option(command, &options->problems);
   command->add_option("--captured", options->captured,
                       "Problems written by a program run with ATTUNE_CAPTURE=FILE");
   command->add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");

@@ -8,6 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem_keys.hpp"
 
 namespace attune {
 namespace {
@@ -34,6 +35,12 @@ TEST(Problem, TextRoundTrips) {
     EXPECT_EQ(to_text(problem), text);
     EXPECT_EQ(parse_problem(to_text(problem)), problem);
   }
+}
+
+TEST(Problem, SpacesAroundCommasMeanNothing) {
+  EXPECT_EQ(parse_problem(" dtype=fp16, head_dim=64 ,heads=4,  seqlen=8 "), parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=8"));
+  EXPECT_NE(refusal("seqlen=8, ,batch=1").find("has no '='"), std::string::npos);
+  EXPECT_NE(refusal("seqlen = 8").find("\"seqlen \""), std::string::npos);
 }
 
 struct Bad {
@@ -64,6 +71,25 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
     const std::string message = refusal(bad.text);
     for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
   }
+}
+
+// What the help of the program says is what the parser takes: a key with each word that it lists, and no other word.
+TEST(Problem, KeysTakeTheWordsTheyList) {
+  std::set<std::string> names;
+  for (const ProblemKey& key : problem_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_FALSE(key.meaning.empty()) << key.name;
+    const bool lists_words = key.accepted.find(", ") != std::string::npos;
+    std::string rest = key.accepted;
+    while (lists_words && !rest.empty()) {
+      const size_t comma = rest.find(", ");
+      const std::string message = refusal(key.name + "=" + rest.substr(0, comma));
+      EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; accepted"), std::string::npos) << message;
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
+    }
+    EXPECT_NE(refusal(key.name + "=no such word").find("\"no such word\""), std::string::npos) << key.name;
+  }
+  EXPECT_GT(names.size(), 15u);
 }
 
 TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
