@@ -121,6 +121,11 @@ constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2};
 
 }  // namespace
 
+std::string_view first_table_sql() {
+  const std::string_view sql(kStep1 + 1);  // without the line end before it
+  return sql.substr(0, sql.find(','));
+}
+
 int schema_version(Database& database) {
   return static_cast<int>(database.integer("PRAGMA user_version"));
 }
@@ -132,6 +137,9 @@ SchemaState examine_schema(Database& database) {
     const bool empty = version == 0 && database.integer("SELECT count(*) FROM sqlite_schema") == 0;
     return empty ? SchemaState::kEmpty : SchemaState::kForeign;
   }
+  if (version < 1)
+    throw SqliteError(SqliteFault::kDamaged,
+                      fmt::format("the store's schema version is {}; it begins at 1", version));
   if (version == kSchemaVersion) return SchemaState::kCurrent;
   return version < kSchemaVersion ? SchemaState::kOlder : SchemaState::kNewer;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "cache/sqlite.hpp"
 
@@ -13,8 +14,11 @@ inline constexpr int kSchemaVersion = 2;
 
 enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
 
+// How the first table of every store begins, as SQLite keeps its text.
+std::string_view first_table_sql();
 int schema_version(Database& database);
-// kForeign: a database of some other program. kEmpty: a database without any table.
+// kForeign: a database of some other program. kEmpty: a database without any table. Throws
+// SqliteError (damaged) for a version that no attune writes.
 SchemaState examine_schema(Database& database);
 // Brings an empty or older store up to `version`, one transaction a step; concurrent callers do
 // each step once.

@@ -32,6 +32,25 @@ SqliteFault fault_of(int extended_code) {
   }
 }
 
+constexpr int kMostValueBytes = 256 << 20;
+// Some hundred steps are what a row of a store takes, and no row is shorter than a few dozen bytes.
+constexpr int64_t kFreeSteps = 64 << 20, kStepsPerByte = 1024;
+constexpr int kStepsBetweenLooks = 1 << 16;
+
+// Answers whether SQLite shall give the statement up.
+int count_steps(void* steps_left) {
+  int64_t& left = *static_cast<int64_t*>(steps_left);
+  left -= kStepsBetweenLooks;
+  return left < 0 ? 1 : 0;
+}
+
+const char* hint_for(SqliteFault fault, int code) {
+  if (fault == SqliteFault::kBusy) return " (busy: another process is writing)";
+  if ((code & 0xff) == SQLITE_INTERRUPT)
+    return " (given up: it takes far more steps than a store of this size asks for)";
+  return "";
+}
+
 }  // namespace
 
 void Database::Traits::close(sqlite3* handle) noexcept { sqlite3_close_v2(handle); }
@@ -46,7 +65,22 @@ Database Database::open_flags(const std::string& name, int flags) {
   if (code != SQLITE_OK) database.fail(code, "opening");
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, kBusyTimeoutMs);
+  database.restrict();
   return database;
+}
+
+// The schema of a file from elsewhere must not run anything, nor keep us busy for ever.
+void Database::restrict() {
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_db_config(handle(), SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_limit(handle(), SQLITE_LIMIT_LENGTH, kMostValueBytes);
+  std::error_code no_file;
+  const auto bytes = std::filesystem::file_size(name_, no_file);
+  most_steps_ = kFreeSteps + (no_file ? 0 : kStepsPerByte * static_cast<int64_t>(bytes));
+  steps_left_ = std::make_unique<int64_t>(most_steps_);
+  sqlite3_progress_handler(handle(), kStepsBetweenLooks, count_steps, steps_left_.get());
 }
 
 Database Database::open(const std::filesystem::path& path, Mode mode) {
@@ -57,11 +91,7 @@ Database Database::open(const std::filesystem::path& path, Mode mode) {
 }
 
 void Database::configure(Mode mode) {
-  // The schema of a file from elsewhere must not run anything, and bad cells are reported instead
-  // of followed.
-  sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-  execute("PRAGMA cell_size_check = ON");
+  execute("PRAGMA cell_size_check = ON");  // bad cells are reported instead of followed
   if (mode == Mode::kReadOnly) return;
   execute("PRAGMA foreign_keys = ON");
   execute("PRAGMA synchronous = FULL");
@@ -76,6 +106,7 @@ Database Database::copy_in_memory(Database& source) {
   sqlite3_backup_step(backup, -1);
   const int code = sqlite3_backup_finish(backup);
   copy.name_ = source.name_;
+  copy.most_steps_ = source.most_steps_;
   if (code != SQLITE_OK) copy.fail(code, "copying");
   return copy;
 }
@@ -99,12 +130,12 @@ sqlite3* Database::handle() const {
 void Database::fail(int code, std::string_view doing) const {
   const SqliteFault fault = fault_of(code);
   const char* detail = handle_ ? sqlite3_errmsg(handle_.get()) : sqlite3_errstr(code);
-  const char* hint = fault == SqliteFault::kBusy ? " (busy: another process is writing)" : "";
-  throw SqliteError(
-      fault, fmt::format("store {}: {}: {} [SQLite code {}]{}", name_, doing, detail, code, hint));
+  throw SqliteError(fault, fmt::format("store {}: {}: {} [SQLite code {}]{}", name_, doing, detail,
+                                       code, hint_for(fault, code)));
 }
 
 void Database::execute(const std::string& sql) {
+  *steps_left_ = most_steps_;
   const int code = sqlite3_exec(handle(), sql.c_str(), nullptr, nullptr, nullptr);
   if (code != SQLITE_OK) fail(code, sql.substr(0, 80));
 }
@@ -128,6 +159,7 @@ Statement::Statement(Database& database, std::string_view sql) : database_(datab
                                       &handle, nullptr);
   if (code != SQLITE_OK) database.fail(code, "preparing a statement");
   handle_.reset(handle);
+  *database.steps_left_ = database.most_steps_;
 }
 
 bool Statement::step() {

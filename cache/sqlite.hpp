@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -41,7 +42,10 @@ class Database {
   enum class Mode { kReadOnly, kReadWrite };
   static constexpr int kBusyTimeoutMs = 10'000;
 
-  // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on.
+  // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on. Nothing
+  // that the file defines runs: no view, no trigger, no function of its schema. Values of more than
+  // 256 MB are refused, and so is a statement that takes far more steps than the file's size asks
+  // for.
   [[nodiscard]] static Database open(const std::filesystem::path& path, Mode mode);
   // A copy of `source` in memory, writable, belonging to no file.
   [[nodiscard]] static Database copy_in_memory(Database& source);
@@ -64,10 +68,13 @@ class Database {
   };
   Database() = default;
   static Database open_flags(const std::string& name, int flags);
+  void restrict();
   void configure(Mode mode);
   sqlite3* handle() const;  // throws in a process that did not open it
   [[noreturn]] void fail(int code, std::string_view doing) const;
 
+  int64_t most_steps_ = 0;               // of one statement
+  std::unique_ptr<int64_t> steps_left_;  // of the statement that runs; SQLite knows its address
   UniqueHandle<Traits> handle_;
   std::string name_;
   int pid_ = 0;

@@ -26,6 +26,7 @@ namespace {
 bool is_sound(const std::filesystem::path& path) {
   try {
     Database database = Database::open(path, Database::Mode::kReadWrite);
+    examine_schema(database);
     Statement check(database, "PRAGMA integrity_check(1)");
     std::string answer;
     if (check.step()) check.read(answer);
@@ -46,9 +47,9 @@ void Store::Impl::open() {
 }
 
 void Store::Impl::open_for_reading() {
-  require_private(path);
-  file = file_id(path);
-  database.emplace(Database::open(path, Database::Mode::kReadOnly));
+  real_path = private_store(path);
+  file = file_id(real_path);
+  database.emplace(Database::open(real_path, Database::Mode::kReadOnly));
   const SchemaState state = examine_schema(*database);
   if (state == SchemaState::kEmpty) refuse(path, "is empty");
   if (state == SchemaState::kForeign) refuse(path, "is a database of another program");
@@ -60,10 +61,9 @@ void Store::Impl::open_for_reading() {
 }
 
 void Store::Impl::open_for_writing() {
-  create_store_file(path);
-  require_private(path);
-  file = file_id(path);
-  database.emplace(Database::open(path, Database::Mode::kReadWrite));
+  real_path = create_store_file(path);
+  file = file_id(real_path);
+  database.emplace(Database::open(real_path, Database::Mode::kReadWrite));
   switch (examine_schema(*database)) {
     case SchemaState::kForeign:
       refuse(path, "is a database of another program and is left alone");
@@ -80,14 +80,16 @@ void Store::Impl::open_for_writing() {
 
 void Store::Impl::mend(const SqliteError& error) {
   if (error.fault() == SqliteFault::kNeedsRecovery) {
-    Database writing = Database::open(path, Database::Mode::kReadWrite);
+    Database writing = Database::open(real_path, Database::Mode::kReadWrite);
     examine_schema(writing);  // any read rolls back
   } else if (error.fault() == SqliteFault::kDamaged && mode == StoreMode::kReadWrite) {
     database.reset();
-    if (!(file_id(path) == file)) return;  // another process has replaced it already
-    if (is_sound(path)) return;  // SQLite calls a failed read damage, too: one more try will tell
-    if (!looks_like_damaged_store(path)) refuse(path, "is not an attune store; it is left alone");
-    set_aside(path, file);
+    if (!(file_id(real_path) == file)) return;  // another process has replaced it already
+    if (is_sound(real_path))
+      return;  // SQLite calls a failed read damage, too: one more try will tell
+    if (!looks_like_damaged_store(real_path))
+      refuse(path, "is not an attune store; it is left alone");
+    set_aside(real_path, file);
   } else {
     throw error;
   }

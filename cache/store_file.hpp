@@ -19,14 +19,16 @@ struct FileId {
 };
 FileId file_id(const std::filesystem::path& path);
 
-// Throws kStore unless file and directory belong to us or root and nobody else may write them:
-// images are code.
-void require_private(const std::filesystem::path& path);
-// Creates missing directories (0700) and the file (0600, empty). Throws kStore when they cannot be
-// written.
-void create_store_file(const std::filesystem::path& path);
+// The absolute path of an existing store, without links, which nobody but this user and root can
+// make name another file. Throws kStore unless they alone can write the file, its journal and what
+// leads to them (generator/core/private_path.hpp): images are code.
+std::filesystem::path private_store(const std::filesystem::path& path);
+// The same; creates missing directories (0700) and the file (0600, empty). Throws kStore when they
+// cannot be written.
+std::filesystem::path create_store_file(const std::filesystem::path& path);
 
-// Whether a file that SQLite refuses is what is left of a store, and not some other program's file.
+// Whether a file that SQLite refuses is what is left of a store, and not some other program's file:
+// it carries the mark of stores, or their first table, or nothing at all.
 bool looks_like_damaged_store(const std::filesystem::path& path);
 // Renames the damaged file `id`, and its journal, to <name>.corrupt-<time>[-n]. Does nothing when
 // the path names another file by now: then another process was faster. Returns the new name, empty

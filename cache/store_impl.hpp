@@ -19,7 +19,8 @@
 namespace attune {
 
 struct Store::Impl {
-  std::filesystem::path path;
+  std::filesystem::path path;       // as it was given, for messages
+  std::filesystem::path real_path;  // what was checked and is open
   StoreMode mode = StoreMode::kReadOnly;
   std::optional<Database> database;
   FileId file;  // the one that is open

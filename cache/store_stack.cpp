@@ -3,23 +3,22 @@
 #include "cache/store_stack.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <tuple>
 
-#include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 
 namespace attune {
 namespace {
 
-// Calls look(store) if the layer is there and readable. Every store error is a miss here: the
-// ladder goes on below.
+// Calls look(store) if the layer is there and readable. Whatever goes wrong there is a miss: the
+// ladder goes on below, and no file can keep a program from running.
 template <class Look>
 void look_into(const std::filesystem::path& layer, Look&& look) {
   try {
     if (const std::optional<Store> store = Store::open_existing(layer)) look(*store);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kStore) throw;
+  } catch (const std::exception& error) {
     log(LogLevel::kWarning, std::string("a layer is passed over: ") + error.what());
   }
 }

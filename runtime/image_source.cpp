@@ -97,7 +97,7 @@ CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key,
 void ImageSource::keep(const ImageKey& key, const KernelImage& image) const {
   try {
     Store::open(stores_.layers().front(), StoreMode::kReadWrite).put_image(key, image);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::kWarning, fmt::format("the compiled kernel is not kept: {}", error.what()));
   }
 }

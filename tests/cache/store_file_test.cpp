@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "cache/schema.hpp"
 #include "tests/cache/store_samples.hpp"
 
 namespace attune {
@@ -60,7 +61,9 @@ TEST_F(StoreFileTest, OnlyStoresCanBeDamagedStores) {
   };
   EXPECT_TRUE(looks(header(magic, ours)));
   EXPECT_TRUE(looks(header("overwritten", ours))) << "the mark is enough";
-  EXPECT_TRUE(looks(header(magic, std::string(4, '\0')))) << "a store before its first step";
+  EXPECT_FALSE(looks(header(magic, std::string(4, '\0')))) << "what most programs write";
+  EXPECT_TRUE(looks(header(magic, std::string(4, '\0')) + std::string(first_table_sql())))
+      << "the mark is lost, the first table tells";
   EXPECT_TRUE(looks(std::string(4096, '\0'))) << "a page that never reached the disk";
   EXPECT_TRUE(looks(magic)) << "cut off before the mark";
   EXPECT_FALSE(looks(header(magic, other))) << "another program's database";

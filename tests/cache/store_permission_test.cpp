@@ -77,14 +77,16 @@ TEST_F(StorePermissionTest, NewFilesAreForTheirUserOnly) {
 
 TEST_F(StorePermissionTest, StoreWritableByOthersIsRefused) {
   writer();
-  for (const unsigned mode : {0620U, 0602U, 0666U}) {
+  // A group of the user's own is nobody else; root has none.
+  const unsigned group = geteuid() == 0 ? 0020U : 0U;
+  for (const unsigned mode : {0600U | group | (group ? 0U : 2U), 0602U, 0666U}) {
     chmod(file().c_str(), mode);
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { reader(); }), HasSubstr("others can write it"));
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { writer(); }), HasSubstr("chmod go-w"));
   }
   chmod(file().c_str(), 0644);
   EXPECT_EQ(reader().stats().trials, 0) << "readable by others is fine";
-  for (const unsigned mode : {0770U, 0707U, 01777U}) {
+  for (const unsigned mode : {0700U | group | (group ? 0U : 7U), 0707U, 01777U}) {
     chmod(folder_.c_str(), mode);
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { reader(); }), HasSubstr("its directory"));
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { writer(); }), HasSubstr("its directory"));

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may have written a file that holds code: owners, modes, links and directories above it. What
+// needs a second user runs as root only, and says aloud when it skips.
+#include "generator/core/private_path.hpp"
+
+#include <gmock/gmock.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uid_t kNobody = 65534;
+constexpr Guarded kThing{"thing", ErrorCode::kIo};
+
+class PrivatePathTest : public ::testing::Test {
+ protected:
+  PrivatePathTest() {
+    std::string pattern = (fs::temp_directory_path() / "attune-path-XXXXXX").string();
+    folder_ = fs::canonical(mkdtemp(pattern.data()));
+    fs::create_directory(folder_ / "above");
+    fs::create_directory(folder_ / "above" / "mine");
+    make(file());
+    alarm(60);  // no check may hang
+  }
+  ~PrivatePathTest() override {
+    alarm(0);
+    fs::remove_all(folder_);
+  }
+  fs::path file() const { return folder_ / "above" / "mine" / "file"; }
+  static void make(const fs::path& path) {
+    std::ofstream(path) << "x";
+    chmod(path.c_str(), 0600);
+  }
+  // The refusal, or the path that was answered.
+  static std::string answer(const fs::path& path) {
+    try {
+      return private_file(path, kThing).string();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kIo);
+      EXPECT_THAT(error.what(), HasSubstr("thing " + path.string() + ": "));
+      return error.what();
+    }
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(PrivatePathTest, TheAnswerHasNoLinks) {
+  EXPECT_EQ(answer(file()), file());
+  EXPECT_EQ(answer(folder_ / "above" / ".." / "above" / "." / "mine" / "file"), file());
+  fs::create_directory_symlink("above/mine", folder_ / "relative");
+  fs::create_directory_symlink(folder_ / "relative", folder_ / "absolute");
+  EXPECT_EQ(answer(folder_ / "absolute" / "file"), file());
+  fs::create_symlink("absolute/../mine/file", folder_ / "link");
+  EXPECT_EQ(answer(folder_ / "link"), file());
+  const fs::path former = fs::current_path();
+  fs::current_path(folder_ / "above");
+  EXPECT_EQ(answer("mine/file"), file());
+  fs::current_path(former);
+}
+
+TEST_F(PrivatePathTest, ADirectoryAboveThatOthersCanWriteIsRefused) {
+  chmod((folder_ / "above").c_str(), 0777);
+  EXPECT_THAT(answer(file()), AllOf(HasSubstr("directory " + (folder_ / "above").string()),
+                                    HasSubstr("0777, so others can write it")));
+  chmod((folder_ / "above").c_str(), 01777);
+  EXPECT_EQ(answer(file()), file()) << "nobody can rename what is another's in a sticky directory";
+  chmod((folder_ / "above" / "mine").c_str(), 01777);
+  EXPECT_THAT(answer(file()), HasSubstr("1777")) << "a file could be laid beside it";
+}
+
+TEST_F(PrivatePathTest, AFileThatOthersCanWriteIsRefused) {
+  chmod(file().c_str(), 0602);
+  EXPECT_THAT(answer(file()), HasSubstr("chmod go-w " + file().string()));
+  chmod(file().c_str(), 0644);
+  EXPECT_EQ(answer(file()), file());
+}
+
+TEST_F(PrivatePathTest, WhatBelongsToAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: giving a file to another user needs root";
+  for (const fs::path& theirs : {folder_ / "above", folder_ / "above" / "mine", file()}) {
+    ASSERT_EQ(chown(theirs.c_str(), kNobody, 0), 0);
+    EXPECT_THAT(answer(file()), HasSubstr(theirs.string() + " belongs to user 65534"));
+    ASSERT_EQ(chown(theirs.c_str(), 0, 0), 0);
+  }
+  fs::create_symlink(file(), folder_ / "link");
+  EXPECT_EQ(answer(folder_ / "link"), file());
+  ASSERT_EQ(lchown((folder_ / "link").c_str(), kNobody, 0), 0);
+  EXPECT_THAT(answer(folder_ / "link"), HasSubstr("link belongs to user 65534"));
+}
+
+TEST_F(PrivatePathTest, OnlyRegularFilesServe) {
+  ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(answer(folder_ / "fifo"), HasSubstr("fifo is a FIFO, not a regular file"));
+  EXPECT_THAT(answer(folder_ / "above"), HasSubstr("above is a directory, not a regular file"));
+  EXPECT_THAT(answer(folder_ / "above" / "mine" / "none"), HasSubstr("none: No such file"));
+  EXPECT_THAT(answer(folder_ / "none" / "file"), HasSubstr("none: No such file"));
+  EXPECT_THAT(answer(file() / "below"), HasSubstr("file is not a directory"));
+  fs::create_symlink("loop", folder_ / "loop");
+  EXPECT_THAT(answer(folder_ / "loop"), HasSubstr("Too many levels of symbolic links"));
+}
+
+TEST_F(PrivatePathTest, NoAdviceToChangeAFolderOfTheSystem) {
+  const auto advice = [](const fs::path& path) -> std::string {
+    try {
+      private_place(path, kThing);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(advice("/tmp/attune-thing-that-is-not-there"),
+              AllOf(HasSubstr("mkdir -m 700"), Not(HasSubstr("chmod"))));
+  EXPECT_THAT(advice("/dev/null"), AllOf(HasSubstr("is a device"), Not(HasSubstr("chmod"))));
+}
+
+TEST_F(PrivatePathTest, MissingDirectoriesAreMade) {
+  const mode_t former = umask(0);
+  const Guarded open{"thing", ErrorCode::kIo, 0755};
+  const fs::path place = folder_ / "a" / "b" / "file";
+  EXPECT_EQ(private_place(place, open), place);
+  umask(former);
+  EXPECT_EQ(fs::status(folder_ / "a").permissions(), fs::perms(0755));
+  EXPECT_EQ(fs::status(folder_ / "a" / "b").permissions(), fs::perms(0755));
+  EXPECT_FALSE(fs::exists(place));
+  EXPECT_THROW(private_file(folder_ / "c" / "file", open), Error);
+  EXPECT_FALSE(fs::exists(folder_ / "c")) << "who reads makes nothing";
+}
+
+// Many systems give each user a group of his own and a umask of 002.
+TEST_F(PrivatePathTest, AGroupOfTheUsersOwnMayWrite) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: becoming a user with such a group needs root";
+  const struct passwd* user = getpwnam("mail");
+  if (!user || user->pw_uid == 0 || !getgrnam("mail") || getgrnam("mail")->gr_gid != user->pw_gid)
+    GTEST_SKIP() << "SKIPPED: there is no user mail with a group of that name";
+  const auto answers = [&](gid_t group) {
+    for (const fs::path& path : {folder_, folder_ / "above", folder_ / "above" / "mine", file()}) {
+      EXPECT_EQ(chown(path.c_str(), user->pw_uid, group), 0);
+      chmod(path.c_str(), path == file() ? 0664 : 0775);
+    }
+    const pid_t child = fork();
+    if (child == 0)
+      _exit(setgid(user->pw_gid) == 0 && setuid(user->pw_uid) == 0 && answer(file()) == file());
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 1;
+  };
+  EXPECT_TRUE(answers(user->pw_gid));
+  EXPECT_FALSE(answers(user->pw_gid + 1)) << "a group with others in it";
+  EXPECT_FALSE(answers(0));
+}
+
+}  // namespace
+}  // namespace attune
