@@ -34,7 +34,7 @@ def fp8_runner(context, case, mode, q, k, v):
     q8, k8, v8 = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
     o = torch.full_like(q, float("nan"))
     plan = context.plan(dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}").problem)
-    return plan, o, plan.launcher(q8, k8, v8, o)
+    return plan, o, plan.launcher(q8, k8, v8, o, q_scale=1.0, k_scale=1.0, v_scale=1.0)
 
 
 def run_case(case, context, arguments, rng):

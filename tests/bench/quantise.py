@@ -46,9 +46,11 @@ def graph_of(call, sets):
 def run_case(shape, options, rng, arguments):
     bytes_in = 2 * shape[0] * shape[1] * shape[2] * shape[3]
     sets = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(min(CALLS, 160_000_000 // bytes_in + 2))]
+    attune.prepare_quantise(sets[0], **options)
     runners = {"quantise": graph_of(lambda x: attune.quantise(x, **options), sets), "cast": graph_of(lambda x: x.to(torch.float8_e4m3fn), sets)}
     if options.get("rotation") == "hadamard":
         matrix, plain = hadamard(shape[3]), {key: value for key, value in options.items() if key != "rotation"}
+        attune.prepare_quantise(sets[0], **plain)
         runners["rotate, then quantise"] = graph_of(lambda x: attune.quantise(x @ matrix, **plain), sets)
     timings = timing.interleaved_us(runners, arguments.rounds, 3000, rng)
     us = {name: row["median_us"] / CALLS for name, row in timings.items()}

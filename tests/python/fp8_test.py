@@ -106,7 +106,7 @@ class NumpyTest(unittest.TestCase):
 
     def test_every_shape_of_factors(self):
         q, k, v = (np.random.default_rng(3).integers(0x20, 0x40, (2, 24, heads, 64)).astype(np.uint8) for heads in (4, 2, 2))
-        call = lambda **scales: attune.attention(q, k, v, dtype="e4m3", **scales)
+        call = lambda q_scale=1.0, k_scale=1, v_scale=np.float32(1): attune.attention(q, k, v, dtype="e4m3", q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
         per_head = np.float32([[1.5, 0.5]])  # of q: one for each group of heads
         scalar = np.float32(2)
         got = call(q_scale=per_head, k_scale=0.25, v_scale=np.array(scalar))
@@ -116,18 +116,38 @@ class NumpyTest(unittest.TestCase):
         want = expected(VALUES[q], VALUES[k], VALUES[v])
         self.assertLess(rms(call() - want) / rms(want), 0.02)
 
+    def test_empty_tensors(self):
+        for shape in ((0, 8, 2, 64), (1, 0, 2, 64)):
+            codes, scale = attune.quantise(np.zeros(shape, np.float32))
+            self.assertEqual((codes.shape, scale.shape), (shape, (shape[0], 2)))
+            self.assertTrue((scale == 1).all())
+
     def test_errors_name_what_is_wrong(self):
         q8, scale = attune.quantise(draw(1, 32, 2, 64), scale_block=16)
         with self.assertRaisesRegex(ValueError, "needs the name of its type"):
             attune.attention(q8, q8, q8)
+        ones = {"k_scale": 1.0, "v_scale": 1.0}
         with self.assertRaisesRegex(ValueError, r"q_scale has shape \(1, 2, 2\); accepted are"):
-            attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale)
+            attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale, **ones)
         with self.assertRaisesRegex(ValueError, "k_scale is float64"):
-            attune.attention(q8, q8, q8, dtype="e4m3", k_scale=np.float64([[1.0]]))
+            attune.attention(q8, q8, q8, dtype="e4m3", q_scale=1.0, k_scale=np.float64([[1.0]]))
+        with self.assertRaisesRegex(ValueError, r"v_scale is missing; 8-bit tensors need the factors that quantise\(\) gave"):
+            attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale, k_scale=scale, scale_block=16)
+        x = draw(1, 32, 2, 64)
+        with self.assertRaisesRegex(ValueError, "q_scale is given, and its tensor is fp32; factors are for 8-bit tensors"):
+            attune.attention(x, x, x, q_scale=scale)
+        with self.assertRaisesRegex(attune.Error, "options .* are for 8-bit operands"):
+            attune.attention(x, x, x, accuracy="fast")
         with self.assertRaisesRegex(attune.Error, "takes powers of two"):
             attune.quantise(draw(1, 32, 2, 80), rotation="hadamard")
         with self.assertRaisesRegex(attune.Error, "accuracy is \"high\"; accepted are accurate and fast"):
-            attune.attention(q8, q8, q8, dtype="e4m3", accuracy="high")
+            attune.attention(q8, q8, q8, dtype="e4m3", accuracy="high", q_scale=1.0, **ones)
+        with self.assertRaisesRegex(ValueError, "accuracy is 'fast,scale_block_q=16'; accepted is one word"):
+            attune.attention(q8, q8, q8, dtype="e4m3", accuracy="fast,scale_block_q=16", q_scale=1.0, **ones)
+        with self.assertRaisesRegex(ValueError, "rotation is 'none,head_dim_v=16'; accepted is one word"):
+            attune.quantise(x, rotation="none,head_dim_v=16")
+        with self.assertRaisesRegex(ValueError, "dtype says fp16; dtype names the type of uint8 arrays"):
+            attune.attention(x, x, x, dtype="fp16")
 
 
 @unittest.skipIf(torch is None, "there is no PyTorch here")

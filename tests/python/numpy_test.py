@@ -113,7 +113,7 @@ class NumpyTest(unittest.TestCase):
     def test_errors_name_what_is_wrong(self):
         q, k, v = operands()
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 100") as caught:
-            attune.attention(np.zeros((1, 4, 2, 100), np.float32), np.zeros((1, 4, 2, 100), np.float32), v)
+            attune.attention(*(np.zeros((1, 4, 2, 100), np.float32) for _ in range(3)))
         self.assertEqual(caught.exception.status, "invalid_argument")
         with self.assertRaisesRegex(ValueError, "k has shape"):
             attune.Context("cpu", store="").plan("dtype=fp32,head_dim=64,heads=4/2,seqlen=8").run(q[:1, :8], k, v, q)

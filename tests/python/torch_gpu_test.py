@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module in PyTorch's own CUDA context: results, streams, CUDA graphs, strided and broadcast tensors. Skips aloud
-(status 77) without PyTorch or a GPU."""
+"""The Python module in PyTorch's own CUDA context: results, streams, CUDA graphs, devices, gradients, strided and broadcast tensors.
+Skips aloud (status 77) without PyTorch or a GPU."""
 import os
 import sys
 import threading
@@ -66,6 +66,7 @@ class TorchTest(unittest.TestCase):
         launch = plan.launcher(q, k, v, o)
         launch()
         torch.cuda.synchronize()
+        plan.prepare()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             plan.run(q, k, v, o)
@@ -75,6 +76,80 @@ class TorchTest(unittest.TestCase):
             graph.replay()
             torch.cuda.synchronize()
             self.compare(o, expected(q, k, v, causal=True)[0], 2e-2)
+
+    def test_attention_and_quantise_in_a_graph(self):
+        q, k, v = operands(heads_kv=8)
+        attune.prepare(q, k, v, is_causal=True)
+        attune.prepare_quantise(q, scale_block=128)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            o = attune.attention(q, k, v, is_causal=True)
+            codes, scale = attune.quantise(q, scale_block=128)
+        for seed in range(2):
+            q.copy_(torch.randn_like(q) * (seed + 1))
+            attune.quantise(k)  # other runs between replays share no workspace with the graph
+            graph.replay()
+            torch.cuda.synchronize()
+            self.compare(o, expected(q, k, v, causal=True)[0], 2e-2)
+            values = codes.double() * scale.double().repeat_interleave(128, 2)[:, :, :q.shape[1]].transpose(1, 2)[..., None]
+            self.compare(values, q.double(), 0.07 * q.abs().max().item())
+
+    def test_a_capture_that_was_not_prepared_is_refused(self):
+        q, k, v = operands(seqlen=96)
+        plan = attune.Context("cuda", store="").plan(attune.problem_text(q, k, v))
+        o = torch.empty_like(q)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            with self.assertRaisesRegex(RuntimeError, r"call attune.prepare\(\) with the same arguments"):
+                attune.attention(q, k, v, scale=0.123)
+            if plan.workspace_bytes > 0:
+                with self.assertRaisesRegex(RuntimeError, r"call Plan.prepare\(\) before"):
+                    plan.run(q, k, v, o)
+            o.zero_()  # a graph of nothing warns
+
+    def test_plans_share_the_workspace_of_a_stream(self):
+        q, k, v = operands()
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        for stream in (torch.cuda.current_stream(), side):
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    o = attune.attention(q, k, v)
+                    attune.quantise(q, scale_block=0)
+                    few = attune.attention(q[:1, :64], k[:1], v[:1])
+            stream.synchronize()
+            self.compare(o, expected(q, k, v)[0])
+            self.compare(few, expected(q[:1, :64], k[:1], v[:1])[0])
+        plan = attune.Context("cuda", store="").plan(attune.problem_text(q, k, v))
+        o = torch.full_like(q, float("nan"))
+        torch.cuda.synchronize()
+        plan.run(q, k, v, o, stream=side)
+        plan.run(q, k, v, o, stream=side.cuda_stream)
+        side.synchronize()
+        self.compare(o, expected(q, k, v)[0])
+
+    def test_devices_and_gradients_are_refused(self):
+        q, k, v = operands(batch=1)
+        with self.assertRaisesRegex(ValueError, "k is on cpu and q is on cuda:0"):
+            attune.attention(q, k.cpu(), v)
+        with self.assertRaisesRegex(ValueError, "out is on cpu and q is on cuda:0"):
+            attune.attention(q, k, v, out=torch.empty_like(q, device="cpu"))
+        with self.assertRaisesRegex(ValueError, "v is a NumPy array and q is a PyTorch tensor"):
+            attune.attention(q, k, v.float().cpu().numpy())
+        cpu = [x.float().cpu() for x in (q, k, v)]
+        plan = attune.Context("cuda", store="").plan(attune.problem_text(q, k, v))
+        with self.assertRaisesRegex(ValueError, "q is on cpu; accepted are tensors on cuda:0"):
+            plan.run(*cpu, torch.empty_like(cpu[0]))
+        if torch.cuda.device_count() > 1:
+            with self.assertRaisesRegex(ValueError, "k is on cuda:1 and q is on cuda:0"):
+                attune.attention(q, k.to("cuda:1"), v)
+            self.compare(attune.attention(*(x.to("cuda:1") for x in (q, k, v))).to("cuda:0"), expected(q, k, v)[0])
+        with self.assertRaisesRegex(ValueError, "k is fp16 and q is bf16"):
+            attune.attention(q, k.half(), v.half())
+        with self.assertRaisesRegex(ValueError, r"q requires a gradient, .*q.detach\(\)"):
+            attune.attention(q.requires_grad_(), k, v)
+        with torch.no_grad():
+            self.compare(attune.attention(q, k, v), expected(q, k, v)[0])
 
     def test_strided_and_broadcast(self):
         packed = torch.randn(2, 200, 24, 64, device="cuda", dtype=torch.float16)
@@ -97,7 +172,7 @@ class TorchTest(unittest.TestCase):
     def test_misaligned_tensors_are_refused(self):
         q, k, v = operands(batch=1)
         shifted = torch.empty(q.numel() + 1, device="cuda", dtype=q.dtype)[1:].view_as(q)
-        with self.assertRaisesRegex(attune.Error, "q is at address .* aligned to 16 bytes"):
+        with self.assertRaisesRegex(ValueError, "q is at address .* aligned to 16 bytes"):
             attune.attention(shifted, k, v)
 
 

@@ -2,7 +2,7 @@
 """attune from Python: a thin layer over the C interface (attune.h), for PyTorch tensors and NumPy arrays.
 
     import attune
-    o = attune.attention(q, k, v, mask="causal_bottom_right")     # [batch, seqlen, num_heads, head_dim]
+    o = attune.attention(q, k, v, mask="causal")                  # [batch, seqlen, num_heads, head_dim]
 
     context = attune.Context("cuda:0")
     plan = context.plan("dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right")
@@ -12,10 +12,19 @@
     q8, q_scale = attune.quantise(q, scale_block=128)             # 8 bits: k and v likewise
     o = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=128, accuracy="accurate")
 
-PyTorch is used only when tensors of it are given. Errors raise attune.Error with the status and the library's sentence.
+    attune.prepare(q, k, v, mask="causal")                        # before a CUDA graph's capture
+    with torch.cuda.graph(graph):
+        o = attune.attention(q, k, v, mask="causal")
+
+PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
+the library refuses raises attune.Error with the status and its sentence. There is no backward: tensors that require gradients are
+refused.
 """
 from ._library import Error, version
-from ._context import Context, Plan, attention, problem_text
-from ._quantise import quantise
+from ._context import Context, Plan
+from ._attention import attention, prepare
+from ._problem import problem_text
+from ._quantise import prepare_quantise, quantise
 
-__all__ = ["Context", "Error", "Plan", "attention", "problem_text", "quantise", "version"]
+__version__ = version()
+__all__ = ["Context", "Error", "Plan", "attention", "prepare", "prepare_quantise", "problem_text", "quantise", "version"]

@@ -1,66 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context, Plan and attention(): the C interface on tensors. A tensor is anything of PyTorch or NumPy with the four dimensions
-[batch, seqlen, num_heads, head_dim], contiguous in head_dim; any other strides are taken as they are."""
+"""Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
+import collections
 import ctypes
 import functools
-import sys
 import threading
 import weakref
 
 from . import _tensors as tensors
-from ._library import (ContextOptions, Operands, PlanInfo, Problem, RUNG_NAMES, Tensor, check, library)
+from . import _workspace as workspaces
+from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
+from ._operands import Layout, factors
+from ._torch import capturing, on_stream, refuse_gradients, stream_address, synchronize, untraced
 
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
+PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
+LAYOUTS_KEPT = 64  # of one plan
+QUANTISE = 1       # attune_op
+SCALES = ("q_scale", "k_scale", "v_scale")
 
 
-def current_stream(tensor):
-    if tensors.is_torch(tensor) and tensor.is_cuda:
-        return sys.modules["torch"].cuda.current_stream(tensor.device).cuda_stream
-    return None
-
-
-def problem_text(q, k, v, mask="none", window=(-1, -1), scale=None, *, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate",
-                 v_layout="rows", scale_block=0):
-    """The problem that these operands pose, in attune's text form. What follows `scale` is for 8-bit operands; see attention()."""
-    batch, seqlen_q, heads_q, head_dim_qk = q.shape
-    seqlen_kv, heads_kv = k.shape[1:3]
-    head_dim_v = v.shape[2 if v_layout == "transposed" else 3]
-    name = tensors.dtype_name(q, dtype)
-    text = (f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={head_dim_v},heads={heads_q}/{heads_kv},batch={batch},"
-            f"seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask}")
-    if any(side >= 0 for side in window):
-        text += ",window=" + ":".join(str(side) if side >= 0 else "-" for side in window)
-    if name in tensors.FP8_NAMES:
-        block_q, block_kv = _scale_blocks(scale_block)
-        text += (f",dtype_kv={tensors.dtype_name(k, dtype_kv or dtype)},dtype_o={_out_name(q, out_dtype)},accuracy={accuracy},"
-                 f"v_layout={v_layout},scale_block_q={block_q},scale_block_kv={block_kv}")
-    return text if scale is None else f"{text},scale={scale!r}"
-
-
-def _scale_blocks(scale_block):
-    return scale_block if isinstance(scale_block, tuple) else (scale_block, scale_block)
-
-
-def _out_name(q, out_dtype):
-    """8-bit operands give bf16, or fp16 where there is no bf16."""
-    if out_dtype is not None:
-        return tensors.dtype_text(out_dtype)
-    return "bf16" if tensors.is_torch(q) else "fp16"
-
-
-def _parse(text):
+def parse(text):
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"problem is {text!r}; accepted is a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
     problem = Problem()
     check(library.attune_problem_parse_sized(text.encode(), ctypes.byref(problem), ctypes.sizeof(problem)))
     return problem
 
 
 class Plan:
-    """What will be launched for one problem; immutable. Made by Context.plan."""
+    """What will be launched for one problem; immutable. Made by Context.plan().
 
-    def __init__(self, handle, problem):
-        self._handle = handle
+    rung, kernel_template, arch, config, expected_us (None: not tuned), registers, shared_bytes, workspace_bytes: what was chosen.
+    target: cpu or cuda:N, where the operands of its runs must be. explain() says why it was chosen."""
+
+    def __init__(self, handle, problem, text):
+        self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
-        self.problem = problem
+        self.problem, self._text = problem, text
         info = PlanInfo(size=ctypes.sizeof(PlanInfo))
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
         self.rung = RUNG_NAMES[info.rung]
@@ -70,90 +46,163 @@ class Plan:
         self.expected_us = info.expected_us or None
         self.registers = info.registers
         self.shared_bytes = info.shared_bytes
-        self.workspace_bytes = info.workspace_bytes
-        self._workspaces = {}
+        self.workspace_bytes, self.zeroed_bytes = info.workspace_bytes, info.zeroed_bytes
+        self.ordinal = info.device_ordinal
+        self.target = f"cuda:{self.ordinal}" if self.ordinal >= 0 else "cpu"
+        self.graph_workspace = None
+        self._layouts = {}
+
+    def __repr__(self):
+        return f"<attune.Plan for {self._text} on {self.target}: {self.kernel_template} {self.config}, {self.rung}>"
 
     def explain(self):
-        return library.attune_plan_explain(self._handle).decode()
+        """Lines that say which kernel, which rung, how old, why not another."""
+        return library.attune_plan_explain(self.handle).decode()
 
     def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None):
-        """The C struct; `kept` of it are the tensors whose addresses it holds beyond the given ones."""
+        """The C struct attune_operands of these tensors, checked as run() does; `kept` of it are the factors whose addresses it
+        holds beyond the given ones."""
+        scales = (q_scale, k_scale, v_scale)
+        layout = self._layout(q, k, v, o, lse, scales)
+        return self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
+
+    def _layout(self, q, k, v, o, lse, scales):
+        refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
+        if self.problem.op == QUANTISE:
+            raise ValueError("this plan is of op quantise; accepted is one of attention (attune.quantise() runs the others)")
+        key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
+        key = (*key, None if lse is None else tensors.signature("lse", lse))
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = Layout(self.problem, self.target, q, k, v, o, lse)
+            if len(self._layouts) >= LAYOUTS_KEPT:
+                self._layouts.clear()
+            self._layouts[key] = layout
+        return layout
+
+    def bind(self, layout, q, k, v, o, lse, scales, stream, fresh=False):
+        """As operands(), for tensors that are checked already but for their addresses. Numbers become factors on `stream`."""
+        operands = layout.bind(q, k, v, o, lse, fresh)
         p = self.problem
-        q_heads, kv_heads = p.num_heads_q, p.num_heads_kv
-        operands = Operands(size=ctypes.sizeof(Operands))
-        operands.q = tensors.view("q", q, (p.batch, p.seqlen_q, q_heads, p.head_dim_qk))
-        operands.k = tensors.view("k", k, (p.batch, p.seqlen_kv, kv_heads, p.head_dim_qk))
-        operands.v = tensors.view("v", v, (p.batch, p.seqlen_kv, kv_heads, p.head_dim_v), p.v_layout)
-        operands.o = tensors.view("o", o, (p.batch, p.seqlen_q, q_heads, p.head_dim_v))
+        if tensors.DTYPES[p.dtype] not in tensors.FP8_NAMES:
+            for name, scale in zip(SCALES, scales):
+                if scale is not None:
+                    raise ValueError(f"{name} is given, and its tensor is {tensors.DTYPES[p.dtype]}; factors are for 8-bit tensors")
+            return operands
         blocks_q, blocks_kv = tensors.num_blocks(p.seqlen_q, p.scale_block_q), tensors.num_blocks(p.seqlen_kv, p.scale_block_kv)
-        kept_q, operands.q_scale = tensors.factors("q_scale", q_scale, q, p.batch, q_heads, blocks_q)
-        kept_k, operands.k_scale = tensors.factors("k_scale", k_scale, q, p.batch, kv_heads, blocks_kv)
-        kept_v, operands.v_scale = tensors.factors("v_scale", v_scale, q, p.batch, kv_heads, blocks_kv)
-        operands.kept = (kept_q, kept_k, kept_v)
-        if lse is not None:
-            shape = (p.batch, q_heads, p.seqlen_q)
-            if tuple(lse.shape) != shape or tensors.dtype_name(lse) != "fp32":
-                raise ValueError(f"lse is {tensors.dtype_name(lse)} {tuple(lse.shape)}; accepted is fp32 {shape}")
-            operands.lse = tensors.address(lse)
-            strides = tensors.element_strides(lse)
-            operands.lse_batch_stride, operands.lse_head_stride = strides[0], strides[1]
+        extents = ((p.num_heads_q, blocks_q), (p.num_heads_kv, blocks_kv), (p.num_heads_kv, blocks_kv))
+        kept, read = [], []
+        for name, scale, (heads, blocks) in zip(SCALES, scales, extents):
+            with on_stream(self.ordinal, stream):
+                tensor, view, extent = factors(name, scale, q, p.batch, heads, blocks, self.target)
+            setattr(operands, name, view)
+            if tensor is not None:
+                kept.append(tensor)
+                read.append((name, view.data, extent))
+        if not fresh:
+            layout.refuse_overlap(operands, read)
+        operands.kept = kept
         return operands
 
+    @untraced
     def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None):
-        """Enqueues one launch on `stream`, by default torch's current one (NumPy: returns when done). `workspace`: an address
-        prepared with init_workspace; by default the plan keeps one buffer for each stream."""
-        if stream is None:
-            stream = current_stream(q)
-        self.run_operands(self.operands(q, k, v, o, lse, q_scale, k_scale, v_scale), q, stream, workspace)
+        """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
+        when the work is done.
 
-    def run_operands(self, operands, like, stream, workspace=None):
-        """As run, for a struct that is ready; `like`: a tensor of the device."""
+        q: [batch, seqlen_q, num_heads_q, head_dim_qk], k: [batch, seqlen_kv, num_heads_kv, head_dim_qk], v: [batch, seqlen_kv,
+        num_heads_kv, head_dim_v], o: [batch, seqlen_q, num_heads_q, head_dim_v], of the problem's dtypes, on the plan's device, 16-byte
+        aligned, contiguous in head_dim with other strides that are multiples of 16 bytes. lse: fp32 [batch, num_heads_q, seqlen_q].
+        q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
+
+        workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
+        aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
+        that was given to init_workspace and is large enough, which cannot be checked."""
+        scales = (q_scale, k_scale, v_scale)
+        layout = self._layout(q, k, v, o, lse, scales)
+        stream = stream_address(stream, self.ordinal)
+        self.enqueue(self.bind(layout, q, k, v, o, lse, scales, stream), stream, workspace)
+
+    def enqueue(self, operands, stream, workspace=None):
+        """As run(), for a struct of operands() and the handle of a stream."""
+        if workspace is not None:
+            address = workspaces.given(self, workspace, stream)
+            return check(library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream))
+        workspace = workspaces.shared(self, stream)
         if workspace is None:
-            workspace = self._workspace(like, stream)
-        check(library.attune_run(self._handle, ctypes.byref(operands), workspace, self.workspace_bytes, stream))
+            return check(library.attune_run(self.handle, ctypes.byref(operands), None, 0, stream))
+        with workspace.lock:
+            address = workspace.ready(self, stream)
+            status = library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
+            if status != 0:
+                workspace.zero_bytes = 0
+        return check(status)
 
+    @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None):
-        """A function without arguments that repeats this very run at the least cost: for benchmarks and graph capture."""
-        if stream is None:
-            stream = current_stream(q)
-        operands, workspace = self.operands(q, k, v, o, lse, q_scale, k_scale, v_scale), self._workspace(q, stream)
-        call = functools.partial(library.attune_run, self._handle, ctypes.byref(operands), workspace, self.workspace_bytes, stream)
-        keep = (self, q, k, v, o, lse, operands)  # the addresses stay good as long as the function
+        """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
+        capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
+        scales = (q_scale, k_scale, v_scale)
+        layout = self._layout(q, k, v, o, lse, scales)
+        stream = stream_address(stream, self.ordinal)
+        operands = self.bind(layout, q, k, v, o, lse, scales, stream)
+        workspace = workspaces.own(self, stream, "Plan.launcher()")
+        address = None if workspace is None else workspace.address
+        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
+        keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function
 
         def launch(_keep=keep):
             check(call())
 
         return launch
 
-    def init_workspace(self, address, stream=None):
-        check(library.attune_workspace_init(self._handle, address, self.workspace_bytes, stream))
+    def prepare(self):
+        """Makes what runs inside a CUDA graph's capture need, so that they may be captured: call it before. All captured runs of
+        this plan share one workspace: graphs that are replayed at the same time must be given others (workspace= of run())."""
+        if self.ordinal < 0 or self.graph_workspace is not None:
+            return
+        stream = stream_address(None, self.ordinal)
+        self.graph_workspace = workspaces.own(self, stream, "Plan.prepare()")
+        if self.graph_workspace is not None:
+            synchronize(self.ordinal)  # other streams will use it
 
-    def _workspace(self, like, stream):
-        if self.workspace_bytes == 0:
-            return None
-        # Launches on one stream follow each other; on the CPU each thread that calls needs its own.
-        key = stream if tensors.is_torch(like) and like.is_cuda else threading.get_ident()
-        if key not in self._workspaces:
-            size = self.workspace_bytes + 256
-            if tensors.is_torch(like):
-                buffer = sys.modules["torch"].empty(size, dtype=sys.modules["torch"].uint8, device=like.device)
-                base = buffer.data_ptr()
-            else:
-                buffer = ctypes.create_string_buffer(size)
-                base = ctypes.addressof(buffer)
-            address = (base + 255) // 256 * 256
-            self.init_workspace(address, stream)
-            self._workspaces[key] = (buffer, address)
-        return self._workspaces[key][1]
+    def init_workspace(self, address, stream=None):
+        """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
+        plan there."""
+        check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
+
+
+class _Recent:
+    """The values used last, by key."""
+
+    def __init__(self, capacity):
+        self._capacity, self._items, self._lock = capacity, collections.OrderedDict(), threading.Lock()
+
+    def find(self, key):
+        with self._lock:
+            value = self._items.get(key)
+            if value is not None:
+                self._items.move_to_end(key)
+            return value
+
+    def keep(self, key, value):
+        with self._lock:
+            self._items[key] = value
+            if len(self._items) > self._capacity:
+                self._items.popitem(last=False)
 
 
 class Context:
-    """A device with its stores, bundles and loaded kernels. target: auto, cuda, cuda:N, cpu or cpu:THREADS. store: a file, "" for
-    none, None for the default. policy: environment, default, nearest or strict. Thread-safe."""
+    """A device with its stores, bundles and loaded kernels. Thread-safe.
+
+    target: auto, cuda, cuda:N, cpu (all cores this process may use) or cpu:THREADS. store: a file, "" for none, None for the
+    default. bundles: folders of `attune export`. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
+    compile. capture_file: problems seen, for `attune tune --captured`."""
 
     def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None):
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}; accepted are {', '.join(POLICIES)}")
+        if not isinstance(target, str) or "\0" in target:
+            raise ValueError(f"target is {target!r}; accepted are auto, cuda, cuda:N, cpu and cpu:THREADS")
         options = ContextOptions()
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
@@ -166,8 +215,12 @@ class Context:
         options.capture_file = None if capture_file is None else str(capture_file).encode()
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
-        self._handle = handle
+        self._handle, self._target = handle, target
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
+        self.recent = _Recent(PLANS_KEPT)
+
+    def __repr__(self):
+        return f"<attune.Context {self._target!r}: {self.device}>"
 
     @property
     def device(self):
@@ -176,58 +229,50 @@ class Context:
     def check(self, problem):
         """One line for each template: that it serves the problem, or why not. Raises Error when none does."""
         reasons = ctypes.create_string_buffer(1 << 14)
-        check(library.attune_problem_check(self._handle, ctypes.byref(_parse(problem)), reasons, len(reasons)))
+        check(library.attune_problem_check(self._handle, ctypes.byref(parse(problem)), reasons, len(reasons)))
         return reasons.value.decode()
 
     def plan(self, problem, layout=None):
-        """`layout`: a tuple (q, k, v, o) of tensors whose strides the coming runs have; by default contiguous ones."""
-        parsed = _parse(problem)
+        """The Plan for a problem in text form (problem_text() makes it of tensors); looks up, or compiles. `layout`: a tuple (q, k, v, o)
+        of tensors whose strides the coming runs have; by default contiguous ones."""
+        if layout is None:
+            return self.plan_with_strides(problem, None)
+        transposed = parse(problem).v_layout
+        layouts = (tensors.ROWS, tensors.ROWS, transposed, tensors.ROWS)
+        for name, tensor, order in zip("qkvo", layout, layouts):
+            tensors.signature(name, tensor)  # refuses what is no tensor
+            tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
+        return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)])
+
+    def plan_with_strides(self, problem, strides):
+        """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None."""
         operands = None
-        if layout is not None:
+        if strides is not None:
             operands = Operands(size=ctypes.sizeof(Operands))
-            for name, tensor in zip("qkvo", layout):
-                setattr(operands, name, Tensor(None, *tensors.layout_strides(tensor, parsed.v_layout if name == "v" else tensors.ROWS)))
+            for name, stride in zip("qkvo", strides):
+                setattr(operands, name, Tensor(None, *stride))
             operands = ctypes.byref(operands)
-        handle = ctypes.c_void_p()
+        handle, parsed = ctypes.c_void_p(), parse(problem)
         check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
-        return Plan(handle, parsed)
+        return Plan(handle, parsed, problem)
 
 
 @functools.lru_cache(maxsize=None)
-def _default_context(target):
+def default_context(target):
     return Context(target)
 
 
-@functools.lru_cache(maxsize=1024)
-def cached_plan(target, problem, strides):
-    """The default context's plan; `strides` of q, k, v and o over (batch, rows, heads)."""
-    context = _default_context(target)
-    operands = Operands(size=ctypes.sizeof(Operands))
-    for name, stride in zip("qkvo", strides):
-        setattr(operands, name, Tensor(None, *stride))
-    handle, parsed = ctypes.c_void_p(), _parse(problem)
-    check(library.attune_plan_get(context._handle, ctypes.byref(parsed), ctypes.byref(operands), ctypes.byref(handle)))
-    return Plan(handle, parsed)
+def context_of(context, target):
+    """A Context for tensors on `target`: the one given, one of its target, or the default one."""
+    if isinstance(context, Context):
+        return context
+    if context is not None and not isinstance(context, str):
+        raise TypeError(f"context is of type {type(context).__name__}; accepted are an attune.Context, a target such as 'cpu:4' and None")
+    return default_context(target if context is None else context)
 
 
-def attention(q, k, v, mask="none", window=(-1, -1), scale=None, out=None, return_lse=False, *, q_scale=None, k_scale=None, v_scale=None,
-              scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None):
-    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. mask: none, causal_top_left or causal_bottom_right;
-    window: keys visible left and right of the diagonal, negative = open. Returns o [batch, seqlen_q, num_heads_q, head_dim_v], with
-    return_lse also the natural logarithm of each row's sum, [batch, num_heads_q, seqlen_q].
-
-    8-bit tensors (quantise() makes them): q of e4m3, k and v of e4m3 or e5m2; NumPy's are uint8 with dtype (and dtype_kv) by name.
-    q_scale, k_scale, v_scale: factors, a number or float32 of shape [], [batch, heads] or, with scale_block rows sharing one,
-    [batch, heads, blocks]; scale_block may be a pair (of q, of k and v). accuracy: accurate or fast. v_layout: transposed for v of
-    shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (default with PyTorch) or fp16."""
-    text = problem_text(q, k, v, mask, tuple(window), scale, dtype=dtype, dtype_kv=dtype_kv, accuracy=accuracy, v_layout=v_layout,
-                        out_dtype=out_dtype if out is None else out.dtype, scale_block=scale_block)
-    name, layout = tensors.dtype_name(q, dtype), tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
-    o_name = _out_name(q, out_dtype) if name in tensors.FP8_NAMES else name
-    head_dim_v = v.shape[3 if layout == tensors.ROWS else 2]
-    o = tensors.empty(q, (*q.shape[:3], head_dim_v), o_name) if out is None else out
-    lse = tensors.empty(q, (q.shape[0], q.shape[2], q.shape[1]), "fp32") if return_lse else None
-    strides = (tensors.layout_strides(q), tensors.layout_strides(k), tensors.layout_strides(v, layout), tensors.layout_strides(o))
-    plan = cached_plan(tensors.target_of(q), text, strides)
-    plan.run(q, k, v, o, lse, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
-    return (o, lse) if return_lse else o
+def refuse_capture(ordinal, function):
+    """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
+    if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
+        raise RuntimeError(f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
+                           f"attune.{'prepare' if function == 'attention' else 'prepare_quantise'}() with the same arguments before the capture")

@@ -53,7 +53,8 @@ class Operands(ctypes.Structure):
 class PlanInfo(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("rung", ctypes.c_int32), ("registers", ctypes.c_int32), ("kernel_template", ctypes.c_char_p),
                 ("arch", ctypes.c_char_p), ("config", ctypes.c_char_p), ("expected_us", ctypes.c_double),
-                ("workspace_bytes", ctypes.c_size_t), ("shared_bytes", ctypes.c_int64)]
+                ("workspace_bytes", ctypes.c_size_t), ("shared_bytes", ctypes.c_int64), ("zeroed_bytes", ctypes.c_size_t),
+                ("device_ordinal", ctypes.c_int32), ("reserved", ctypes.c_int32)]
 
 
 _SIGNATURES = {

@@ -1,43 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quantise(): 8-bit tensors and their factors, for attention() in _context.py."""
+"""quantise(): 8-bit tensors and their factors, for attention() in _attention.py."""
 import ctypes
+from collections import namedtuple
 
 from . import _tensors as tensors
-from ._context import cached_plan, current_stream
-from ._library import Operands, Scale, check, library
+from ._context import context_of, refuse_capture
+from ._library import Operands, Scale, Tensor
+from ._operands import extent_of, operand_address
+from ._problem import v_layout_of, whole, word
+from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+
+# What is settled for tensors of the same shape, strides and choices. `inner`: the visible part of out's padded last dimension.
+_Call = namedtuple("_Call", "plan template out_shape out_dtype inner scale_shape scale_dtype")
 
 
 def _padded(extent):
     return -(-extent // 16) * 16  # rows of 8-bit tensors begin at 16 bytes
 
 
-def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows"):
+def _make_call(context, x, dtype, scale_block, rotation, v_layout):
+    tensors.check_plain("x", x)
+    refuse_capture(ordinal_of(tensors.target_of(x)), "quantise")
+    tensors.check_rank("x", x, tensors.DIMENSIONS[tensors.ROWS])
+    own = tensors.dtype_text(x.dtype)
+    if own not in ("fp32", "bf16", "fp16"):
+        raise ValueError(f"x is {own}; accepted are fp32, bf16 and fp16")
+    batch, seqlen, heads, head_dim = x.shape
+    layout = v_layout_of(v_layout)
+    inner = head_dim if layout == tensors.ROWS else seqlen
+    out_shape = (batch, seqlen, heads, _padded(inner)) if layout == tensors.ROWS else (batch, heads, head_dim, _padded(inner))
+    out_dtype, blocks = tensors.native_dtype(x, dtype), tensors.num_blocks(seqlen, scale_block)
+    problem = (f"op=quantise,dtype={own},dtype_o={dtype},head_dim={head_dim},heads={heads},batch={batch},seqlen={seqlen},"
+               f"scale_block={scale_block},rotation={word('rotation', rotation)},v_layout={v_layout}")
+    o = tensors.empty(x, out_shape, out_dtype)[..., :inner]
+    strides = (tensors.layout_strides("x", x), (0, 0, 0), (0, 0, 0), tensors.layout_strides("tensor", o, layout))
+    plan = context.plan_with_strides(problem, strides)
+    extent = extent_of("x", x, tuple(x.shape), own, plan.target, x)
+    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extent.strides[:3]), o=Tensor(None, *strides[3]),
+                        o_scale=Scale(None, heads * blocks, blocks, 1, 1))
+    return _Call(plan, template, out_shape, out_dtype, inner, (batch, heads, blocks), tensors.native_dtype(x, "fp32"))
+
+
+def _call_of(context, x, dtype, scale_block, rotation, v_layout):
+    dtype, scale_block = word("dtype", tensors.dtype_text(dtype)), whole("scale_block", scale_block)
+    key = ("quantise", tensors.signature("x", x), dtype, scale_block, word("rotation", rotation), v_layout_of(v_layout))
+    if dtype not in tensors.FP8_NAMES:
+        raise ValueError(f"dtype is {dtype}; accepted are {' and '.join(tensors.FP8_NAMES)}")
+    context = context_of(context, tensors.check_device("x", x))
+    call = context.recent.find(key)
+    if call is None:
+        call = _make_call(context, x, dtype, scale_block, rotation, v_layout)
+        context.recent.keep(key, call)
+    return call
+
+
+@untraced
+def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
     """x in 8 bits, and its factors: x = tensor * scale up to rounding. x: [batch, seqlen, num_heads, head_dim] in bf16, fp16 or fp32.
 
     dtype: "e4m3" or "e5m2". scale_block: rows of a head that share a factor, multiples of 16; 0: all rows of a head. rotation:
     "hadamard" multiplies each row by the orthonormal Hadamard matrix first (head_dim must be a power of two): do so to q and k
     alike, and q k^T is as it was while outliers spread over the row. v_layout: "transposed" for a v whose keys are contiguous.
+    context: as of attention().
 
     Returns (tensor, scale). tensor: as x, or [batch, num_heads, head_dim, seqlen] when transposed; of NumPy's uint8 for arrays.
-    Rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], with scale_block [batch, num_heads, blocks]."""
-    batch, seqlen, heads, head_dim = x.shape
-    dtype = tensors.dtype_text(dtype)
-    transposed = v_layout == "transposed"
-    if transposed:
-        o = tensors.empty(x, (batch, heads, head_dim, _padded(seqlen)), dtype)[..., :seqlen]
+    Rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], with scale_block [batch, num_heads, blocks]; give it to
+    attention() with the tensor."""
+    refuse_gradients([("x", x)])
+    call = _call_of(context, x, dtype, scale_block, rotation, v_layout)
+    o = tensors.empty(x, call.out_shape, call.out_dtype)[..., :call.inner]
+    scale = tensors.empty(x, call.scale_shape, call.scale_dtype)
+    operands = Operands.from_buffer_copy(call.template)
+    operands.q.data, operands.o.data = operand_address("x", x), operand_address("tensor", o)
+    operands.o_scale.data = tensors.address("scale", scale)
+    if operands.q.data is None:
+        tensors.fill(scale, 1.0)  # of no elements
     else:
-        o = tensors.empty(x, (batch, seqlen, heads, _padded(head_dim)), dtype)[..., :head_dim]
-    blocks = tensors.num_blocks(seqlen, scale_block)
-    scale = tensors.empty(x, (batch, heads, blocks), "fp32")
-    problem = (f"op=quantise,dtype={tensors.dtype_name(x)},dtype_o={dtype},head_dim={head_dim},heads={heads},batch={batch},seqlen={seqlen},"
-               f"scale_block={scale_block},rotation={rotation},v_layout={v_layout}")
-    layout = tensors.TRANSPOSED if transposed else tensors.ROWS
-    strides = (tensors.layout_strides(x), (0, 0, 0), (0, 0, 0), tensors.layout_strides(o, layout))
-    plan = cached_plan(tensors.target_of(x), problem, strides)
-    operands = Operands(size=ctypes.sizeof(Operands))
-    shape = (batch, seqlen, heads, head_dim)
-    operands.q = tensors.view("x", x, shape)
-    operands.o = tensors.view("tensor", o, shape, layout)
-    operands.o_scale = Scale(tensors.address(scale), heads * blocks, blocks, 1, 1)
-    plan.run_operands(operands, x, current_stream(x))
+        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     return o, (scale if scale_block > 0 else scale[..., 0])
+
+
+def prepare_quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
+    """As prepare(), for quantise() with these arguments."""
+    plan = _call_of(context, x, dtype, scale_block, rotation, v_layout).plan
+    plan.prepare()
+    return plan

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch and NumPy as the C interface sees them: dtype names, strides, addresses, factors of 8-bit tensors. Used by
-_context.py and _quantise.py; imports neither library by itself."""
+"""One tensor of PyTorch or NumPy as the C interface sees it: dtype, device, strides, address; and new ones. Used by all files
+beside it; imports neither library by itself."""
 import sys
 
-from ._library import Scale, Tensor
-
-# What parse_dtype does not know: 8-bit types of PyTorch and of ml_dtypes.
+# What parse_dtype does not know: names of PyTorch, NumPy and ml_dtypes.
 _DTYPE_NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2")  # by attune_dtype
 FP8_NAMES = ("e4m3", "e5m2")
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
+DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch, num_heads, head_dim, seqlen]"}
 
 
 def is_torch(tensor):
@@ -16,89 +16,156 @@ def is_torch(tensor):
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
+def is_numpy(tensor):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(tensor, numpy.ndarray)
+
+
+def kind_text(tensor):
+    return "a PyTorch tensor" if is_torch(tensor) else "a NumPy array" if is_numpy(tensor) else f"of type {type(tensor).__name__}"
+
+
+def refuse_kind(name, tensor):
+    raise TypeError(f"{name} is {kind_text(tensor)}; accepted are PyTorch tensors and NumPy arrays")
+
+
+def signature(name, tensor):
+    """What the checks of a tensor depend on, but for its address and its gradient: equal signatures pass the same checks."""
+    if is_torch(tensor):
+        try:
+            return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
+        except (RuntimeError, NotImplementedError) as error:  # sparse and nested tensors have no strides
+            raise ValueError(f"{name} is no dense tensor ({str(error).splitlines()[0]}); accepted are dense ones") from error
+    if is_numpy(tensor):
+        return type(tensor), tensor.dtype, tensor.shape, tensor.strides
+    return refuse_kind(name, tensor)
+
+
+def refuse_without_memory(name, tensor):
+    raise ValueError(f"{name} is a {type(tensor).__name__} without memory; accepted are tensors that hold their elements")
+
+
+def check_plain(name, tensor):
+    """That the memory holds just what the tensor shows. What signature() lets through is asked for."""
+    if is_torch(tensor):
+        torch = sys.modules["torch"]
+        if type(tensor).__name__ == "FakeTensor":  # its address may be asked for, but it warns
+            refuse_without_memory(name, tensor)
+        if tensor.layout != torch.strided:
+            raise ValueError(f"{name} has layout {tensor.layout}; accepted are dense tensors")
+        if tensor.is_neg():
+            raise ValueError(f"{name} is a view of its negative; accepted are plain tensors (call .resolve_neg() on it)")
+        return
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(tensor, masked.MaskedArray):
+        raise ValueError(f"{name} is a masked array, whose mask would be lost; accepted are plain arrays (call .filled() on it)")
+
+
+def check_rank(name, tensor, wanted):
+    """`wanted`: the dimensions in words, "[batch, num_heads]"."""
+    rank, accepted = len(tensor.shape), wanted.count(",") + 1
+    if rank != accepted:
+        raise ValueError(f"{name} has {rank} dimensions, shape {tuple(tensor.shape)}; accepted are {accepted}: {wanted}")
+
+
 def dtype_text(dtype):
-    """attune's name of a dtype given as a name, or as one of PyTorch or NumPy."""
-    name = str(dtype).removeprefix("torch.")
+    """attune's name of a dtype given as a name, as one of PyTorch or NumPy, or as a scalar type such as numpy.float16."""
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype)
+    name = name.removeprefix("torch.")
     return _DTYPE_NAMES.get(name, name)
 
 
-def dtype_name(tensor, given=None):
+def dtype_name(tensor, given=None, name="q"):
     """Arrays of uint8 hold 8-bit floats whose type the caller names."""
-    name = dtype_text(tensor.dtype)
-    if name != "uint8":
-        return name
-    if given is None:
-        raise ValueError("an array of uint8 needs the name of its type: dtype=\"e4m3\" or \"e5m2\"")
-    return dtype_text(given)
+    own = dtype_text(tensor.dtype)
+    if own == "uint8":
+        if given is None:
+            raise ValueError(f"{name} is of uint8, which needs the name of its type: dtype=\"e4m3\" or \"e5m2\"")
+        return dtype_text(given)
+    if given is not None and dtype_text(given) != own:
+        raise ValueError(f"{name} is {own} and dtype says {dtype_text(given)}; dtype names the type of uint8 arrays")
+    return own
 
 
-def element_strides(tensor):
+def item_bytes(tensor):
+    return tensor.element_size() if is_torch(tensor) else tensor.itemsize
+
+
+def element_strides(name, tensor):
     if is_torch(tensor):
         return tensor.stride()
+    if any(stride % tensor.itemsize for stride in tensor.strides):
+        raise ValueError(f"{name} has strides of {tensor.strides} bytes; accepted are multiples of its {tensor.itemsize}-byte elements "
+                         "(call .copy() on it)")
     return tuple(stride // tensor.itemsize for stride in tensor.strides)
 
 
-def address(tensor):
-    return (tensor.data_ptr() if is_torch(tensor) else tensor.ctypes.data) or None
+def size_of(shape):
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
 
 
-def view(name, tensor, shape, layout=ROWS):
-    """`shape` is [batch, rows, num_heads, head_dim]; transposed tensors are [batch, num_heads, head_dim, rows]."""
-    batch, rows, heads, head_dim = shape
-    wanted = shape if layout == ROWS else (batch, heads, head_dim, rows)
-    if tuple(tensor.shape) != wanted:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {wanted}")
-    strides = element_strides(tensor)
-    if strides[3] != 1 and wanted[3] != 1:
-        inner = "head_dim" if layout == ROWS else "seqlen"
-        raise ValueError(f"{name} has stride {strides[3]} in {inner}; accepted is 1 (call .contiguous() on it)")
-    return Tensor(address(tensor), *layout_strides(tensor, layout))
+def address(name, tensor, written=False):
+    """None for tensors without elements."""
+    if is_torch(tensor):
+        try:
+            found = tensor.data_ptr()
+        except (RuntimeError, NotImplementedError):
+            found = 0
+        if not found and size_of(tensor.shape):
+            refuse_without_memory(name, tensor)
+        return found or None
+    found, read_only = tensor.__array_interface__["data"]
+    if written and read_only:
+        raise ValueError(f"{name} is read-only; accepted is an array that may be written")
+    return found if size_of(tensor.shape) else None
 
 
-def layout_strides(tensor, layout=ROWS):
+def layout_strides(name, tensor, layout=ROWS):
     """Strides over (batch, rows, heads); a transposed tensor's rows are its head_dim."""
-    strides = element_strides(tensor)
+    strides = element_strides(name, tensor)
     return (strides[0], strides[1], strides[2]) if layout == ROWS else (strides[0], strides[2], strides[1])
 
 
 def target_of(tensor):
-    return f"cuda:{tensor.device.index}" if is_torch(tensor) and tensor.is_cuda else "cpu"
+    """Where the tensor is, as attune names it: cpu or cuda:N."""
+    return str(tensor.device) if is_torch(tensor) else "cpu"
+
+
+def check_device(name, tensor):
+    """The target of the tensor, if kernels can reach it there."""
+    target = target_of(tensor)
+    if target != "cpu" and not (is_torch(tensor) and tensor.is_cuda):
+        raise ValueError(f"{name} is on {target}; accepted are tensors on cpu and cuda")
+    return target
+
+
+def native_dtype(like, dtype):
+    """PyTorch's or NumPy's own dtype of attune's name. 8-bit arrays of NumPy are uint8."""
+    if is_torch(like):
+        library, names = sys.modules["torch"], {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+    else:
+        library, names = sys.modules["numpy"], {"e4m3": "uint8", "e5m2": "uint8"}
+        if dtype_text(like.dtype) == dtype:
+            return like.dtype  # also those of ml_dtypes
+    names = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **names}
+    found = getattr(library, names.get(dtype, ""), None)
+    if found is None:
+        raise ValueError(f"dtype is {dtype}; accepted here are {', '.join(x for x in names if hasattr(library, names[x]))}")
+    return found
 
 
 def empty(like, shape, dtype):
-    """A new tensor beside `like`; dtype by attune's name. 8-bit arrays of NumPy are uint8."""
+    """A new tensor beside `like`; `dtype` as native_dtype gives it."""
     if is_torch(like):
-        torch = sys.modules["torch"]
-        names = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    else:
-        import numpy
-        names = {"e4m3": numpy.uint8, "e5m2": numpy.uint8, "fp32": numpy.float32, "fp16": numpy.float16}
-    if dtype not in names:
-        raise ValueError(f"dtype is {dtype}; accepted here are {', '.join(names)}")
-    return torch.empty(shape, dtype=names[dtype], device=like.device) if is_torch(like) else numpy.empty(shape, dtype=names[dtype])
+        return sys.modules["torch"].empty(shape, dtype=dtype, device=like.device)
+    return sys.modules["numpy"].empty(shape, dtype=dtype)
 
 
-def factors(name, scale, like, batch, heads, blocks):
-    """A tensor with the factors of one operand and how the kernels find them; (None, no view) for None. `scale`: a number, or
-    float32 of shape [], [batch, n] or [batch, n, blocks], where n divides the heads and 1 stands for any extent."""
-    if scale is None:
-        return None, Scale()
-    if isinstance(scale, (int, float)):
-        tensor = empty(like, (), "fp32")
-        tensor.fill_(scale) if is_torch(tensor) else tensor.fill(scale)
-    else:
-        tensor = scale
-    if dtype_text(tensor.dtype) != "fp32":
-        raise ValueError(f"{name} is {dtype_text(tensor.dtype)}; accepted is a number or a float32 tensor")
-    shape, strides = tuple(tensor.shape), tuple(element_strides(tensor))
-    if len(shape) not in (0, 2, 3):
-        raise ValueError(f"{name} has shape {shape}; accepted are [], [batch, heads] and [batch, heads, blocks]")
-    shape, strides = shape + (1,) * (3 - len(shape)), strides + (0,) * (3 - len(strides))
-    if shape[0] not in (1, batch) or heads % max(shape[1], 1) != 0 or shape[1] == 0 or shape[2] not in (1, blocks):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are {batch} batches, a divisor of {heads} heads, {blocks} blocks "
-                         "of rows (scale_block says how many rows share a factor), or 1 of each")
-    batch_stride, head_stride, block_stride = (stride if extent > 1 else 0 for stride, extent in zip(strides, shape))
-    return tensor, Scale(address(tensor), batch_stride, head_stride, block_stride, heads // shape[1])
+def fill(tensor, number):
+    tensor.fill_(number) if is_torch(tensor) else tensor.fill(number)
 
 
 def num_blocks(rows, scale_block):

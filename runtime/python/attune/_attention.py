@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention(): what most programs call. It finds the plan for its operands, which is made once for all of the same shapes, strides and
+choices, and runs it."""
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._context import SCALES, context_of, refuse_capture
+from ._operands import Layout
+from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
+from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+
+# What is settled for operands of the same shapes, strides and choices.
+_Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
+
+
+def _choices(mask, window, scale, is_causal, dtype, dtype_kv, out_dtype, accuracy, v_layout, scale_block):
+    """The keywords of problem_text() in one form each, which can be compared; what is not understood is refused."""
+    return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0), None if window is None else window_sides(window),
+            softmax_scale(scale), causal_flag(is_causal), None if dtype is None else tensors.dtype_text(dtype),
+            None if dtype_kv is None else tensors.dtype_text(dtype_kv), None if out_dtype is None else tensors.dtype_text(out_dtype),
+            word("accuracy", accuracy), v_layout_of(v_layout), scale_blocks(scale_block))
+
+
+def _check_out(out, q, out_dtype):
+    """The dtype of out, which the problem gets for 8-bit operands."""
+    check_beside("out", out, q)
+    tensors.check_rank("out", out, tensors.DIMENSIONS[tensors.ROWS])
+    found, own = tensors.dtype_text(out.dtype), tensors.dtype_text(q.dtype)
+    if own in tensors.FP8_NAMES or own == "uint8":
+        accepted = ("bf16", "fp16", "fp32") if out_dtype is None else (tensors.dtype_text(out_dtype),)
+    else:
+        accepted = (own,)
+    if found not in accepted:
+        raise ValueError(f"out is {found} and q is {own}; accepted is an out of {' or '.join(accepted)}")
+    return found
+
+
+def _make_call(context, q, k, v, out, keywords):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_beside(name, tensor, q)
+        tensors.check_plain(name, tensor)
+    refuse_capture(ordinal_of(tensors.target_of(q)), "attention")
+    text = problem_text(q, k, v, **keywords)
+    if out is not None:
+        keywords = {**keywords, "out_dtype": _check_out(out, q, keywords["out_dtype"])}
+        text = problem_text(q, k, v, **keywords)
+    order = v_layout_of(keywords["v_layout"])
+    out_dtype = text.partition(",dtype_o=")[2].partition(",")[0] or tensors.dtype_text(q.dtype)
+    o_shape = (*q.shape[:3], v.shape[3 if order == tensors.ROWS else 2])
+    o_dtype, lse_dtype = tensors.native_dtype(q, out_dtype), tensors.native_dtype(q, "fp32")
+    o = tensors.empty(q, o_shape, o_dtype) if out is None else out
+    lse = tensors.empty(q, (q.shape[0], q.shape[2], q.shape[1]), lse_dtype)
+    named = (("q", q, tensors.ROWS), ("k", k, tensors.ROWS), ("v", v, order), ("out", o, tensors.ROWS))
+    plan = context.plan_with_strides(text, [tensors.layout_strides(*of) for of in named])
+    layout = Layout(plan.problem, plan.target, q, k, v, o, lse, "out")
+    return _Call(plan, layout, o_shape, o_dtype, tuple(lse.shape), lse_dtype)
+
+
+def _call_of(context, q, k, v, out, choices, keywords):
+    key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
+           None if out is None else tensors.signature("out", out), choices)
+    context = context_of(context, tensors.check_device("q", q))
+    call = context.recent.find(key)
+    if call is None:
+        call = _make_call(context, q, k, v, out, keywords)
+        context.recent.keep(key, call)
+    return call
+
+
+@untraced
+def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
+              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None):
+    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
+
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
+    head_dim_v], of PyTorch or NumPy and one dtype: bf16 or fp16, on the CPU also fp32. num_heads_kv divides num_heads_q. PyTorch's own
+    scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such tensors, which copies nothing.
+    Tensors begin at multiples of 16 bytes, are contiguous in head_dim, and their other strides are multiples of 16 bytes, or 0.
+
+    mask: None or "none"; "causal_top_left": query i sees keys 0 to i, as PyTorch's is_causal; "causal_bottom_right": the last query sees
+    all keys, as in FlashAttention; "causal" or is_causal=True: either, for as many queries as keys alone.
+    window: (left, right), keys visible on each side of the diagonal, None for all: (1023, 0) is a causal sliding window of 1024 keys.
+    The diagonal is that of the mask; without one it ends at the last key. scale: a number, by default 1 / sqrt(head_dim).
+
+    Returns o [batch, seqlen_q, num_heads_q, head_dim_v], or `out`; with return_lse (o, lse), lse the natural logarithm of each row's sum,
+    fp32 [batch, num_heads_q, seqlen_q]. A row that sees no key has o = 0 and lse = -inf.
+
+    8-bit tensors (quantise() makes them): q of e4m3, k and v of e4m3 or e5m2; NumPy's are uint8 with dtype (and dtype_kv) by name.
+    q_scale, k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [], [batch, heads] or, with
+    scale_block rows sharing one, [batch, heads, blocks]; scale_block may be a pair (of q, of k and v). accuracy: accurate or fast.
+    v_layout: transposed for v of shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (default with PyTorch) or fp16.
+
+    context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
+    (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
+                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
+    scales = (q_scale, k_scale, v_scale)
+    refuse_gradients(zip(("q", "k", "v", "out", *SCALES), (q, k, v, out, *scales)))
+    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords)
+    o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
+    lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
+    stream = stream_address(None, call.plan.ordinal)
+    operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
+    call.plan.enqueue(operands, stream)
+    return (o, lse) if return_lse else o
+
+
+def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
+            v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None):
+    """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
+    runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
+    Plan.run() with workspaces of their own."""
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
+                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
+    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords)
+    call.plan.prepare()
+    return call.plan

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call of attention() asks, as the problem text of attune.h: masks, windows, scales and shapes in the words of Python users
+are understood here, or refused in words. Used by _attention.py and _quantise.py."""
+import ctypes
+import math
+import operator
+
+from . import _tensors as tensors
+from ._torch import refuse_gradients
+
+MASKS = ("none", "causal", "causal_top_left", "causal_bottom_right")
+_ACCEPTED_MASKS = f"None, {', '.join(repr(mask) for mask in MASKS)}; a window comes beside it; other masks have no kernel"
+
+
+def word(name, value):
+    """A value of one word, so that it can bring no keys of its own into a problem text. The library knows which words there are."""
+    if not isinstance(value, str) or not value.isascii() or not value.isidentifier():
+        raise ValueError(f"{name} is {value!r}; accepted is one word")
+    return value
+
+
+def whole(name, value):
+    """An int, also NumPy's."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ValueError(f"{name} is {value!r}; accepted is a whole number")
+
+
+def real(name, value):
+    """A float of any real number: of NumPy, of fractions, or in a tensor of no dimensions."""
+    if type(value) is float:
+        return value
+    shape = getattr(value, "shape", ())
+    if not isinstance(value, (bool, str, bytes)) and tuple(shape) == () and not any(
+            kind in str(getattr(value, "dtype", "")) for kind in ("bool", "complex")):
+        refuse_gradients([(name, value)])
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise ValueError(f"{name} is {value!r}; accepted is a real number")
+
+
+def softmax_scale(scale):
+    """None, or a float that float32 can hold."""
+    if scale is None:
+        return None
+    number = real("scale", scale)
+    if not 0 < ctypes.c_float(number).value < math.inf:
+        raise ValueError(f"scale is {number}; accepted are numbers above 0 within float32, and None for 1 / sqrt(head_dim)")
+    return number
+
+
+def causal_flag(is_causal):
+    if is_causal is None or is_causal is False or is_causal is True:
+        return bool(is_causal)
+    if type(is_causal).__name__ in ("bool_", "bool"):  # NumPy's
+        return bool(is_causal)
+    raise ValueError(f"is_causal is {is_causal!r}; accepted are True and False")
+
+
+def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
+    """One of the library's masks. "causal" does not say how unequal lengths are aligned, so it is for equal ones."""
+    if mask is None:
+        mask = "none"
+    if type(mask) is not str:
+        raise ValueError(f"mask is of type {type(mask).__name__}; accepted are {_ACCEPTED_MASKS} (is_causal=True stands for 'causal')")
+    if causal_flag(is_causal):
+        if mask not in ("none", "causal"):
+            raise ValueError(f"mask is {mask!r} and is_causal is True; accepted is one of the two")
+        mask = "causal"
+    if mask != "causal":
+        if mask not in MASKS:
+            raise ValueError(f"mask is {mask!r}; accepted are {_ACCEPTED_MASKS}")
+        return mask
+    if seqlen_q != seqlen_kv:
+        raise ValueError(f"mask is causal, with {seqlen_q} queries and {seqlen_kv} keys; accepted are 'causal_bottom_right' (the last query "
+                         "sees all keys, as in FlashAttention) and 'causal_top_left' (query i sees keys 0 to i, as PyTorch's is_causal)")
+    return "causal_bottom_right"
+
+
+def window_sides(window):
+    """(left, right) as ints, -1 for an open side."""
+    if window is None:
+        return -1, -1
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise ValueError(f"window is {window!r}; accepted is a pair (left, right): keys visible on each side of the diagonal, None for all. "
+                         "A causal sliding window of W keys is (W - 1, 0)")
+    return tuple(-1 if side is None else max(whole("window", side), -1) for side in window)
+
+
+def scale_blocks(scale_block):
+    """(of q, of k and v)"""
+    if not isinstance(scale_block, (tuple, list)):
+        return (whole("scale_block", scale_block),) * 2
+    if len(scale_block) != 2:
+        raise ValueError(f"scale_block is {scale_block!r}; accepted are a number and a pair (of q, of k and v)")
+    return tuple(whole("scale_block", block) for block in scale_block)
+
+
+def v_layout_of(v_layout):
+    if v_layout not in ("rows", "transposed"):
+        raise ValueError(f"v_layout is {v_layout!r}; accepted are 'rows' and 'transposed'")
+    return tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
+
+
+def check_beside(name, tensor, q):
+    """A tensor of the same library and on the same device as q."""
+    if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
+        tensors.refuse_kind(name, tensor)
+    if tensors.is_torch(tensor) != tensors.is_torch(q):
+        raise ValueError(f"{name} is {tensors.kind_text(tensor)} and q is {tensors.kind_text(q)}; accepted are operands of one library")
+    if tensors.target_of(tensor) != tensors.target_of(q):
+        raise ValueError(f"{name} is on {tensors.target_of(tensor)} and q is on {tensors.target_of(q)}; accepted are operands on one device")
+
+
+def _dtypes(q, k, v, dtype, dtype_kv):
+    """Of q, and of k and v, which are as q but for the two 8-bit types."""
+    own = tensors.dtype_name(q, dtype)
+    if own not in tensors.DTYPES:
+        raise ValueError(f"q is {own}; accepted are {', '.join(tensors.DTYPES)}")
+    found = []
+    for name, tensor in (("k", k), ("v", v)):
+        fallback = dtype if tensors.dtype_text(tensor.dtype) == "uint8" else None
+        found.append(tensors.dtype_name(tensor, fallback if dtype_kv is None else dtype_kv, name))
+        if found[-1] != own and not (own in tensors.FP8_NAMES and found[-1] in tensors.FP8_NAMES):
+            raise ValueError(f"{name} is {found[-1]} and q is {own}; accepted are operands of one dtype" +
+                             (", or e4m3 and e5m2" if own in tensors.FP8_NAMES else ""))
+    if found[0] != found[1]:
+        raise ValueError(f"v is {found[1]} and k is {found[0]}; accepted are k and v of one dtype")
+    return own, found[0]
+
+
+def _check_shapes(q, k, v, layout):
+    """Shapes that fit each other. Where those of [batch, num_heads, seqlen, head_dim] would fit, the sentence says so."""
+    batch, _, heads_q, head_dim = q.shape
+    rows, heads = k.shape[1:3]
+    wanted_v = (batch, rows, heads, v.shape[3]) if layout == tensors.ROWS else (batch, heads, v.shape[2], rows)
+    wrong = None
+    if (k.shape[0], k.shape[3]) != (batch, head_dim):
+        wrong = f"k has shape {tuple(k.shape)} and q {tuple(q.shape)}; accepted are equal batch and head_dim"
+    elif tuple(v.shape) != wanted_v:
+        wrong = f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; accepted for v is {wanted_v}"
+    elif heads < 1 or heads_q % heads:
+        wrong = f"q has {heads_q} heads and k has {heads}; accepted are heads of k that divide those of q"
+    if wrong is None:
+        return
+    turned = k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0 and v.shape[1:3] == k.shape[1:3]
+    hint = ". Of [batch, num_heads, seqlen, head_dim] give x.transpose(1, 2)" if turned and layout == tensors.ROWS else ""
+    raise ValueError(f"{wrong} (shapes are {tensors.DIMENSIONS[tensors.ROWS]}{hint})")
+
+
+def _out_name(q, name, out_dtype):
+    """8-bit operands give bf16, or fp16 where there is no bf16."""
+    if out_dtype is not None:
+        return word("out_dtype", tensors.dtype_text(out_dtype))
+    return name if name not in tensors.FP8_NAMES else "bf16" if tensors.is_torch(q) else "fp16"
+
+
+def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False, dtype=None, dtype_kv=None, out_dtype=None,
+                 accuracy="accurate", v_layout="rows", scale_block=0):
+    """The problem that these operands pose, in attune's text form, for Context.plan() and `attune tune --problem`. Operands and
+    keywords are those of attention()."""
+    layout = v_layout_of(v_layout)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_beside(name, tensor, q)
+        tensors.check_plain(name, tensor)
+        tensors.check_rank(name, tensor, tensors.DIMENSIONS[layout if name == "v" else tensors.ROWS])
+    name, name_kv = _dtypes(q, k, v, dtype, dtype_kv)
+    _check_shapes(q, k, v, layout)
+    batch, seqlen_q, heads_q, head_dim_qk = q.shape
+    seqlen_kv, heads_kv = k.shape[1:3]
+    left, right = window_sides(window)
+    text = (f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={v.shape[3 if layout == tensors.ROWS else 2]},heads={heads_q}/{heads_kv},"
+            f"batch={batch},seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask_name(mask, is_causal, seqlen_q, seqlen_kv)}")
+    if left >= 0 or right >= 0:
+        text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
+    block_q, block_kv = scale_blocks(scale_block)
+    out = _out_name(q, name, out_dtype)
+    if name in tensors.FP8_NAMES or out != name or (accuracy, v_layout, block_q, block_kv) != ("accurate", "rows", 0, 0):
+        text += (f",dtype_kv={name_kv},dtype_o={out},accuracy={word('accuracy', accuracy)},v_layout={v_layout},scale_block_q={block_q},"
+                 f"scale_block_kv={block_kv}")
+    number = softmax_scale(scale)
+    return text if number is None else f"{text},scale={number!r}"

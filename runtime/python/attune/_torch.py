@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of PyTorch is more than a tensor: gradients, torch.compile, CUDA streams and graph capture. Imports PyTorch never; until a
+program does so itself, nothing here has an effect."""
+import contextlib
+import functools
+import sys
+
+
+def untraced(function):
+    """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. PyTorch's own torch.compiler.disable
+    does that, applied at the first call after torch.compile was loaded: earlier it would load it for all who never compile."""
+    chosen = [function]
+
+    @functools.wraps(function)
+    def entry(*args, **kwargs):
+        if chosen[0] is function and hasattr(sys.modules.get("torch._dynamo"), "disable"):
+            chosen[0] = sys.modules["torch._dynamo"].disable(function)
+        return chosen[0](*args, **kwargs)
+
+    entry._torchdynamo_disable = True  # callers that are traced stop here; torch/_dynamo/decorators.py sets the same mark
+    return entry
+
+
+def refuse_gradients(named):
+    """`named`: pairs of name and tensor (or number, or None). There is no backward: a result would lose its history in silence."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, tensor in named:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            raise ValueError(f"{name} requires a gradient, and attune has no backward; accepted is {name}.detach(), or a call under "
+                             "torch.no_grad()")
+
+
+def ordinal_of(target):
+    """N of cuda:N, -1 for cpu."""
+    return int(target[5:]) if target.startswith("cuda:") else -1
+
+
+def stream_address(stream, ordinal):
+    """The handle of `stream` (a torch.cuda.Stream, a handle, or None for the current one) of device `ordinal`; None on a CPU."""
+    if ordinal < 0:
+        return None
+    if stream is None:
+        return sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream
+    if hasattr(stream, "cuda_stream"):
+        if stream.device.index != ordinal:
+            raise ValueError(f"stream is of {stream.device}; accepted are those of cuda:{ordinal}")
+        return stream.cuda_stream
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
+        raise TypeError(f"stream is {stream!r}; accepted are a torch.cuda.Stream, its handle (an int) and None for the current one")
+    return stream
+
+
+def on_stream(ordinal, stream):
+    """A scope in which `stream` (a handle) is PyTorch's current one, so that memory made there belongs to it."""
+    if ordinal < 0:
+        return contextlib.nullcontext()
+    cuda = sys.modules["torch"].cuda
+    if cuda.current_device() == ordinal and cuda.current_stream(ordinal).cuda_stream == stream:
+        return contextlib.nullcontext()
+    return cuda.stream(cuda.ExternalStream(stream, device=ordinal) if stream else cuda.default_stream(ordinal))
+
+
+def capturing(ordinal, stream):
+    """Whether a CUDA graph captures what `stream` (a handle) is given."""
+    torch = sys.modules.get("torch")
+    if ordinal < 0 or torch is None:
+        return False
+    with on_stream(ordinal, stream):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def synchronize(ordinal):
+    """Waits for the current stream."""
+    sys.modules["torch"].cuda.current_stream(ordinal).synchronize()

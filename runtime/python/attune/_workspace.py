@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workspaces: memory that kernels need beside their operands. Runs that follow each other share one: those of a thread on the CPU,
+those of a stream on a GPU. Runs inside a CUDA graph's capture use one of their plan's own, for a graph repeats them at any time."""
+import ctypes
+import mmap
+import sys
+import threading
+
+from . import _tensors as tensors
+from ._library import check, library
+from ._torch import capturing, on_stream
+
+ALIGNMENT = 256
+
+
+class Workspace:
+    """A buffer that grows to the largest plan, and what is known of it: its first `zero_bytes` are zero between runs. A plan wants
+    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes. Hold `lock` from ready() to the launch."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.buffer = self.address = None
+        self.size = self.zero_bytes = 0
+
+    def ready(self, plan, stream):
+        """The address for a run of `plan` that goes to `stream` next."""
+        if self.size < plan.workspace_bytes:
+            self._grow(plan.workspace_bytes + plan.workspace_bytes // 4, plan.ordinal, stream)
+        if self.zero_bytes < plan.zeroed_bytes:
+            plan.init_workspace(self.address, stream)
+            self.zero_bytes = plan.zeroed_bytes
+        if plan.workspace_bytes > plan.zeroed_bytes:
+            self.zero_bytes = min(self.zero_bytes, plan.zeroed_bytes)
+        return self.address
+
+    def _grow(self, size, ordinal, stream):
+        self.size = self.zero_bytes = 0
+        if ordinal < 0:
+            # Private: a forked child must not write into its parent's. Pages take memory when they are first touched.
+            self.buffer = ctypes.c_char.from_buffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            self.address = ctypes.addressof(self.buffer)
+        else:
+            torch = sys.modules["torch"]
+            with on_stream(ordinal, stream):  # the one before is used again for this stream alone, after what runs on it
+                self.buffer = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=f"cuda:{ordinal}")
+            self.address = -(-self.buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+        self.size = size
+
+
+_of_thread = threading.local()
+_of_stream = {}  # by (ordinal, stream)
+_in_graphs = {}  # plans whose runs were captured, by id: a graph may repeat them as long as the process lives
+
+
+def shared(plan, stream):
+    """The workspace of the runs that `plan` joins; None where it needs none."""
+    if plan.ordinal >= 0 and capturing(plan.ordinal, stream):
+        return _of_graphs(plan)
+    if plan.workspace_bytes == 0:
+        return None
+    if plan.ordinal >= 0:
+        return _of_stream.get((plan.ordinal, stream)) or _of_stream.setdefault((plan.ordinal, stream), Workspace())
+    try:
+        return _of_thread.workspace
+    except AttributeError:
+        _of_thread.workspace = Workspace()
+        return _of_thread.workspace
+
+
+def _of_graphs(plan):
+    if plan.workspace_bytes > 0 and plan.graph_workspace is None:
+        raise RuntimeError("this run needs a workspace, and a CUDA graph is being captured, which cannot make one; call Plan.prepare() before "
+                           "the capture, or attune.prepare() with the arguments of attune.attention()")
+    _in_graphs[id(plan)] = plan
+    return plan.graph_workspace
+
+
+def own(plan, stream, purpose):
+    """A new workspace for `plan` alone, ready for its runs; None where it needs none."""
+    if plan.workspace_bytes == 0:
+        return None
+    if capturing(plan.ordinal, stream):
+        raise RuntimeError(f"{purpose} needs a workspace, and a CUDA graph is being captured, which cannot make one; call it before the capture")
+    workspace = Workspace()
+    workspace.ready(plan, stream)
+    return workspace
+
+
+def given(plan, workspace, stream):
+    """The address of a workspace that the caller gave: a tensor, which is checked and zeroed as the plan needs it, or an address
+    which init_workspace was called with, of whose size nothing can be known here."""
+    if isinstance(workspace, int) and not isinstance(workspace, bool):
+        return workspace
+    accepted = f"a uint8 tensor of {plan.workspace_bytes} or more elements in one dimension, {ALIGNMENT}-byte aligned, on {plan.target}"
+    if not (tensors.is_torch(workspace) or tensors.is_numpy(workspace)):
+        raise TypeError(f"workspace is {tensors.kind_text(workspace)}; accepted are None, {accepted}, and an address")
+    tensors.check_plain("workspace", workspace)
+    tensors.check_rank("workspace", workspace, "[workspace_bytes]")
+    dtype, size, target = tensors.dtype_text(workspace.dtype), workspace.shape[0], tensors.target_of(workspace)
+    stride = tensors.element_strides("workspace", workspace)[0]
+    address = tensors.address("workspace", workspace, written=True) or 0
+    if (dtype, target, stride) != ("uint8", plan.target, 1) or size < plan.workspace_bytes or address % ALIGNMENT:
+        raise ValueError(f"workspace is {dtype}, {size} elements with stride {stride} at address {address} on {target}; accepted is {accepted}")
+    if address:
+        check(library.attune_workspace_init(plan.handle, address, size, stream))
+    return address

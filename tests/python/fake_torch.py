@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As much of PyTorch as the attune module looks at, over NumPy arrays: a test double, so that checks of devices, gradients, streams
+and graph capture are tested where there is no PyTorch and no GPU. "cuda:N" tensors lie in host memory; CudaLibrary lets the C library
+run them on the CPU. install() puts it into sys.modules."""
+import contextlib
+import sys
+import types
+
+import numpy as np
+
+
+class dtype:
+    def __init__(self, name, array_dtype):
+        self.name, self.array_dtype = name, np.dtype(array_dtype)
+
+    def __repr__(self):
+        return f"torch.{self.name}"
+
+
+DTYPES = {name: dtype(name, array) for name, array in (
+    ("float32", "f4"), ("float16", "f2"), ("bfloat16", "u2"), ("float64", "f8"), ("complex64", "c8"), ("int32", "i4"), ("uint8", "u1"),
+    ("bool", "?"), ("float8_e4m3fn", "u1"), ("float8_e5m2", "u1"))}
+
+
+class device:
+    def __init__(self, text):
+        if isinstance(text, device):
+            text = str(text)
+        self.type, _, index = text.partition(":")
+        self.index = int(index or 0) if self.type == "cuda" else None
+
+    def __repr__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other):
+        return str(self) == str(other)
+
+    def __hash__(self):
+        return hash(str(self))
+
+
+class Tensor:
+    """`kind`: of the dtype, where the array's does not say it."""
+
+    def __init__(self, array, on="cpu", kind=None, requires_grad=False, layout="strided", negative=False, memory=True):
+        self.array, self.device, self.requires_grad = array, device(on), requires_grad
+        self.dtype = kind or DTYPES[array.dtype.name]
+        self.layout, self._negative, self._memory = layout, negative, memory
+
+    shape = property(lambda self: tuple(self.array.shape))
+    is_cuda = property(lambda self: self.device.type == "cuda")
+
+    def stride(self):
+        if self.layout != "strided":
+            raise RuntimeError("sparse tensors do not have strides")
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+    def element_size(self):
+        return self.array.itemsize
+
+    def is_neg(self):
+        return self._negative
+
+    def data_ptr(self):
+        if not self._memory:
+            raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+        return self.array.ctypes.data if self.array.size else 0
+
+    def fill_(self, number):
+        self.array.fill(number)
+        return self
+
+    def __getitem__(self, index):
+        return Tensor(self.array[index], self.device, self.dtype)
+
+    def __float__(self):
+        return float(self.array)
+
+    def __repr__(self):
+        return f"tensor({self.array.shape}, {self.dtype})"
+
+
+class State:
+    """What a program switches: gradients, the current device and stream, what is captured."""
+    grad = True
+    device = 0
+    stream = {0: 0, 1: 0}
+    captured = set()  # (device, stream)
+    made = []         # shapes, devices and streams of tensors that empty() made
+
+
+class Stream:
+    def __init__(self, handle, device=0):
+        self.cuda_stream = handle
+        self.device = device_of(device)
+
+    def synchronize(self):
+        pass
+
+
+def device_of(value):
+    return device(f"cuda:{value}") if isinstance(value, int) else device(value)
+
+
+@contextlib.contextmanager
+def on_stream(stream):
+    before = State.device, dict(State.stream)
+    State.device = stream.device.index
+    State.stream[State.device] = stream.cuda_stream
+    try:
+        yield
+    finally:
+        State.device, State.stream = before[0], before[1]
+
+
+@contextlib.contextmanager
+def no_grad():
+    before, State.grad = State.grad, False
+    try:
+        yield
+    finally:
+        State.grad = before
+
+
+@contextlib.contextmanager
+def capture(device_index, stream):
+    """A graph capture of what this stream is given."""
+    State.captured.add((device_index, stream))
+    try:
+        yield
+    finally:
+        State.captured.discard((device_index, stream))
+
+
+def empty(shape, dtype, device):
+    on = device_of(device)
+    State.made.append((tuple(np.atleast_1d(shape)), str(on), State.stream.get(on.index)))
+    return Tensor(aligned(shape, dtype.array_dtype), on, dtype)
+
+
+def aligned(shape, array_dtype, offset=0):
+    """An array at a multiple of 64 bytes, and `offset` bytes more."""
+    size = int(np.prod(shape)) * np.dtype(array_dtype).itemsize
+    memory = np.zeros(size + 128 + offset, np.uint8)
+    start = -memory.ctypes.data % 64 + offset
+    return memory[start:start + size].view(array_dtype).reshape(shape)
+
+
+def install():
+    torch = types.ModuleType("torch")
+    for name, value in DTYPES.items():
+        setattr(torch, name, value)
+    torch.Tensor, torch.strided, torch.empty, torch.no_grad = Tensor, "strided", empty, no_grad
+    torch.is_grad_enabled = lambda: State.grad
+    torch.cuda = types.SimpleNamespace(
+        Stream=Stream, ExternalStream=lambda handle, device: Stream(handle, device), default_stream=lambda device: Stream(0, device),
+        current_device=lambda: State.device, current_stream=lambda device: Stream(State.stream[device_of(device).index], device),
+        stream=on_stream, is_current_stream_capturing=lambda: (State.device, State.stream[State.device]) in State.captured)
+    sys.modules["torch"] = torch
+    return torch
+
+
+class CudaLibrary:
+    """libattune.so, but for contexts of cuda:N, which are of the CPU and say that they are of cuda:N."""
+
+    def __init__(self, library):
+        self._library, self._contexts, self._plans, self.launches, self.inits = library, {}, {}, [], []
+
+    def __getattr__(self, name):
+        return getattr(self._library, name)
+
+    def attune_context_create(self, options, handle):
+        target = options._obj.target.decode()
+        if target.startswith("cuda:"):
+            options._obj.target = b"cpu:1"
+        status = self._library.attune_context_create(options, handle)
+        self._contexts[handle._obj.value] = int(target[5:]) if target.startswith("cuda:") else -1
+        return status
+
+    def attune_plan_get(self, context, problem, operands, plan):
+        status = self._library.attune_plan_get(context, problem, operands, plan)
+        self._plans[plan._obj.value] = self._contexts[context.value]
+        return status
+
+    def attune_plan_get_info(self, plan, info):
+        status = self._library.attune_plan_get_info(plan, info)
+        info._obj.device_ordinal = self._plans[plan.value]
+        return status
+
+    def attune_workspace_init(self, plan, address, size, stream):
+        self.inits.append((address, stream))
+        return self._library.attune_workspace_init(plan, address, size, stream)
+
+    def attune_run(self, plan, operands, workspace, size, stream):
+        self.launches.append((workspace, stream))
+        return self._library.attune_run(plan, operands, workspace, size, stream)
+
+    def install(self):
+        from attune import _context, _workspace
+        _context.library = _workspace.library = self
+        return self
