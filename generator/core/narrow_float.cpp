@@ -51,7 +51,7 @@ float from_fp16(uint16_t bits) {
 
 uint8_t to_e4m3(float value) {
   const auto sign = static_cast<uint8_t>((std::bit_cast<uint32_t>(value) >> 24) & 0x80U);
-  if (std::isnan(value)) return static_cast<uint8_t>(sign | 0x7fU);
+  if (!std::isfinite(value)) return static_cast<uint8_t>(sign | 0x7fU);
   const float magnitude = std::fmin(std::fabs(value), kLargestE4m3);
   const float near = rounded(magnitude, 4, 0x1p-9F);
   if (near < 0x1p-6F) return static_cast<uint8_t>(sign | static_cast<uint8_t>(near * 0x1p9F));
@@ -70,6 +70,7 @@ float from_e4m3(uint8_t bits) {
 uint8_t to_e5m2(float value) {
   const auto sign = static_cast<uint8_t>((std::bit_cast<uint32_t>(value) >> 24) & 0x80U);
   if (std::isnan(value)) return static_cast<uint8_t>(sign | 0x7fU);
+  if (std::isinf(value)) return static_cast<uint8_t>(sign | 0x7cU);
   const float near = rounded(std::fmin(std::fabs(value), kLargestE5m2), 3, 0x1p-16F);
   return static_cast<uint8_t>(sign | (to_fp16(near) >> 8));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 16- and 8-bit floats on the host: making inputs and reading results of kernels, in the tuner and
-// in tests. Round to nearest even, NaN stays NaN. 8-bit types saturate: what is larger than their
-// largest finite value, infinity too, becomes that value.
+// in tests. Round to nearest even, NaN stays NaN. 8-bit types saturate: finite values larger than
+// their largest become that; infinity stays infinity, which e4m3 has as NaN alone.
 #pragma once
 
 #include <cstdint>

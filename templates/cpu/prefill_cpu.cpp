@@ -96,11 +96,13 @@ inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_
 
 inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
                          Panel* output, Floats reciprocal) {
+  const auto empty = reciprocal == 0.0f;  // exactly 0 also where V is not finite
   const int count = least(kLanes, tile.count - first_in_tile);
   for (int chunk = 0; chunk < kChunks<kHeadDimV>; ++chunk) {
     const int c = chunk_begin<kHeadDimV>(chunk);
     Floats rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) rows[i] = part(output[c + i], vector) * reciprocal;
+    for (int i = 0; i < kLanes; ++i)
+      rows[i] = empty ? Floats(0.0f) : part(output[c + i], vector) * reciprocal;
     transpose(rows);
     for (int i = 0; i < count; ++i) {
       store<kDtypeO>(
@@ -111,8 +113,9 @@ inline void store_output(const AttentionArgs& args, const Tile& tile, int first_
 
 inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_tile,
                       const SoftmaxState& state) {
-  const Panel values = state.sum > 0.0f ? (state.largest + log2_positive(state.sum)) * 0.693147181f
-                                        : Panel(-kInfinity);
+  const Panel nothing = state.sum == 0.0f ? Panel(-kInfinity) : state.sum;  // or NaN
+  const Panel values =
+      state.sum > 0.0f ? (state.largest + log2_positive(state.sum)) * 0.693147181f : nothing;
   float lse[kPanelRows];
   __builtin_memcpy(lse, &values, sizeof(lse));
   const int count = least(kPanelRows, tile.count - first_in_tile);

@@ -77,7 +77,8 @@ inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int
       batch * args.o.batch_stride + head * args.o.head_stride + i * args.o.row_stride;
 
   const float q_factor = factor<kScaleBlockQ>(args.q_scale, batch, head, i) * args.softmax_scale;
-  float largest = -__builtin_inff();
+  // Finite where all scores are -inf: the row counts as one that sees no key.
+  float largest = -3e38f;
   for (int j = 0; j < args.seqlen_kv; ++j) {
     if (!is_visible(args, i, j)) continue;
     float dot = 0;
@@ -105,7 +106,7 @@ inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int
     set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
   if (args.lse) {
     args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + i] =
-        sum == 0 ? -__builtin_inff() : largest + __builtin_logf(sum);
+        largest + __builtin_logf(sum);  // log(0) = -inf; NaN stays NaN
   }
 }
 

@@ -34,20 +34,22 @@ inline To bits_as(From value) {
 // exp2 instead.
 inline Panel larger(Panel a, Panel b) { return a > b ? a : b; }
 
-// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN. x = n + f with f in
-// [-0.5, 0.5]; adding 1.5 * 2^23 rounds x to n and leaves n in the low bits of the sum. The
-// polynomial is minimax of degree 5, relative error 1e-7.
-inline Panel exp2_nonpositive(Panel x) {
-  const Panel shifted = x + 12582912.0f;
-  const Panel f = x - (shifted - 12582912.0f);
+// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN, whatever its payload. x =
+// n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23 + 127 rounds x to n and leaves n + 127, the
+// exponent of 2^n (0 is the number 0), in the low bits of the sum. The polynomial is minimax of
+// degree 5, relative error 1e-7.
+inline Panel exp2_nonpositive(Panel any) {
+  constexpr float kShift = 12582912.0f + 127.0f;
+  const Panel x = any < -126.0f ? Panel(-127.0f) : any;
+  const Panel shifted = x + kShift;
+  const Panel f = x - (shifted - kShift);
   Panel p = 1.3264727e-3f;
   p = p * f + 9.6715130e-3f;
   p = p * f + 5.5507336e-2f;
   p = p * f + 2.4022242e-1f;
   p = p * f + 6.9314700e-1f;
   p = p * f + 1.0f;
-  const PanelInts scaled = bits_as<PanelInts>(p) + (bits_as<PanelInts>(shifted) << 23);
-  return x < -126.0f ? Panel(0.0f) : bits_as<Panel>(scaled);
+  return p * bits_as<Panel>(bits_as<PanelInts>(shifted) << 23);
 }
 
 // log2(x) for normal x > 0, by the series of atanh on a mantissa in [0.75, 1.5).

@@ -66,6 +66,8 @@ __device__ bool visible(const AttentionArgs& args, int row, int column) {
   return true;
 }
 
+constexpr float kNothing = -3e38f;
+
 // The heads of one query row.
 struct Place {
   int batch;
@@ -114,8 +116,8 @@ __device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head,
     q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) * q_factor
                                       : 0.0f;
 
-  const float minus_infinity = __int_as_float(0xFF800000u);
-  float maximum = minus_infinity;
+  // Finite where all scores are -inf: the row counts as one that sees no key.
+  float maximum = kNothing;
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (visible(args, row, column)) maximum = fmaxf(maximum, score(args, q, place, column, lane));
   }
@@ -142,7 +144,7 @@ __device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head,
   }
   if (args.lse != nullptr && lane == 0)
     args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row] =
-        sum == 0.0f ? minus_infinity : maximum + logf(sum);
+        maximum + logf(sum);  // log(0) = -inf; NaN stays NaN
 }
 
 }  // namespace attune

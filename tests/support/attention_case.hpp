@@ -66,7 +66,7 @@ struct Errors {
   double max = 0, mean = 0;
   size_t count = 0;  // of elements of O
   double lse_max = 0;
-  bool finite = true;  // no NaN where the oracle has none; -inf LSE exactly where the oracle has it
+  bool finite = true;  // NaN, and LSE of -inf, exactly where the oracle has them
 };
 
 Errors compare(const AttentionResult& got, const AttentionResult& oracle);

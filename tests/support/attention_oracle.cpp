@@ -108,7 +108,7 @@ void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* 
     const size_t end = std::min(begin + kBlock, row->scores.size());
     for (size_t j = begin; j < end; ++j)
       running = std::max(running, row->scores[j] + std::log(ratios[j]));
-    const double reference = running - lag * kLn2;
+    const double reference = running == -kInf ? 0 : running - lag * kLn2;
     for (size_t j = begin; j < end; ++j) {
       const double narrow =
           round_to(Dtype::kE4m3, std::exp(row->scores[j] - reference) * ratios[j] * unit);
@@ -118,12 +118,18 @@ void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* 
   }
 }
 
-// Returns the log-sum-exp. A row that sees nothing is 0.
+// Whether no key counts: there is none, or all scores are -inf.
+template <class Real>
+bool sees_nothing(const Row<Real>& row) {
+  return std::all_of(row.scores.begin(), row.scores.end(), [](Real s) { return s == -kInf; });
+}
+
+// Returns the log-sum-exp. A row that sees nothing is 0; one with a score of NaN or +inf is NaN.
 template <class Real>
 double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh,
                   Row<Real>* row, std::vector<Real>* o) {
   o->assign(static_cast<size_t>(p.head_dim_v), 0);
-  if (row->keys.empty()) return -kInf;
+  if (sees_nothing(*row)) return -kInf;
   weigh(head, row);
   for (size_t j = 0; j < row->keys.size(); ++j) {
     row->sum += std::exp(row->scores[j] - row->reference);
@@ -206,11 +212,15 @@ double truncation(double result, double magnitudes, double count) {
   return one_sided(result, magnitudes, count) + kAccumulator * instructions(count) * 4 * at_random;
 }
 
-// Largest error of each key's score.
+// Largest error of each key's score. None where that is -inf.
 std::vector<double> score_errors(const Problem& p, const Head<double>& head, const Row<double>& row,
                                  int64_t query) {
   std::vector<double> errors;
   for (size_t j = 0; j < row.keys.size(); ++j) {
+    if (row.scores[j] == -kInf) {
+      errors.push_back(0);
+      continue;
+    }
     double magnitudes = 0;
     for (int64_t i = 0; i < p.head_dim_qk; ++i)
       magnitudes += std::abs(head.q.row(query)[i] * head.k.row(row.keys[j])[i]);
@@ -280,7 +290,7 @@ double unit_of(Dtype dtype) {
 // or alike in all of them, and never more than half a step of each.
 void allow_row(const Problem& p, const Head<double>& head, const Row<double>& row,
                const Place& place, const std::vector<double>& o, Allowance* allowance) {
-  if (row.keys.empty()) return;
+  if (!(row.sum > 0)) return;  // sees nothing, or is NaN
   const std::vector<double> errors = score_errors(p, head, row, place.query);
   double square = 0, lse_error = 0;
   for (size_t j = 0; j < row.keys.size(); ++j) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every template on every device that answers, against the float64 oracle: random specs, layouts, inputs and configs, lengths
-// at the edges of the config's tiles; and NaN, infinity and 0 among 8-bit operands and their factors. Suites Cpu.* and Cuda.* are separate CTest entries.
+// at the edges of the config's tiles. NaN and infinity: non_finite_test.cpp. Suites Cpu.* and Cuda.* are separate CTest entries.
 //   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include <fmt/format.h>
@@ -10,12 +10,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <optional>
 
 #include "generator/core/error.hpp"
-#include "runtime/open_device.hpp"
-#include "tests/support/device_run.hpp"
+#include "tests/templates/device_fixture.hpp"
 #include "tuner/verify.hpp"
 
 namespace attune::testing {
@@ -31,22 +29,14 @@ int from_environment(const char* name, int otherwise) {
   return value == nullptr ? otherwise : std::atoi(value);
 }
 
-class Numerics : public ::testing::Test {
+class Numerics : public DeviceFixture {
  protected:
-  void open(const char* target) {
-    try {
-      device_ = open_device(target);
-    } catch (const Error& error) {
-      GTEST_SKIP() << "no device here: " << error.what();
-    }
-  }
-
   using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
 
-  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace, const Redraw& redraw = nullptr) {
+  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace, const Redraw& redraw) {
     const RunOutcome outcome = loaded.run(test_case);
     std::string broken = verdict(test_case, outcome.result, arithmetic);
-    if (!broken.empty() && redraw && judged_by_twin(test_case.problem, arithmetic)) broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
+    if (!broken.empty() && judged_by_twin(test_case.problem, arithmetic)) broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
     EXPECT_TRUE(broken.empty()) << trace << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << ": wrote outside o";
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
@@ -78,10 +68,10 @@ class Numerics : public ::testing::Test {
       return;
     }
     const LoadedConfig& loaded = *made;
-    const bool oracle = t.name().substr(0, 9) == "reference";  // never timed: a spill is no fault
+    const bool oracle = is_reference(t);  // never timed: a spill is no fault
     EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty()) << trace << " " << config.to_text() << ": " << loaded.fault();
     if (!oracle && !loaded.fault().empty()) return;  // the tuner never runs it
-    const Arithmetic arithmetic = oracle || device_->target() == Target::kCpu ? Arithmetic::kFp32 : Arithmetic::kKernel;
+    const Arithmetic arithmetic = arithmetic_of(t);
     const size_t styles = is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
@@ -111,6 +101,12 @@ class Numerics : public ::testing::Test {
     }
   }
 
+  bool serves_something(const KernelTemplate& t) const {
+    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
+      if (serves(t, spec_of(parse_problem(std::string("head_dim=64,seqlen=8,dtype=") + dtype)))) return true;
+    return false;
+  }
+
   void check_all(Target target) {
     if (!device_) return;
     int seen = 0;
@@ -120,95 +116,6 @@ class Numerics : public ::testing::Test {
       ++seen;
     }
     EXPECT_GE(seen, asked_template().empty() ? (target == Target::kCpu ? 2 : 3) : 1);
-  }
-
-  static std::string asked_template() {
-    const char* only = std::getenv("ATTUNE_NUMERICS_TEMPLATE");
-    return only != nullptr ? only : "";
-  }
-
-  // All templates, or the one that the environment names.
-  static std::vector<const KernelTemplate*> asked_templates() {
-    std::vector<const KernelTemplate*> templates = all_templates();
-    if (const std::string only = asked_template(); !only.empty())
-      templates.erase(std::remove_if(templates.begin(), templates.end(), [&](const KernelTemplate* t) { return t->name() != only; }), templates.end());
-    return templates;
-  }
-
-  // On some arch of the device.
-  bool serves(const KernelTemplate& t, const KernelSpec& spec) const {
-    const std::vector<Arch> archs = device_->archs();
-    return std::any_of(archs.begin(), archs.end(), [&](const Arch& arch) { return !t.refuses(spec, arch); });
-  }
-
-  bool serves_something(const KernelTemplate& t) const {
-    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
-      if (serves(t, spec_of(parse_problem(std::string("head_dim=64,seqlen=8,dtype=") + dtype)))) return true;
-    return false;
-  }
-
-  // One value of the second K/V head is spoilt: the heads of the other keep the rule. NaN must show; an infinite factor may also
-  // make weights of 0.
-  void check_spoilt(const LoadedConfig& loaded, const Problem& p, Arithmetic arithmetic, const std::string& trace) {
-    const AttentionCase clean = clean_case(p);
-    const AttentionResult oracle = clean.oracle();
-    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 0.0F})
-      for (const auto scale : {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
-        AttentionCase spoilt = clean;
-        (spoilt.*scale).values.at(static_cast<size_t>((spoilt.*scale).head_stride)) = value;
-        const std::string what = fmt::format("{} factor {} of {}", trace, value, scale == &AttentionCase::q_scale ? "q" : scale == &AttentionCase::k_scale ? "k" : "v");
-        value == 0 ? check_case(loaded, spoilt, arithmetic, what) : expect_other_heads(clean, oracle, loaded.run(spoilt).result, arithmetic, std::isnan(value), what);
-      }
-    for (HostOperand AttentionCase::*operand : {&AttentionCase::q, &AttentionCase::k, &AttentionCase::v}) {
-      AttentionCase spoilt = clean;
-      (spoilt.*operand).set(0, 0, operand == &AttentionCase::q ? p.num_heads_q - 1 : p.num_heads_kv - 1, 3, std::numeric_limits<float>::quiet_NaN());
-      expect_other_heads(clean, oracle, loaded.run(spoilt).result, arithmetic, true, trace + " NaN element");
-    }
-  }
-
-  // Factors of 0.01 for each head and block: of q for the heads of a group together.
-  static AttentionCase clean_case(const Problem& p) {
-    AttentionCase c(p, Layout::kPadded, Inputs::kNormal, 5);
-    for (HostScale AttentionCase::*scale : {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
-      const bool of_q = scale == &AttentionCase::q_scale;
-      const int64_t block = of_q ? p.fp8.scale_block_q : p.fp8.scale_block_kv;
-      const int64_t blocks = block > 0 ? ((of_q ? p.seqlen_q : p.seqlen_kv) + block - 1) / block : 1;
-      c.*scale = {std::vector<float>(static_cast<size_t>(p.num_heads_kv * blocks), 0.01F), p.num_heads_kv * blocks, blocks, block > 0 ? 1 : 0,
-                  of_q ? p.num_heads_q / p.num_heads_kv : 1, block};
-    }
-    return c;
-  }
-
-  // The last half of the heads saw the spoilt value.
-  static void expect_other_heads(const AttentionCase& clean, const AttentionResult& oracle, AttentionResult got, Arithmetic arithmetic, bool shows,
-                                 const std::string& trace) {
-    const Problem& p = clean.problem;
-    const auto dim = static_cast<size_t>(p.head_dim_v), heads = static_cast<size_t>(p.num_heads_q);
-    bool finite = true;
-    for (size_t i = 0; i < got.o.size(); ++i)
-      if (i / dim % heads >= heads / 2) {
-        finite = finite && std::isfinite(got.o[i]);
-        got.o[i] = oracle.o[i];
-      }
-    std::copy(oracle.lse.begin() + static_cast<long>(oracle.lse.size() / 2), oracle.lse.end(), got.lse.begin() + static_cast<long>(oracle.lse.size() / 2));
-    EXPECT_EQ(verdict(clean, got, arithmetic), "") << trace << ": reached other heads";
-    EXPECT_FALSE(shows && finite) << trace << ": does not show";
-  }
-
-  void check_odd_values(const KernelTemplate& t) {
-    for (const char* options : {"", ",accuracy=fast,scale_block=64", ",v_layout=transposed,scale_block_kv=16,dtype_kv=e5m2"}) {
-      const Problem p = parse_problem(std::string("dtype=e4m3,head_dim=64,heads=4/2,seqlen_q=70,seqlen_kv=150,mask=causal_bottom_right") + options);
-      const KernelSpec spec = spec_of(p);
-      if (!serves(t, spec)) continue;
-      const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), shape_of(p)));
-      const bool exact = t.name().substr(0, 9) == "reference" || device_->target() == Target::kCpu;
-      check_spoilt(loaded, p, exact ? Arithmetic::kFp32 : Arithmetic::kKernel, std::string(t.name()) + " " + to_text(p));
-    }
-  }
-
-  void check_all_odd_values() {
-    if (!device_) return;
-    for (const KernelTemplate* t : asked_templates()) check_odd_values(*t);
   }
 
   // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
@@ -247,35 +154,6 @@ class Numerics : public ::testing::Test {
     }
   }
 
-  // Rows that see nothing are exactly 0 also where V is NaN; the others show it. O leaves through TMA, or from registers.
-  void check_empty_rows(const KernelTemplate& t, const Problem& p) {
-    const KernelSpec spec = spec_of(p);
-    if (!serves(t, spec)) GTEST_SKIP() << "no sm_90a device";
-    AttentionCase c(p, Layout::kContiguous, Inputs::kNormal, 1);
-    for (int64_t key = 0; key < p.seqlen_kv; ++key)
-      for (int64_t column = 0; column < p.head_dim_v; ++column) c.v.set(0, key, 0, column, std::numeric_limits<float>::quiet_NaN());
-    const Arch arch = arch_for(*device_, t, spec);
-    std::vector<Config> configs = {t.default_config(spec, arch, shape_of(p))};
-    const std::vector<Config> legal = t.space(spec, arch).enumerate();
-    const auto unstaged = std::find_if(legal.begin(), legal.end(), [](const Config& c) { return c.get("o_staging", 1) == 0; });
-    if (unstaged != legal.end()) configs.push_back(*unstaged);
-    const auto empty = (p.seqlen_q - p.seqlen_kv) * p.head_dim_v;
-    for (const Config& config : configs) {
-      const std::vector<double> o = LoadedConfig(device_, t, spec, config).run(c).result.o;
-      EXPECT_TRUE(std::all_of(o.begin(), o.begin() + empty, [](double x) { return x == 0; })) << t.name() << " " << config.to_text();
-      EXPECT_TRUE(std::all_of(o.begin() + empty, o.end(), [](double x) { return std::isnan(x); })) << t.name() << " " << config.to_text();
-    }
-  }
-
-  void check_all_empty_rows() {
-    if (!device_) return;
-    const std::string shape = "heads=1,seqlen_q=150,seqlen_kv=70,mask=causal_bottom_right,head_dim=";
-    for (const char* head_dim : {"72", "128", "256"}) {
-      check_empty_rows(template_by_name("prefill_sm90"), parse_problem(shape + head_dim + ",dtype=bf16"));
-      check_empty_rows(template_by_name("prefill_sm90_fp8"), parse_problem(shape + head_dim + ",dtype=e4m3,accuracy=fast"));
-    }
-  }
-
   // A config that random ones seldom meet: what differs from one of 64x64 tiles.
   void check_sm90(const std::string& problem, const std::string& changes, const std::string& trace) {
     check_changed("prefill_sm90", "dtype=bf16," + problem, "row_max=0,rescale_threshold=8,pack_heads=1", changes, trace);
@@ -299,8 +177,6 @@ class Numerics : public ::testing::Test {
     std::mt19937_64 random(1);
     check_config(t, p, config, false, random, trace);
   }
-
-  std::shared_ptr<const Device> device_;
 };
 
 class Cpu : public Numerics {};
@@ -364,22 +240,6 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
   check_sm90_fp8("head_dim=128,dtype_kv=e5m2" + narrow, "block_m=192,transpose_inside=1,scheduler=2,l2_section_mb=32", "skipped, transposed inside");
   check_sm90_fp8("head_dim=64" + narrow + fast, "block_m=128,ctas_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
   check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast, "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
-}
-
-TEST_F(Cpu, OddValuesOf8BitsStayInTheirHeads) {
-  open("cpu");
-  check_all_odd_values();
-}
-
-TEST_F(Cuda, OddValuesOf8BitsStayInTheirHeads) {
-  open("cuda");
-  check_all_odd_values();
-}
-
-// Of the kernels that write zeros behind O.
-TEST_F(Cuda, RowsThatSeeNothingAreZero) {
-  open("cuda");
-  check_all_empty_rows();
 }
 
 }  // namespace

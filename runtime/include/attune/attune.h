@@ -87,7 +87,10 @@ ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* wo
                                                size_t workspace_bytes, void* stream);
 /* Enqueues the launch on `stream` (a CUstream or cudaStream_t; ignored on a CPU, where it returns
  * when the work is done). Safe inside CUDA-graph capture. workspace: NULL if the plan needs none.
- */
+ * Where operands are not finite: a row of q that sees a score of NaN or +infinity has o and lse of
+ * NaN; one whose scores are all -infinity counts as one that sees no key (o 0, lse -infinity). NaN
+ * or infinity in a row of v may reach o of rows that do not see it, for a hidden key weighs 0, and
+ * 0 * NaN is NaN: those of its tile. It never reaches rows that see no key, nor lse. */
 ATTUNE_API attune_status attune_run(const attune_plan* plan, const attune_operands* operands,
                                     void* workspace, size_t workspace_bytes, void* stream);
 

@@ -4,6 +4,7 @@
 // Needs no shared memory.
 #pragma once
 
+#include "cuda/attention/mask.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
@@ -25,6 +26,14 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_
   }
 }
 
+// Two elements of O times `factor`. A factor of 0, of a row that sees nothing, makes exactly 0, also
+// where V is not finite.
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned pack_times(float low, float high, float factor) {
+  const unsigned word = pack<kDtype>(low * factor, high * factor);
+  return kSomeRowsSeeNothing && factor == 0.0f ? 0u : word;
+}
+
 // Elements i, i + 1 (i = 0: row r, i = 2: row r + 8) of all fragments, times `factor`, to the row
 // at `row` (null: not stored). Whole warps call it.
 template <Dtype kDtype, int kTiles>
@@ -37,7 +46,7 @@ __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], i
     for (int j = 0; j < 4; ++j) {
       if (first + j < kTiles)
         words[j] =
-            pack<kDtype>(fragments[first + j][i] * factor, fragments[first + j][i + 1] * factor);
+            pack_times<kDtype>(fragments[first + j][i], fragments[first + j][i + 1], factor);
     }
     transpose_quad(words, thread_in_quad);
     const int tile = first + thread_in_quad;

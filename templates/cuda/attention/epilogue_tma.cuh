@@ -15,6 +15,9 @@
 namespace attune {
 
 constexpr float kLn2 = 0.6931471805599453f;
+// Beside any sum above 0, which is at least 1, it rounds away; where all scores are -inf it makes O
+// 0 / kTinySum instead of 0 / 0. NaN stays NaN.
+constexpr float kTinySum = 8.673617379884035e-19f;  // 2^-60
 
 // What the end of a tile needs of its rows.
 struct RowEnds {
@@ -40,7 +43,7 @@ __device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
   for (int half = 0; half < 2; ++half) {
     const VisibleColumns columns = visible_columns(args, row + kNextRow * half);
     const bool empty = columns.last < columns.first;
-    ends.inverse[half] = empty ? 0.f : 1.f / rows.sum[half];
+    ends.inverse[half] = empty ? 0.f : 1.f / (rows.sum[half] + kTinySum);
     ends.lse[half] =
         empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
   }

@@ -12,6 +12,9 @@ namespace attune {
 constexpr bool kIsCausal = kMask != Mask::kNone;
 constexpr bool kHasLeftLimit = kWindowLeft >= 0;
 constexpr bool kHasRightLimit = kIsCausal || kWindowRight >= 0;
+// Whether a row may see no key while others of its tile see some.
+constexpr bool kSomeRowsSeeNothing =
+    kHasLeftLimit || (kHasRightLimit && kMask != Mask::kCausalTopLeft);
 // Column on the diagonal of row 0.
 __device__ inline int diagonal_offset(const AttentionArgs& args) {
   return kMask == Mask::kCausalTopLeft ? 0 : args.seqlen_kv - args.seqlen_q;

@@ -16,6 +16,7 @@
 
 #include "cuda/attention/operands_8bit.cuh"
 
+#include "cuda/attention/epilogue.cuh"
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/operand_factors.cuh"
@@ -128,8 +129,8 @@ __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTi
     const int column = 16 * pair + 4 * thread_in_quad;
     if (column < kHeadDimV)
       *reinterpret_cast<Vector8*>(static_cast<unsigned short*>(row) + column) =
-          Vector8{{pack<kDtypeO>(columns[0] * factor, columns[1] * factor),
-                   pack<kDtypeO>(columns[2] * factor, columns[3] * factor)}};
+          Vector8{{pack_times<kDtypeO>(columns[0], columns[1], factor),
+                   pack_times<kDtypeO>(columns[2], columns[3], factor)}};
   }
 }
 

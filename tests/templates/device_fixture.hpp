@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests of every template on a real device share: the device, or a skip that says so, and which templates are meant.
+//   ATTUNE_NUMERICS_TEMPLATE=NAME   only this one
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "generator/core/error.hpp"
+#include "runtime/open_device.hpp"
+#include "tests/support/device_run.hpp"
+
+namespace attune::testing {
+
+class DeviceFixture : public ::testing::Test {
+ protected:
+  void open(const char* target) {
+    try {
+      device_ = open_device(target);
+    } catch (const Error& error) {
+      GTEST_SKIP() << "no device here: " << error.what();
+    }
+  }
+
+  static std::string asked_template() {
+    const char* only = std::getenv("ATTUNE_NUMERICS_TEMPLATE");
+    return only != nullptr ? only : "";
+  }
+
+  // All templates, or the one that the environment names.
+  static std::vector<const KernelTemplate*> asked_templates() {
+    std::vector<const KernelTemplate*> templates = all_templates();
+    if (const std::string only = asked_template(); !only.empty())
+      templates.erase(std::remove_if(templates.begin(), templates.end(), [&](const KernelTemplate* t) { return t->name() != only; }), templates.end());
+    return templates;
+  }
+
+  // On some arch of the device.
+  bool serves(const KernelTemplate& t, const KernelSpec& spec) const {
+    const std::vector<Arch> archs = device_->archs();
+    return std::any_of(archs.begin(), archs.end(), [&](const Arch& arch) { return !t.refuses(spec, arch); });
+  }
+
+  static bool is_reference(const KernelTemplate& t) { return t.name().substr(0, 9) == "reference"; }
+
+  Arithmetic arithmetic_of(const KernelTemplate& t) const {
+    return is_reference(t) || device_->target() == Target::kCpu ? Arithmetic::kFp32 : Arithmetic::kKernel;
+  }
+
+  std::shared_ptr<const Device> device_;
+};
+
+}  // namespace attune::testing
