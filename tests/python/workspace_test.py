@@ -93,6 +93,19 @@ class OnCpu(unittest.TestCase):
         plan.init_workspace(address)
         plan.run(q, k, v, o, workspace=address)
 
+    def test_a_library_that_is_too_old_is_refused(self):
+        class OldLibrary(fake_torch.CudaLibrary):
+            def attune_plan_get_info(self, plan, info):
+                info._obj.size = type(info._obj).zeroed_bytes.offset  # what it knows ends there
+                return self._library.attune_plan_get_info(plan, info)
+
+        OldLibrary(_library.library).install()
+        try:
+            with self.assertRaisesRegex(ImportError, "older than this module"):
+                attune.Context("cpu:1", store="").plan(PROBLEM)
+        finally:
+            cuda.install()
+
     def test_memory_over_many_lengths(self):
         child = subprocess.run([sys.executable, __file__, "--lengths", str(MANY_LENGTHS)], stdout=subprocess.PIPE, text=True, check=True)
         self.assertLess(float(child.stdout.split()[-1]), 20e6, child.stdout)

@@ -82,7 +82,8 @@ ATTUNE_API const char* attune_plan_explain(const attune_plan* plan);
 ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_problem* problems,
                                         size_t num_problems);
 
-/* Once for each buffer, before its first run with this plan. A buffer serves one run at a time. */
+/* Once for each buffer, before its first run with this plan, and again after another plan used it
+ * (attune_plan_info.zeroed_bytes says when that is not needed). A buffer serves one run at a time. */
 ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
                                                size_t workspace_bytes, void* stream);
 /* Enqueues the launch on `stream` (a CUstream or cudaStream_t; ignored on a CPU, where it returns

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
 import collections
+import contextlib
 import ctypes
 import functools
-import threading
 import weakref
 
 from . import _tensors as tensors
@@ -37,8 +37,10 @@ class Plan:
         self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
         self.problem, self._text = problem, text
-        info = PlanInfo(size=ctypes.sizeof(PlanInfo))
+        info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
+        if info.device_ordinal == -2:
+            raise ImportError(f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not say their device")
         self.rung = RUNG_NAMES[info.rung]
         self.kernel_template = info.kernel_template.decode()
         self.arch = info.arch.decode()
@@ -172,22 +174,23 @@ class Plan:
 
 
 class _Recent:
-    """The values used last, by key."""
+    """The values used last, by key. Without a lock, which a fork could find taken: each step is atomic, and what another thread did
+    in between costs at most a plan made twice."""
 
     def __init__(self, capacity):
-        self._capacity, self._items, self._lock = capacity, collections.OrderedDict(), threading.Lock()
+        self._capacity, self._items = capacity, collections.OrderedDict()
 
     def find(self, key):
-        with self._lock:
-            value = self._items.get(key)
-            if value is not None:
+        value = self._items.get(key)
+        if value is not None:
+            with contextlib.suppress(KeyError):
                 self._items.move_to_end(key)
-            return value
+        return value
 
     def keep(self, key, value):
-        with self._lock:
-            self._items[key] = value
-            if len(self._items) > self._capacity:
+        self._items[key] = value
+        if len(self._items) > self._capacity:
+            with contextlib.suppress(KeyError):
                 self._items.popitem(last=False)
 
 

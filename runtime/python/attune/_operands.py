@@ -105,12 +105,15 @@ class Layout:
     def bind(self, q, k, v, o, lse, fresh=False):
         """The struct with the addresses of these tensors. `fresh`: o and lse were just made, so that nothing shares their memory."""
         operands = Operands.from_buffer_copy(self.template)
-        operands.q.data, operands.k.data, operands.v.data = operand_address("q", q), operand_address("k", k), operand_address("v", v)
-        operands.o.data = operand_address(self.out_name, o, written=True)
+        at_q, at_k, at_v = operand_address("q", q), operand_address("k", k), operand_address("v", v)
+        at_o = operand_address(self.out_name, o, written=True)
+        operands.q.data, operands.k.data, operands.v.data, operands.o.data = at_q, at_k, at_v, at_o
         if lse is not None:
             operands.lse = tensors.address("lse", lse, written=True)
         if not fresh:
-            self.refuse_overlap(operands, [("q", operands.q.data, self.q), ("k", operands.k.data, self.k), ("v", operands.v.data, self.v)])
+            end, places = (at_o or 0) + self.o.span, ((at_q, self.q), (at_k, self.k), (at_v, self.v))
+            if lse is not None or any(at is not None and at < end and at_o < at + extent.span for at, extent in places):
+                self.refuse_overlap(operands, [(name, *place) for name, place in zip("qkv", places)])
         return operands
 
     def refuse_overlap(self, operands, others):
