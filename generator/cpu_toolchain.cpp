@@ -5,34 +5,39 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <filesystem>
+#include <sstream>
 #include <vector>
+
+#include "generator/core/code_folder.hpp"
+#include "generator/core/environment.hpp"
 
 namespace attune {
 namespace {
 
 constexpr const char* kFileName = "libattune_cpu.so";
 
+// The loader looks for a bare name in LD_LIBRARY_PATH too, where an empty or relative folder means
+// one below the current directory.
+bool loader_path_is_absolute() {
+  const std::string path = environment_variable("LD_LIBRARY_PATH").value_or("");
+  if (path.empty()) return true;
+  std::istringstream folders(path + ":/");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (folder.empty() || folder.front() != '/') return false;
+  return true;
+}
+
 // ATTUNE_CPU_PLUGIN alone if set; else beside the program or library that holds this code, ../lib
 // from there, the loader's path.
 std::vector<std::string> candidates() {
-  if (const char* chosen = std::getenv("ATTUNE_CPU_PLUGIN"); chosen != nullptr && *chosen != '\0')
-    return {chosen};
+  if (const auto chosen = environment_variable("ATTUNE_CPU_PLUGIN"); chosen && !chosen->empty())
+    return {*chosen};
   std::vector<std::string> paths;
-  Dl_info info{};
-  if (::dladdr(reinterpret_cast<const void*>(&open_cpu_toolchain), &info) != 0 &&
-      info.dli_fname != nullptr) {
-    // A program found through PATH is known to the loader by its bare name.
-    const std::filesystem::path name = info.dli_fname;
-    std::error_code failed;
-    const auto self =
-        std::filesystem::canonical(name.has_parent_path() ? name : "/proc/self/exe", failed);
-    const auto folder = (failed ? name : self).parent_path();
-    paths.push_back((folder / kFileName).string());
-    paths.push_back((folder.parent_path() / "lib" / kFileName).string());
+  if (const auto folder = code_folder(reinterpret_cast<const void*>(&open_cpu_toolchain))) {
+    paths.push_back((*folder / kFileName).string());
+    paths.push_back((folder->parent_path() / "lib" / kFileName).string());
   }
-  paths.emplace_back(kFileName);
+  if (loader_path_is_absolute()) paths.emplace_back(kFileName);
   return paths;
 }
 

@@ -4,9 +4,10 @@
 
 #include <glob.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <sstream>
+
+#include "generator/core/environment.hpp"
 
 namespace attune {
 namespace {
@@ -20,20 +21,21 @@ std::vector<std::string> expand(const std::string& pattern) {
   return paths;
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
+// A folder that a variable names; nothing when that would depend on the current directory.
+std::string folder_in(const char* name) {
+  const std::string folder = environment_variable(name).value_or("");
+  return folder.rfind('/', 0) == 0 ? folder : std::string();
 }
 
 // Prefixes that may hold lib/python3*/site-packages: the active environment and every python3 on PATH.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes{"/usr", "/usr/local"};
-  if (const std::string home = environment("HOME"); !home.empty()) prefixes.push_back(home + "/.local");
-  if (const std::string venv = environment("VIRTUAL_ENV"); !venv.empty()) prefixes.push_back(venv);
-  std::istringstream path(environment("PATH"));
+  if (const std::string home = folder_in("HOME"); !home.empty()) prefixes.push_back(home + "/.local");
+  if (const std::string venv = folder_in("VIRTUAL_ENV"); !venv.empty()) prefixes.push_back(venv);
+  std::istringstream path(environment_variable("PATH").value_or(""));
   for (std::string folder; std::getline(path, folder, ':');) {
     std::error_code ignored;
-    if (std::filesystem::exists(folder + "/python3", ignored))
+    if (folder.rfind('/', 0) == 0 && std::filesystem::exists(folder + "/python3", ignored))
       prefixes.push_back(std::filesystem::path(folder).parent_path().string());
   }
   return prefixes;
@@ -45,9 +47,9 @@ void append(std::vector<std::string>* to, const std::vector<std::string>& from) 
 
 std::vector<std::string> nvrtc_candidates() {
   std::vector<std::string> candidates;
-  if (const std::string chosen = environment("ATTUNE_NVRTC"); !chosen.empty()) candidates.push_back(chosen);
+  if (const auto chosen = environment_variable("ATTUNE_NVRTC"); chosen && !chosen->empty()) candidates.push_back(*chosen);
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) candidates.emplace_back(name);
-  for (const std::string& root : {environment("CUDA_HOME"), environment("CUDA_PATH"), std::string("/usr/local/cuda"), std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
+  for (const std::string& root : {folder_in("CUDA_HOME"), folder_in("CUDA_PATH"), std::string("/usr/local/cuda"), std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
     if (!root.empty()) append(&candidates, expand(root + "/lib64/libnvrtc.so.1[23]"));
   for (const std::string& prefix : python_prefixes())
     for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages", "/lib/python3/dist-packages"})

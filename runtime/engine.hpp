@@ -120,7 +120,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
 void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
                     StreamHandle stream);
 
-// $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db.
+// $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
+// store, when no home directory is known.
 std::filesystem::path default_store_path();
 
 }  // namespace attune

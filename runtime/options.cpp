@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
+#include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
 
 namespace attune {
@@ -12,8 +11,8 @@ namespace {
 
 // nullopt when not set or empty.
 std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+  std::optional<std::string> value = environment_variable(name);
+  return value && !value->empty() ? value : std::nullopt;
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* accepted) {
@@ -50,8 +49,7 @@ std::vector<std::filesystem::path> split_paths(const std::string& text) {
 
 Options options_from_environment() {
   Options options;
-  const char* store = std::getenv("ATTUNE_STORE");
-  if (store && !*store) options.engine.use_store = false;
+  if (environment_variable("ATTUNE_STORE") == "") options.engine.use_store = false;
   if (auto text = variable("ATTUNE_STORE")) options.engine.user_store = *text;
   if (auto text = variable("ATTUNE_BUNDLE")) options.engine.bundles = split_paths(*text);
   if (auto text = variable("ATTUNE_POLICY")) {
@@ -69,10 +67,21 @@ Options options_from_environment() {
 
 std::filesystem::path default_store_path() {
   if (auto text = variable("ATTUNE_STORE")) return *text;
-  if (auto text = variable("XDG_CACHE_HOME"))
+  // A relative one counts as not set: so says the XDG Base Directory Specification.
+  if (auto text = variable("XDG_CACHE_HOME"); text && text->front() == '/')
     return std::filesystem::path(*text) / "attune" / "store.db";
-  const std::string home = variable("HOME").value_or("/tmp");
-  return std::filesystem::path(home) / ".cache" / "attune" / "store.db";
+  const std::optional<std::string> home = home_directory();
+  return home ? std::filesystem::path(*home) / ".cache" / "attune" / "store.db"
+              : std::filesystem::path();
+}
+
+std::filesystem::path store_path_or_default(const std::filesystem::path& given) {
+  std::filesystem::path path = given.empty() ? default_store_path() : given;
+  if (path.empty())
+    throw Error(ErrorCode::kStore,
+                "there is no default store, because no home directory is known (HOME); name a file "
+                "with --store or ATTUNE_STORE");
+  return path;
 }
 
 }  // namespace attune

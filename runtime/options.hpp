@@ -30,4 +30,7 @@ struct Options {
 // Throws kInvalidArgument naming the variable, its value and what is accepted.
 Options options_from_environment();
 
+// `given`, else default_store_path(). Throws kStore when there is neither.
+std::filesystem::path store_path_or_default(const std::filesystem::path& given);
+
 }  // namespace attune

@@ -4,6 +4,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "runtime/options.hpp"
 #include "tuner/device_backend.hpp"
 #include "tuner/isolated_backend.hpp"
 #include "tuner/tune_loop.hpp"
@@ -14,7 +15,7 @@ namespace {
 // A store that cannot be written does not keep a program from tuning for itself.
 std::optional<Store> open_store(const std::filesystem::path& path) {
   try {
-    return Store::open(path.empty() ? default_store_path() : path, StoreMode::kReadWrite);
+    return Store::open(store_path_or_default(path), StoreMode::kReadWrite);
   } catch (const Error& error) {
     log(LogLevel::kWarning, std::string("tune on miss: nothing is kept: ") + error.what());
     return std::nullopt;

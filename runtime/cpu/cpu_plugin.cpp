@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "generator/clang_compiler.hpp"
+#include "generator/core/code_folder.hpp"
 #include "generator/core/error.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "runtime/cpu/elf_reader.hpp"
@@ -20,10 +21,11 @@ namespace {
 
 // Opens libattune_clang.so beside this library and keeps it for the life of the process.
 ClangCompileFunction open_clang() {
-  Dl_info info{};
-  std::filesystem::path path = "libattune_clang.so";
-  if (::dladdr(reinterpret_cast<const void*>(&open_clang), &info) != 0 && info.dli_fname != nullptr)
-    path = std::filesystem::path(info.dli_fname).parent_path() / path;
+  const auto folder = code_folder(reinterpret_cast<const void*>(&open_clang));
+  if (!folder)
+    throw Error(ErrorCode::kCompile,
+                "clang cannot be opened: the folder of libattune_cpu.so is not known");
+  const std::filesystem::path path = *folder / "libattune_clang.so";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* function = library == nullptr ? nullptr : ::dlsym(library, kClangCompileSymbol);
   if (function != nullptr) return reinterpret_cast<ClangCompileFunction>(function);

@@ -4,9 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -75,6 +79,72 @@ TEST_F(OptionsTest, WrongWordsAreNamed) {
   unsetenv("ATTUNE_NO_JIT");
   setenv("ATTUNE_LOG", "loud", 1);
   EXPECT_THAT(refusal(), HasSubstr("ATTUNE_LOG is \"loud\""));
+}
+
+// What `work` answers in a child that was changed by `change` first.
+std::string in_child(const std::function<bool()>& change,
+                     const std::function<std::string()>& work) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string answer = change() ? work() : "not changed";
+    _exit(write(ends[1], answer.data(), answer.size()) < 0);
+  }
+  close(ends[1]);
+  char buffer[4096];
+  const ssize_t size = read(ends[0], buffer, sizeof buffer);
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return std::string(buffer, size > 0 ? static_cast<size_t>(size) : 0);
+}
+
+TEST_F(OptionsTest, TheDefaultStoreIsBelowAnAbsoluteFolder) {
+  const auto with = [](const char* home, const char* cache) {
+    return in_child(
+        [&] {
+          home ? setenv("HOME", home, 1) : unsetenv("HOME");
+          cache ? setenv("XDG_CACHE_HOME", cache, 1) : unsetenv("XDG_CACHE_HOME");
+          return true;
+        },
+        [] { return default_store_path().string(); });
+  };
+  EXPECT_EQ(with("/h", "/c"), "/c/attune/store.db");
+  EXPECT_EQ(with("/h", "c"), "/h/.cache/attune/store.db");
+  EXPECT_EQ(with("/h", nullptr), "/h/.cache/attune/store.db");
+  const struct passwd* user = getpwuid(geteuid());
+  const std::string known =
+      user ? std::string(user->pw_dir) + "/.cache/attune/store.db" : std::string();
+  EXPECT_EQ(with(nullptr, nullptr), known) << "never /tmp, which is everybody's";
+  EXPECT_EQ(with("h", "c"), known);
+}
+
+TEST_F(OptionsTest, WithoutAHomeThereIsNoDefaultStore) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: becoming an unknown user needs root";
+  const auto unknown = [] {
+    unsetenv("HOME");
+    unsetenv("XDG_CACHE_HOME");
+    return setuid(543210987) == 0;
+  };
+  EXPECT_EQ(in_child(unknown, [] { return default_store_path().string(); }), "");
+  EXPECT_THAT(in_child(unknown,
+                       []() -> std::string {
+                         try {
+                           return store_path_or_default("").string();
+                         } catch (const Error& error) {
+                           return error.what();
+                         }
+                       }),
+              HasSubstr("no home directory is known"));
+  EXPECT_EQ(in_child(unknown,
+                     [] {
+                       EngineOptions options;
+                       Engine engine(std::make_shared<testing::FakeDevice>(), options);
+                       return engine
+                           .plan(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=128"))
+                           ->image_from.substr(0, 8);
+                     }),
+            "compiler");
 }
 
 TEST(Capture, WritesEachProblemOnceAsJson) {

@@ -3,15 +3,13 @@
 // db_read.cpp and db_exchange.cpp.
 #include <fmt/format.h>
 
-#include "runtime/engine.hpp"
+#include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
 
 namespace attune::cli {
 
-std::filesystem::path DbOptions::path() const {
-  return store.empty() ? default_store_path() : std::filesystem::path(store);
-}
+std::filesystem::path DbOptions::path() const { return store_path_or_default(store); }
 
 Store open_db(const DbOptions& options) {
   auto store = Store::open_existing(options.path());

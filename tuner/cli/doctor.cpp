@@ -11,6 +11,7 @@
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/open_device.hpp"
+#include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
@@ -79,6 +80,7 @@ Finding store_finding(const std::filesystem::path& path) {
   Finding finding{"store", false, "",
                   "nothing is remembered: every process compiles anew, and tuning is lost"};
   try {
+    store_path_or_default(path);  // says why there is none
     if (const auto store = Store::open_existing(path)) {
       const StoreStats stats = store->stats();
       const bool writable = ::access(path.c_str(), W_OK) == 0 &&
@@ -118,10 +120,10 @@ int exit_code_for(const std::vector<Finding>& findings) {
 }
 
 int doctor(bool as_json, const std::string& store) {
-  MachineOptions machine;
-  machine.store = store;
+  const std::filesystem::path path =
+      store.empty() ? default_store_path() : std::filesystem::path(store);
   const std::vector<Finding> findings{driver_finding(), nvrtc_finding(), cpu_finding(),
-                                      store_finding(machine.store_path())};
+                                      store_finding(path)};
   const int code = exit_code_for(findings);
   if (as_json) {
     Json body;
@@ -129,7 +131,7 @@ int doctor(bool as_json, const std::string& store) {
       body[finding.name + "_found"] = finding.found;
       body[finding.name] = finding.detail;
     }
-    body["store_path"] = machine.store_path().string();
+    body["store_path"] = path.string();
     body["ready"] = code == kOk;
     print_json("doctor", body);
     return code;

@@ -8,9 +8,7 @@
 
 namespace attune::cli {
 
-std::filesystem::path MachineOptions::store_path() const {
-  return store.empty() ? default_store_path() : std::filesystem::path(store);
-}
+std::filesystem::path MachineOptions::store_path() const { return store_path_or_default(store); }
 
 void add_machine_options(CLI::App* command, MachineOptions* options) {
   command

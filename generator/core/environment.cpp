@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generator/core/environment.hpp"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace attune {
+
+std::optional<std::string> environment_variable(const char* name) {
+  const char* value = ::secure_getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::optional<std::string> home_directory() {
+  if (const auto home = environment_variable("HOME"); home && home->rfind('/', 0) == 0) return home;
+  std::vector<char> text(16384);
+  struct passwd entry {};
+  struct passwd* user = nullptr;
+  if (::getpwuid_r(::geteuid(), &entry, text.data(), text.size(), &user) != 0 || user == nullptr ||
+      user->pw_dir[0] != '/')
+    return std::nullopt;
+  return user->pw_dir;
+}
+
+}  // namespace attune

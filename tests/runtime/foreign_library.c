@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library that says when it is loaded; foreign_code_test.py lays it where none may be looked for.
+#include <unistd.h>
+
+__attribute__((constructor)) static void loaded(void) {
+  static const char text[] = "FOREIGN CODE RUNS\n";
+  if (write(STDOUT_FILENO, text, sizeof text - 1) < 0) _exit(1);
+}
