@@ -103,7 +103,8 @@ KernelSpec parse_spec_text(std::string_view text) {
   read_integer(fields["head_dim_v"], spec.head_dim_v);
   read_integer(fields["gqa_ratio"], spec.gqa_ratio);
   read_pair(fields["window"], ':', spec.window_left, spec.window_right);
-  if (to_text(spec) != text) refuse("kernel spec", text);
+  const bool counts = spec.head_dim_qk > 0 && spec.head_dim_v > 0 && spec.gqa_ratio > 0;
+  if (!counts || to_text(spec) != text) refuse("kernel spec", text);
   return spec;
 }
 
@@ -114,7 +115,9 @@ Shape parse_shape_text(std::string_view text) {
   read_integer(fields["seqlen_q"], shape.seqlen_q);
   read_integer(fields["seqlen_kv"], shape.seqlen_kv);
   read_pair(fields["heads"], '/', shape.num_heads_q, shape.num_heads_kv);
-  if (to_text(shape) != text) refuse("shape", text);
+  const bool counts = shape.batch >= 0 && shape.seqlen_q >= 0 && shape.seqlen_kv >= 0 &&
+                      shape.num_heads_q > 0 && shape.num_heads_kv > 0;
+  if (!counts || to_text(shape) != text) refuse("shape", text);
   return shape;
 }
 

@@ -72,9 +72,13 @@ class OrcKernel final : public HostKernel {
 
  private:
   void link(std::string_view object, std::string_view entry) {
-    llvm::orc::JITDylib& library = session_->createBareJITDylib("kernel");
-    if (auto error = library.define(llvm::orc::absoluteSymbols(library_functions())))
+    // Functions have a library of their own: the entry is looked for among the object's symbols
+    // alone.
+    llvm::orc::JITDylib& functions = session_->createBareJITDylib("functions");
+    if (auto error = functions.define(llvm::orc::absoluteSymbols(library_functions())))
       refuse(entry, std::move(error));
+    llvm::orc::JITDylib& library = session_->createBareJITDylib("kernel");
+    library.addToLinkOrder(functions);
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(
         llvm::StringRef(object.data(), object.size()), "kernel.o");
     if (auto error = layer_->add(library, std::move(buffer))) refuse(entry, std::move(error));
@@ -84,6 +88,7 @@ class OrcKernel final : public HostKernel {
       std::string why = llvm::toString(symbol.takeError());
       refuse(entry, reported_ + why);
     }
+    if (!symbol->getFlags().isCallable()) refuse(entry, "it names data, not a function");
     function_ = symbol->getAddress().toPtr<Function>();
   }
 

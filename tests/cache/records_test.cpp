@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cache/record_json.hpp"
@@ -55,6 +56,12 @@ TEST(Records, ShapeTextsAreReadBack) {
   }));
 }
 
+// `text` with another value of one of its fields.
+std::string with(std::string text, const std::string& field, const std::string& value) {
+  const size_t begin = text.find(field + "=") + field.size() + 1;
+  return text.replace(begin, std::min(text.find(',', begin), text.size()) - begin, value);
+}
+
 TEST(Records, OtherTextsAreRefused) {
   const std::string spec = to_text(sample_key().spec), shape = to_text(sample_key().shape);
   for (const char* more : {",accuracy=exact", ",accuracy=accurate", ",v_layout=rows",
@@ -66,6 +73,12 @@ TEST(Records, OtherTextsAreRefused) {
   for (const std::string& text :
        {std::string(), std::string("batch"), shape + ",", "0" + shape, spec})
     error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(text); });
+  for (const char* field : {"head_dim_qk", "head_dim_v", "gqa_ratio"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_spec_text(with(spec, field, "0")); });
+  for (const char* field : {"batch", "seqlen_q", "seqlen_kv"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(with(shape, field, "-1")); });
+  for (const char* heads : {"0/0", "4/0", "-4/-1"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(with(shape, "heads", heads)); });
 }
 
 // These digests stand in stores: if this fails, every stored row has become a miss.

@@ -113,6 +113,15 @@ TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
               HasSubstr("puts"));
 }
 
+TEST_F(ObjectLoader, TheEntryIsAFunctionOfTheObject) {
+  const std::string bytes = object("__builtin_memcpy(args, table, 4 * threads);",
+                                   "extern \"C\" { int table[9] = {1}; }\n");
+  EXPECT_EQ(first_int(*toolchain_->load(bytes, "attune_kernel"), 0), 1);
+  for (const char* function : {"memcpy", "memset", "expf"})
+    EXPECT_THAT(refusal(bytes, function), HasSubstr(function));
+  EXPECT_THAT(refusal(bytes, "table"), HasSubstr("data, not a function"));
+}
+
 TEST_F(ObjectLoader, GarbageIsRefused) {
   EXPECT_THAT(refusal(""), HasSubstr("attune_kernel"));
   EXPECT_THAT(refusal("not an object at all"), HasSubstr("not one of this machine"));
