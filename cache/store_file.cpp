@@ -17,41 +17,29 @@
 #include "cache/records.hpp"
 #include "cache/schema.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/file_descriptor.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/private_path.hpp"
-#include "generator/core/unique_handle.hpp"
 
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct FdTraits {
-  using Handle = int;
-  static Handle none() { return -1; }
-  static void close(Handle fd) noexcept { ::close(fd); }
-};
-using Fd = UniqueHandle<FdTraits>;
-
-fs::path journal_of(const fs::path& store) { return store.string() + "-journal"; }
-
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
   throw Error(ErrorCode::kStore, fmt::format("store {}: {}", path.string(), what));
 }
 
-constexpr Guarded kGuarded{"store", ErrorCode::kStore};
-constexpr Guarded kGuardedJournal{"journal", ErrorCode::kStore};
+// A journal is played back into the store, so it is code as well.
+constexpr const char* kJournal = "-journal";
+constexpr Guarded kGuarded{"store", ErrorCode::kStore, 0700, kJournal};
+fs::path journal_of(const fs::path& store) { return store.string() + kJournal; }
 
 // What SQLite takes for no file at all, or for one of its own.
 void require_file_name(const fs::path& path) {
   if (path.empty() || path == ":memory:")
     throw Error(ErrorCode::kStore,
                 fmt::format("store is \"{}\"; accepted is the name of a file", path.string()));
-}
-
-// A journal is played back into the store, so it is code as well.
-void require_private_journal(const fs::path& store) {
-  private_place(journal_of(store), kGuardedJournal);
 }
 
 }  // namespace
@@ -64,9 +52,7 @@ FileId file_id(const fs::path& path) {
 
 fs::path private_store(const fs::path& path) {
   require_file_name(path);
-  const fs::path file = private_file(path, kGuarded);
-  require_private_journal(file);
-  return file;
+  return private_file(path, kGuarded);
 }
 
 fs::path create_store_file(const fs::path& path) {
@@ -76,13 +62,12 @@ fs::path create_store_file(const fs::path& path) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0)
     fail(path, fmt::format("directory {} cannot be written: {}", directory.string(),
                            std::strerror(errno)));
-  const Fd created(
+  const FileDescriptor created(
       ::open(file.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600));
   if (!created && errno != EEXIST)
     fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
   if (::access(file.c_str(), W_OK) != 0)
     fail(path, fmt::format("cannot be written: {}", std::strerror(errno)));
-  require_private_journal(file);
   return file;
 }
 
@@ -106,7 +91,8 @@ bool looks_like_damaged_store(const fs::path& path) {
 fs::path set_aside(const fs::path& path, const FileId& id) {
   // The lock on the directory keeps two processes from moving the damaged file and then its fresh
   // successor.
-  const Fd directory(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor directory(
+      ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::flock(directory.get(), LOCK_EX) != 0)
     fail(path, fmt::format("its directory cannot be locked: {}", std::strerror(errno)));
   if (!(file_id(path) == id)) return {};

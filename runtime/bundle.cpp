@@ -2,15 +2,24 @@
 // Reading and writing of bundles; the JSON of the manifest is in bundle_manifest.cpp.
 #include "runtime/bundle.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <system_error>
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/file_descriptor.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/private_path.hpp"
+#include "generator/core/replace_file.hpp"
 #include "runtime/bundle_manifest.hpp"
 
 namespace attune {
@@ -18,29 +27,20 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kManifest = "manifest.json";
+constexpr unsigned kFileMode = 0644;  // never writable by others, whatever the umask
 
 [[noreturn]] void io_error(const fs::path& path, const char* what) {
   throw Error(ErrorCode::kIo, fmt::format("{} {}", path.string(), what));
 }
 
-std::optional<std::string> read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
+constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
-// Under a temporary name first, then renamed: never half written.
-void write_file(const fs::path& path, const std::string& bytes) {
-  const fs::path partial = path.string() + ".part";
-  {
-    std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    out.close();
-    if (!out) io_error(partial, "cannot be written");
-  }
-  std::error_code failed;
-  fs::rename(partial, path, failed);
-  if (failed) io_error(path, "cannot be written");
+// Throws kIo when it cannot be read, or could have been written by others.
+std::string read_file(const fs::path& path) {
+  std::ifstream in(private_file(path, kGuarded), std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  if (!in) io_error(path, "cannot be read");
+  return bytes;
 }
 
 std::string identity_text(const ImageKey& key) {
@@ -48,52 +48,131 @@ std::string identity_text(const ImageKey& key) {
                      key.arch, to_text(key.spec), key.config.to_text());
 }
 
-std::string file_name(const BundledKernel& kernel) {
-  const char* ending = kernel.image.format == ImageFormat::kCubin ? "cubin" : "o";
-  return fmt::format("{}-{}.{}", kernel.key.toolchain.template_name,
-                     xxh3_128_hex(identity_text(kernel.key)).substr(0, 16), ending);
+std::string file_name(const ManifestEntry& entry) {
+  const char* ending = entry.image.format == ImageFormat::kCubin ? "cubin" : "o";
+  return fmt::format("{}-{}-{}.{}", entry.key.toolchain.template_name,
+                     xxh3_128_hex(identity_text(entry.key)).substr(0, 16),
+                     entry.sha256.substr(0, 16), ending);
 }
 
-void check_folder(const fs::path& folder) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) io_error(folder, ("cannot be created: " + failed.message()).c_str());
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
-    const std::string ending = entry.path().extension();
-    if (entry.path().filename() != kManifest && ending != ".cubin" && ending != ".o" &&
-        ending != ".part")
+bool is_image(const fs::path& file) {
+  return file.extension() == ".cubin" || file.extension() == ".o";
+}
+
+void check_contents(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != kManifest && !is_image(entry.path()) &&
+        entry.path().extension() != ".part")
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} holds {}; accepted is an empty folder or a former bundle",
                               folder.string(), entry.path().filename().string()));
+}
+
+// Held until the manifest is written, so that of two writers each adds to what the other wrote.
+FileDescriptor locked(const fs::path& folder) {
+  FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory || ::flock(directory.get(), LOCK_EX) != 0)
+    io_error(folder, fmt::format("cannot be locked: {}", std::strerror(errno)).c_str());
+  return directory;
+}
+
+std::string kernel_identity(const ManifestEntry& entry) {
+  return identity_text(entry.key) + "|" + entry.key.toolchain.options;
+}
+
+std::string winner_identity(const WinnerRecord& winner) {
+  return fmt::format("{}|{}|{}|{}|{}", winner.toolchain.template_name, winner.arch,
+                     to_text(problem_of(winner.spec, winner.shape)), winner.device.name,
+                     winner.pinned);
+}
+
+// `fresh` over `former`. Returns how many of the former kernels stay.
+size_t merge_entries(std::vector<ManifestEntry> fresh, std::vector<ManifestEntry>* former) {
+  std::set<std::string> replaced;
+  std::map<std::string, size_t> place;
+  for (const ManifestEntry& entry : fresh)
+    for (const WinnerRecord& winner : entry.winners) replaced.insert(winner_identity(winner));
+  for (size_t i = 0; i < former->size(); ++i) {
+    ManifestEntry& entry = (*former)[i];
+    std::erase_if(entry.winners, [&](const WinnerRecord& winner) {
+      return replaced.count(winner_identity(winner)) != 0;
+    });
+    place.emplace(kernel_identity(entry), i);
   }
+  const size_t count = former->size();
+  std::set<size_t> taken;
+  for (ManifestEntry& entry : fresh) {
+    const auto [found, is_new] = place.emplace(kernel_identity(entry), former->size());
+    if (is_new) {
+      former->push_back(std::move(entry));
+      continue;
+    }
+    ManifestEntry& old = (*former)[found->second];
+    entry.winners.insert(entry.winners.end(), old.winners.begin(), old.winners.end());
+    old = std::move(entry);
+    if (found->second < count) taken.insert(found->second);
+  }
+  return count - taken.size();
+}
+
+size_t count_unnamed(const fs::path& folder, const std::vector<ManifestEntry>& entries) {
+  std::set<std::string> named;
+  for (const ManifestEntry& entry : entries) named.insert(entry.file);
+  size_t unnamed = 0;
+  for (const fs::directory_entry& file : fs::directory_iterator(folder))
+    unnamed += is_image(file.path()) && named.count(file.path().filename().string()) == 0;
+  return unnamed;
 }
 
 }  // namespace
 
-void write_bundle(const fs::path& folder, const std::vector<BundledKernel>& kernels) {
-  check_folder(folder);
+BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel>& kernels) {
+  const fs::path folder = private_folder(asked, kGuarded);
+  const fs::path manifest = folder / kManifest;
+  const FileDescriptor lock = locked(folder);
+  check_contents(folder);
   std::vector<ManifestEntry> entries;
+  if (fs::exists(manifest)) entries = parse_manifest(read_file(manifest), manifest.string());
+  std::vector<ManifestEntry> fresh;
   for (const BundledKernel& kernel : kernels) {
-    ManifestEntry entry{kernel.key, file_name(kernel), sha256_hex(kernel.image.bytes), kernel.image,
+    ManifestEntry entry{kernel.key, "", sha256_hex(kernel.image.bytes), kernel.image,
                         kernel.winners};
-    write_file(folder / entry.file, kernel.image.bytes);
-    entries.push_back(std::move(entry));
+    entry.file = file_name(entry);
+    replace_file(folder / entry.file, kernel.image.bytes, kFileMode);
+    fresh.push_back(std::move(entry));
   }
-  write_file(folder / kManifest, manifest_text(entries));
+  BundleChange change;
+  change.kept = merge_entries(std::move(fresh), &entries);
+  replace_file(manifest, manifest_text(entries), kFileMode);
+  change.unnamed = count_unnamed(folder, entries);
+  return change;
 }
 
 Bundle Bundle::open(const fs::path& folder) {
-  const std::optional<std::string> text = read_file(folder / kManifest);
-  if (!text)
+  std::error_code missing;
+  if (!fs::exists(folder / kManifest, missing))
     io_error(folder / kManifest, "cannot be read; a bundle is a folder written by `attune export`");
   Bundle bundle;
-  bundle.folder_ = folder;
-  for (ManifestEntry& entry : parse_manifest(*text, (folder / kManifest).string())) {
+  bundle.folder_ = fs::canonical(folder);  // where the images are, whatever becomes of the name
+  const fs::path manifest = bundle.folder_ / kManifest;
+  for (ManifestEntry& entry : parse_manifest(read_file(manifest), manifest.string())) {
     bundle.winners_.insert(bundle.winners_.end(), entry.winners.begin(), entry.winners.end());
     bundle.entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256),
                                std::move(entry.image)});
   }
   return bundle;
+}
+
+std::set<std::string> Bundle::archs() const {
+  std::set<std::string> archs;
+  for (const Entry& entry : entries_) archs.insert(entry.key.arch);
+  return archs;
+}
+
+bool Bundle::serves(const std::string& arch, const std::string& options) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.key.arch == arch && (options.empty() || entry.key.toolchain.options == options);
+  });
 }
 
 std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
@@ -103,15 +182,16 @@ std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
       continue;
     if (!key.toolchain.options.empty() && key.toolchain.options != entry.key.toolchain.options)
       continue;
-    std::optional<std::string> bytes = read_file(folder_ / entry.file);
-    if (bytes && sha256_hex(*bytes) == entry.sha256) {
+    try {
+      std::string bytes = read_file(folder_ / entry.file);
+      if (sha256_hex(bytes) != entry.sha256)
+        io_error(folder_ / entry.file, "is not what its manifest says (SHA-256 differs)");
       KernelImage image = entry.image;
-      image.bytes = std::move(*bytes);
+      image.bytes = std::move(bytes);
       return image;
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, fmt::format("{}; it is not used", error.what()));
     }
-    log(LogLevel::kWarning,
-        fmt::format("{} is {}; it is not used", (folder_ / entry.file).string(),
-                    bytes ? "not what its manifest says (SHA-256 differs)" : "missing"));
   }
   return std::nullopt;
 }

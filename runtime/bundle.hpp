@@ -4,7 +4,7 @@
 // each is and which shapes it was tuned for:
 //
 //   {"attune_bundle": 1, "created": "...", "kernels": [
-//     {"file": "prefill_sm90-5f3a….cubin", "sha256": "…", "format": "cubin", "entry":
+//     {"file": "prefill_sm90-5f3a…-91c2….cubin", "sha256": "…", "format": "cubin", "entry":
 //     "attune_kernel", "arch": "sm_90a",
 //      "template": "prefill_sm90", "template_digest": "…", "compiler": "nvrtc 13.0", "options":
 //      "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
@@ -14,6 +14,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,23 +31,37 @@ struct BundledKernel {
       winners;  // of this very (template, arch, config); empty for a default config
 };
 
-// Writes the images, then the manifest under its final name last: a reader sees a whole bundle or
-// none. Creates `folder`. Throws kIo with the path; kInvalidArgument when `folder` holds other
-// files.
-void write_bundle(const std::filesystem::path& folder, const std::vector<BundledKernel>& kernels);
+struct BundleChange {
+  size_t kept = 0;     // kernels of the former bundle that stay beside the new ones
+  size_t unnamed = 0;  // image files that the manifest no longer names
+};
+
+// Adds the kernels to the bundle in `folder`, which is made if it is missing. A kernel takes the
+// place of the former one of the same template, arch, spec, config and options, a winner that of
+// the former one of its problem, device and arch; everything else stays. An image's name holds a
+// part of its SHA-256 and the manifest is replaced last, so a reader sees the former bundle or the
+// new one, and who has the former one open keeps its images: they are not deleted. Throws kIo with
+// the path, also when others can write the folder; kInvalidArgument when it holds other files.
+BundleChange write_bundle(const std::filesystem::path& folder,
+                          const std::vector<BundledKernel>& kernels);
 
 // An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable,
 // thread-safe.
 class Bundle {
  public:
-  // Throws kIo when the manifest cannot be read, kInvalidArgument when it is malformed or of a
-  // newer version.
+  // Throws kIo when the manifest cannot be read, or could have been written by others than this
+  // user and root, since images are code; kInvalidArgument when it is malformed or of a newer
+  // version.
   static Bundle open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
+  std::set<std::string> archs() const;
+  // Whether there is any kernel for this arch. options: those that host code must have been
+  // compiled with; empty for any.
+  bool serves(const std::string& arch, const std::string& options) const;
   // An image of that spec, arch, template text and config; `compiler` in the key may be empty. A
-  // missing or altered file is a miss, and logged.
+  // file that is missing, altered or writable by others is a miss, and logged.
   std::optional<KernelImage> image(const ImageKey& key) const;
 
  private:

@@ -17,6 +17,13 @@ const char* format_name(ImageFormat format) {
   return format == ImageFormat::kCubin ? "cubin" : "host_object";
 }
 
+ImageFormat parse_format(const std::string& name) {
+  for (const ImageFormat format : {ImageFormat::kCubin, ImageFormat::kHostObject})
+    if (name == format_name(format)) return format;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("format is \"{}\"; accepted are cubin and host_object", name));
+}
+
 Json winner_json(const WinnerRecord& winner) {
   return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
           {"median_us", winner.timing.median_us},
@@ -87,8 +94,7 @@ ManifestEntry parse_entry(const Json& json) {
         ErrorCode::kInvalidArgument,
         fmt::format("file is \"{}\"; accepted are plain names inside the bundle", entry.file));
   entry.sha256 = json.at("sha256");
-  entry.image.format =
-      json.at("format") == "cubin" ? ImageFormat::kCubin : ImageFormat::kHostObject;
+  entry.image.format = parse_format(json.at("format"));
   entry.image.entry = json.at("entry");
   entry.image.info.registers = json.at("registers");
   entry.image.info.static_shared_bytes = json.at("static_shared_bytes");

@@ -2,6 +2,9 @@
 #include "runtime/image_source.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
 
 #include "cache/store.hpp"
 #include "generator/core/error.hpp"
@@ -23,12 +26,50 @@ ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
           choice.config};
 }
 
+// The store that compiled kernels go into; empty when there is none.
+std::filesystem::path user_store(const EngineOptions& options) {
+  if (!options.use_store) return {};
+  return options.user_store.empty() ? default_store_path() : options.user_store;
+}
+
 std::vector<std::filesystem::path> layers_of(const EngineOptions& options) {
   if (!options.use_store) return {};
-  std::vector<std::filesystem::path> layers{options.user_store.empty() ? default_store_path()
-                                                                       : options.user_store};
-  layers.insert(layers.end(), options.more_stores.begin(), options.more_stores.end());
+  std::vector<std::filesystem::path> layers = options.more_stores;
+  if (const std::filesystem::path user = user_store(options); !user.empty())
+    layers.insert(layers.begin(), user);
   return layers;
+}
+
+// What the options of an image must be to run here. A cubin runs on every device of its arch. Host
+// code needs the very features it was compiled for, which a CPU's name does not fix (virtual
+// machines hide some): they stand in the options, which are known without opening clang.
+std::string needed_options(const Device& device, const Arch& arch) {
+  return device.target() == Target::kCpu ? device.compiler().options(arch) : std::string();
+}
+
+std::string bundle_archs(const std::vector<Bundle>& bundles) {
+  std::set<std::string> archs;
+  for (const Bundle& bundle : bundles) archs.merge(bundle.archs());
+  return fmt::format("{}", fmt::join(archs, ", "));
+}
+
+// A bundle for other machines is passed over in silence at each look-up, so it is said once here.
+void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
+  for (const Bundle& bundle : bundles) {
+    bool serves = false;
+    std::string here;
+    for (const Arch& arch : device.archs()) {
+      serves = serves || bundle.serves(arch.name(), needed_options(device, arch));
+      here += (here.empty() ? "" : " or ") + arch.name();
+    }
+    if (!serves)
+      log(LogLevel::kWarning,
+          fmt::format(
+              "bundle {} holds kernels for {}{}; this device runs those for {}",
+              bundle.folder().string(), fmt::join(bundle.archs(), ", "),
+              bundle.serves(device.archs().front().name(), "") ? " with other CPU features" : "",
+              here));
+  }
 }
 
 }  // namespace
@@ -36,10 +77,11 @@ std::vector<std::filesystem::path> layers_of(const EngineOptions& options) {
 ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
     : device_(std::move(device)),
       may_compile_(options.may_compile),
-      keep_images_(options.keep_images && options.use_store),
+      keep_images_(options.keep_images && !user_store(options).empty()),
       stores_(layers_of(options)) {
   for (const std::filesystem::path& folder : options.bundles)
     bundles_.push_back(Bundle::open(folder));
+  note_strangers(bundles_, *device_);
 }
 
 CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec,
@@ -50,16 +92,16 @@ CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec,
 CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec,
                                const LaunchPlan& launch) const {
   ImageKey key = image_key(choice, spec);
-  // A cubin runs on every device of its arch. Host code needs the very features it was compiled for, which a CPU's name does
-  // not fix (virtual machines hide some): they stand in the options, which are known without opening clang.
-  if (device_->target() == Target::kCpu)
-    key.toolchain.options = device_->compiler().options(choice.candidate.arch);
+  key.toolchain.options = needed_options(*device_, choice.candidate.arch);
   if (CachedKernel found = stored(key, spec, launch); found.kernel) return found;
   if (!may_compile_)
-    throw Error(ErrorCode::kWouldCompile,
-                fmt::format("no image of {} for {} with {} in any bundle or store, and compiling "
-                            "is not allowed (no_jit)",
-                            key.toolchain.template_name, key.arch, key.config.to_text()));
+    throw Error(
+        ErrorCode::kWouldCompile,
+        fmt::format("no image of {} for {} with {} in any bundle or store, and compiling "
+                    "is not allowed (no_jit){}",
+                    key.toolchain.template_name, key.arch, key.config.to_text(),
+                    bundles_.empty() ? std::string()
+                                     : "; the bundles hold kernels for " + bundle_archs(bundles_)));
   return compiled(choice, key, launch);
 }
 

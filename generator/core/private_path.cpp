@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -54,36 +54,36 @@ bool others_can_write(const Status& status) {
          ((status.st_mode & S_IWGRP) != 0 && !is_own_group(status.st_gid));
 }
 
+enum class Goal { kFile, kPlace, kFolder };  // there, perhaps there, a directory to be made
+
+// Plain strings: a launch waits for this, and fs::path costs more than the system calls.
 class Walk {
  public:
-  Walk(const fs::path& path, const Guarded& what, bool make)
-      : path_(path), what_(what), make_(make) {}
+  Walk(const fs::path& path, const Guarded& what, Goal goal)
+      : path_(path), what_(what), goal_(goal) {}
 
-  // The file's path without links; nothing may stand there.
-  fs::path to_file() {
+  // The path without links; nothing may stand there.
+  std::string to_end() {
     std::error_code failed;
-    const fs::path whole = fs::absolute(path_, failed);
+    left_ = path_.is_absolute() ? path_.native() : fs::absolute(path_, failed).native();
     if (failed) fail(fmt::format("the current directory is not known: {}", failed.message()));
-    left_.assign(whole.begin(), whole.end());
-    real_ = "/";
-    root_owner_ = status_of(real_).st_uid;
-    fs::path file;
+    root_owner_ = status_of("/").st_uid;
+    std::string file;
     while (!left_.empty() && file.empty()) file = step();
-    if (file.empty())
-      file = real_;  // a directory; whoever wants a file refuses it
-    else
-      require_private("directory", real_, status_of(real_));
-    return file;
+    const std::string folder = real_.empty() ? "/" : real_;
+    if (file.empty() && goal_ != Goal::kFolder) return folder;  // refused for what it is
+    require_private("directory", folder, status_of(folder));
+    return file.empty() ? folder : file;
   }
 
-  void require_regular(const fs::path& file, bool may_be_missing) {
+  void require_regular(const std::string& file, bool may_be_missing) const {
     Status status{};
     if (::lstat(file.c_str(), &status) != 0) {
       if (may_be_missing && errno == ENOENT) return;
       fail_on(file);
     }
     if (!S_ISREG(status.st_mode))
-      fail(fmt::format("{} is {}, not a regular file", file.string(), kind_of(status.st_mode)));
+      fail(fmt::format("{} is {}, not a regular file", file, kind_of(status.st_mode)));
     require_private("file", file, status);
   }
 
@@ -91,72 +91,84 @@ class Walk {
   [[noreturn]] void fail(const std::string& reason) const {
     throw Error(what_.code, fmt::format("{} {}: {}", what_.noun, path_.string(), reason));
   }
-  [[noreturn]] void fail_on(const fs::path& entry) const {
-    fail(fmt::format("{}: {}", entry.string(), std::strerror(errno)));
+  [[noreturn]] void fail_on(const std::string& entry) const {
+    fail(fmt::format("{}: {}", entry, std::strerror(errno)));
   }
 
-  Status status_of(const fs::path& entry) const {
+  Status status_of(const std::string& entry) const {
     Status status{};
     if (::lstat(entry.c_str(), &status) != 0) fail_on(entry);
     return status;
   }
 
-  // Takes the next part of the path. Answers the file when it was that, else nothing.
-  fs::path step() {
-    const fs::path part = left_.front();
-    left_.pop_front();
-    if (part == "/") real_ = part;
-    if (part.empty() || part == "." || part == "/") return {};
-    if (part == "..") {
-      real_ = real_.parent_path();
+  std::string next_part() {
+    const size_t begin = left_.find_first_not_of('/');
+    if (begin == std::string::npos) {
+      left_.clear();
       return {};
     }
-    const fs::path entry = real_ / part;
+    const size_t end = std::min(left_.find('/', begin), left_.size());
+    std::string part = left_.substr(begin, end - begin);
+    left_.erase(0, end);
+    return part;
+  }
+
+  // Takes the next part of the path. Answers the file when it was that, else nothing.
+  std::string step() {
+    const std::string part = next_part();
+    if (part.empty() || part == ".") return {};
+    if (part == "..") {
+      real_.erase(std::min(real_.rfind('/'), real_.size()));
+      return {};
+    }
+    const std::string entry = real_ + "/" + part;
+    const bool is_file = left_.empty() && goal_ != Goal::kFolder;
     Status status{};
     if (::lstat(entry.c_str(), &status) != 0) {
       if (errno != ENOENT) fail_on(entry);
-      if (left_.empty()) return entry;
-      if (!make_) fail_on(entry);
+      if (is_file) return entry;
+      if (goal_ == Goal::kFile) fail_on(entry);
       if (::mkdir(entry.c_str(), what_.directory_mode) != 0 && errno != EEXIST)
-        fail(fmt::format("directory {} cannot be made: {}", entry.string(), std::strerror(errno)));
+        fail(fmt::format("directory {} cannot be made: {}", entry, std::strerror(errno)));
       status = status_of(entry);
     }
     if (S_ISLNK(status.st_mode)) {
       require_owner("link", entry, status);
       follow(entry);
+    } else if (is_file) {
+      return entry;
     } else if (S_ISDIR(status.st_mode)) {
       if ((status.st_mode & S_ISVTX) != 0)
         require_owner("directory", entry, status);
       else
         require_private("directory", entry, status);
       real_ = entry;
-    } else if (left_.empty()) {
-      return entry;
     } else {
-      fail(fmt::format("{} is not a directory", entry.string()));
+      fail(fmt::format("{} is not a directory", entry));
     }
     return {};
   }
 
-  void follow(const fs::path& link) {
-    if (++links_ > kMostLinks) fail(fmt::format("{}: {}", link.string(), std::strerror(ELOOP)));
+  void follow(const std::string& link) {
+    if (++links_ > kMostLinks) fail(fmt::format("{}: {}", link, std::strerror(ELOOP)));
     std::error_code failed;
-    const fs::path target = fs::read_symlink(link, failed);
-    if (failed) fail(fmt::format("{}: {}", link.string(), failed.message()));
-    left_.insert(left_.begin(), target.begin(), target.end());
+    const std::string target = fs::read_symlink(link, failed).native();
+    if (failed) fail(fmt::format("{}: {}", link, failed.message()));
+    if (target.front() == '/') real_.clear();
+    left_ = target + left_;
   }
 
   // Whoever owns "/" can change everything anyway. In a user namespace without root that is the uid
   // that stands for the users it does not know.
-  void require_owner(const char* noun, const fs::path& entry, const Status& status) const {
+  void require_owner(const char* noun, const std::string& entry, const Status& status) const {
     if (status.st_uid == ::geteuid() || status.st_uid == 0 || status.st_uid == root_owner_) return;
     fail(
         fmt::format("its {} {} belongs to user {}, neither to you nor to root; stored kernels are "
                     "code, so it is not used",
-                    noun, entry.string(), status.st_uid));
+                    noun, entry, status.st_uid));
   }
 
-  void require_private(const char* noun, const fs::path& entry, const Status& status) const {
+  void require_private(const char* noun, const std::string& entry, const Status& status) const {
     require_owner(noun, entry, status);
     if (!others_can_write(status)) return;
     // A directory of root may be one of the system's, which has its mode for a reason.
@@ -166,16 +178,16 @@ class Walk {
     fail(
         fmt::format("its {} {} has mode {:04o}, so others can write it; stored kernels are code, "
                     "so it is not used ({})",
-                    noun, entry.string(), status.st_mode & 07777U,
-                    ours ? fmt::format("chmod go-w {}", entry.string())
+                    noun, entry, status.st_mode & 07777U,
+                    ours ? fmt::format("chmod go-w {}", entry)
                          : std::string("use a folder of your own: mkdir -m 700 FOLDER")));
   }
 
   const fs::path& path_;
   const Guarded& what_;
-  const bool make_;
-  std::deque<fs::path> left_;  // parts that were not taken yet
-  fs::path real_;              // the directory they start from
+  const Goal goal_;
+  std::string left_;  // what of the path was not taken yet
+  std::string real_;  // the directory it starts from; empty is "/"
   uid_t root_owner_ = 0;
   int links_ = 0;
 };
@@ -183,17 +195,23 @@ class Walk {
 }  // namespace
 
 fs::path private_file(const fs::path& path, const Guarded& what) {
-  Walk walk(path, what, false);
-  const fs::path file = walk.to_file();
+  Walk walk(path, what, Goal::kFile);
+  const std::string file = walk.to_end();
   walk.require_regular(file, false);
+  if (what.companion) walk.require_regular(file + what.companion, true);
   return file;
 }
 
 fs::path private_place(const fs::path& path, const Guarded& what) {
-  Walk walk(path, what, true);
-  const fs::path file = walk.to_file();
+  Walk walk(path, what, Goal::kPlace);
+  const std::string file = walk.to_end();
   walk.require_regular(file, true);
+  if (what.companion) walk.require_regular(file + what.companion, true);
   return file;
+}
+
+fs::path private_folder(const fs::path& path, const Guarded& what) {
+  return Walk(path, what, Goal::kFolder).to_end();
 }
 
 }  // namespace attune

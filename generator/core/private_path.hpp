@@ -17,16 +17,18 @@ namespace attune {
 
 // What is guarded, for messages.
 struct Guarded {
-  const char* noun;                // "store"
-  ErrorCode code;                  // of the errors thrown
-  unsigned directory_mode = 0700;  // of directories that are made
+  const char* noun;                 // "store"
+  ErrorCode code;                   // of the errors thrown
+  unsigned directory_mode = 0700;   // of directories that are made
+  const char* companion = nullptr;  // ending of another file beside it, which is as private
 };
 
 // The absolute path of the file at `path`, without links. Throws when the file is missing or is not
 // a regular file, or when it or the way to it could be changed by others. Never opens the file, so
 // a FIFO cannot hang it.
 std::filesystem::path private_file(const std::filesystem::path& path, const Guarded& what);
-// The same for a file that may be missing; missing directories are made.
+// The same for a file that may be missing, and for a directory; missing directories are made.
 std::filesystem::path private_place(const std::filesystem::path& path, const Guarded& what);
+std::filesystem::path private_folder(const std::filesystem::path& path, const Guarded& what);
 
 }  // namespace attune

@@ -12,6 +12,21 @@ load contract
   grep -q '"attune_bundle"' "$dir/kernels/manifest.json"
 }
 
+@test "compile into a bundle adds to it" {
+  need_nvrtc
+  local d64=dtype=bf16,head_dim=64,heads=8,seqlen=1024
+  attune compile --arch sm_80,sm_90 --problem $d64 --out "$dir/kernels"
+  expect 0
+  attune compile --arch sm_80 --problem ${d64/head_dim=64/head_dim=128} --out "$dir/kernels" --json
+  expect 0
+  json 'o["kept"] == 2 and o["unnamed_files"] == 0'
+  attune compile --arch sm_80 --problem $d64 --out "$dir/kernels"
+  expect 0
+  [[ $output == *"2 other kernels of the bundle there stay"* ]]
+  [ "$(grep -c '"sha256"' "$dir/kernels/manifest.json")" -eq 3 ]
+  [ "$(ls "$dir"/kernels/*.cubin | wc -l)" -eq 3 ]
+}
+
 @test "compile into the store: the next plan takes the image from there" {
   need_cpu_target
   attune compile --arch cpu --problem $problem

@@ -80,9 +80,12 @@ END
   attune db export "$dir/slice.db" --json
   expect 0
   json 'o["images"] > 0'
+  attune db merge "$dir/slice.db" --store "$dir/other/store.db" --dry-run
+  expect 0
+  [[ $output == *"of the rows are images: code"* ]]
   attune db merge "$dir/slice.db" --store "$dir/other/store.db" --json
   expect 0
-  json 'o["added"] > 4'
+  json 'o["added"] > 4 and o["images"] > 0'
   attune db merge "$dir/slice.db" --store "$dir/other/store.db" --json
   json 'o["added"] == 0 and o["replaced"] == 0 and o["kept"] > 4'
   attune export "$dir/kernels" --store "$dir/other/store.db"

@@ -28,6 +28,27 @@ END
   json 'o["rows"][0]["rung"] == "exact"'
 }
 
+@test "exporting into a bundle that was compiled keeps its other kernels" {
+  tuned
+  attune compile --arch cpu --problem ${problem/head_dim=64/head_dim=128} --out "$dir/kernels"
+  expect 0
+  attune export "$dir/kernels" --json
+  expect 0
+  json 'o["kernels"] == 1 and o["kept"] == 1'
+  attune export "$dir/kernels" --json
+  json 'o["kept"] == 1 and o["unnamed_files"] == 0'
+}
+
+@test "a bundle that others can write is refused" {
+  tuned
+  attune export "$dir/kernels"
+  expect 0
+  chmod 777 "$dir/kernels"
+  ATTUNE_STORE= ATTUNE_BUNDLE=$dir/kernels attune explain --target cpu --problem $problem
+  [ "$status" -ne 0 ]
+  [[ $errors == *"$dir/kernels has mode 0777, so others can write it"* ]]
+}
+
 @test "an altered image is refused" {
   tuned
   attune export "$dir/kernels"

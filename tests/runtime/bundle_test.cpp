@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "generator/core/error.hpp"
 #include "generator/renderer.hpp"
@@ -152,12 +153,65 @@ TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }
 
-TEST_F(BundleTest, WritingAgainReplacesABundleButNothingElse) {
-  write_bundle(folder_.path(), {kernel()});
-  write_bundle(folder_.path(), {});
-  EXPECT_TRUE(Bundle::open(folder_.path()).winners().empty());
+TEST_F(BundleTest, WritingAgainAddsToABundleAndTouchesNothingElse) {
+  BundledKernel other = kernel();
+  other.key.arch = "sm_80";
+  other.winners.clear();
+  EXPECT_EQ(write_bundle(folder_.path(), {kernel()}).kept, 0U);
+  EXPECT_EQ(write_bundle(folder_.path(), {other}).kept, 1U);
+  EXPECT_EQ(write_bundle(folder_.path(), {}).kept, 2U);
+  const Bundle bundle = Bundle::open(folder_.path());
+  EXPECT_TRUE(bundle.image(kernel().key) && bundle.image(other.key));
+  EXPECT_EQ(bundle.winners().size(), 1U);
+  EXPECT_THAT(bundle.archs(), ::testing::ElementsAre("sm_80", "sm_90a"));
   std::ofstream(folder_ / "precious.txt") << "mine";
   EXPECT_THROW(write_bundle(folder_.path(), {kernel()}), Error);
+  EXPECT_TRUE(Bundle::open(folder_.path()).image(other.key));
+}
+
+TEST_F(BundleTest, AKernelWrittenAgainKeepsItsWinners) {
+  write_bundle(folder_.path(), {kernel()});
+  BundledKernel compiled = kernel();
+  compiled.winners.clear();
+  compiled.image.bytes += "newer";
+  EXPECT_EQ(write_bundle(folder_.path(), {compiled}).kept, 0U);
+  const Bundle bundle = Bundle::open(folder_.path());
+  EXPECT_EQ(bundle.winners().size(), 1U);
+  EXPECT_EQ(bundle.image(kernel().key)->bytes, compiled.image.bytes);
+}
+
+TEST_F(BundleTest, AWinnerMovesToItsNewConfig) {
+  write_bundle(folder_.path(), {kernel()});
+  BundledKernel tuned = kernel();
+  tuned.key.config.set("block_m", 64);
+  tuned.winners[0].config = tuned.key.config;
+  EXPECT_EQ(write_bundle(folder_.path(), {tuned}).kept, 1U);
+  const Bundle bundle = Bundle::open(folder_.path());
+  ASSERT_EQ(bundle.winners().size(), 1U);
+  EXPECT_EQ(bundle.winners()[0].config, tuned.key.config);
+  EXPECT_TRUE(bundle.image(kernel().key)) << "the kernel itself stays";
+}
+
+TEST_F(BundleTest, WhoHasTheFormerBundleOpenKeepsItsImages) {
+  write_bundle(folder_.path(), {kernel()});
+  const Bundle former = Bundle::open(folder_.path());
+  BundledKernel newer = kernel();
+  newer.image.bytes += "newer";
+  EXPECT_EQ(write_bundle(folder_.path(), {newer}).unnamed, 1U);
+  EXPECT_EQ(former.image(kernel().key)->bytes, kernel().image.bytes);
+  EXPECT_EQ(Bundle::open(folder_.path()).image(kernel().key)->bytes, newer.image.bytes);
+}
+
+TEST_F(BundleTest, WritersAtOnceLoseNothing) {
+  std::vector<std::thread> writers;
+  for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"})
+    writers.emplace_back([&, arch] {
+      BundledKernel one = kernel();
+      one.key.arch = arch;
+      write_bundle(folder_.path(), {one});
+    });
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(Bundle::open(folder_.path()).archs().size(), 5U);
 }
 
 TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {

@@ -14,6 +14,8 @@
 #include "cache/store.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
+#include "runtime/options.hpp"
+#include "tuner/cli/bundle_output.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
@@ -97,19 +99,18 @@ void compile_all(std::vector<Job>* jobs, int num_threads) {
   work();
 }
 
-void keep(const Options& options, const std::vector<Job>& jobs) {
+// What became of a bundle that was there; nullopt when the store took the images.
+std::optional<BundleChange> keep(const Options& options, const std::vector<Job>& jobs) {
   if (!options.out.empty()) {
     std::vector<BundledKernel> kernels;
     for (const Job& job : jobs)
       if (job.failure.empty()) kernels.push_back({job.key, *job.image, {}});
-    write_bundle(options.out, kernels);
-    return;
+    return write_bundle(options.out, kernels);
   }
-  const std::filesystem::path path =
-      options.store.empty() ? default_store_path() : std::filesystem::path(options.store);
-  Store store = Store::open(path, StoreMode::kReadWrite);
+  Store store = Store::open(store_path_or_default(options.store), StoreMode::kReadWrite);
   for (const Job& job : jobs)
     if (job.failure.empty()) store.put_image(job.key, *job.image);
+  return std::nullopt;
 }
 
 Json job_json(const Job& job) {
@@ -149,15 +150,19 @@ int compile(const Options& options) {
   compile_all(&jobs, options.jobs == 0 ? cores : options.jobs);
   size_t failed = 0;
   for (const Job& job : jobs) failed += job.failure.empty() ? 0 : 1;
-  if (failed < jobs.size()) keep(options, jobs);
+  std::optional<BundleChange> change;
+  if (failed < jobs.size()) change = keep(options, jobs);
   if (options.json) {
     Json kernels = Json::array();
     for (const Job& job : jobs) kernels.push_back(job_json(job));
     print_json("compile", {{"kernels", kernels},
                            {"failed", failed},
+                           {"kept", change ? Json(change->kept) : Json(nullptr)},
+                           {"unnamed_files", change ? Json(change->unnamed) : Json(nullptr)},
                            {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}});
   } else {
     print_jobs(jobs);
+    if (change) print(bundle_change_text(*change));
   }
   return failed == 0 ? kOk : kMissing;
 }
@@ -181,7 +186,9 @@ void add_compile(CLI::App& program, int* exit_code) {
                       "Knobs that differ from the default, knob=value,...");
   command->add_option("--store", options->store,
                       "Store that takes the images (default: the user's)");
-  command->add_option("--out", options->out, "Folder to write instead: images with manifest.json");
+  command->add_option(
+      "--out", options->out,
+      "Folder to write instead: images with manifest.json. A bundle there is added to");
   command->add_option("--jobs", options->jobs, "Compilers at a time; 0: one a core")
       ->capture_default_str();
   command->callback([options, exit_code] { *exit_code = compile(*options); });

@@ -113,6 +113,12 @@ StoreContents contents_of(const std::string& file) {
   }
 }
 
+// Images are code, so taking them in is said.
+std::string images_text(int64_t images) {
+  if (images == 0) return {};
+  return fmt::format("{} of the rows are images: code that runs here from now on\n", images);
+}
+
 // All files are read before any row is stored.
 int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files,
             bool dry_run) {
@@ -121,12 +127,14 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
   Store store = Store::open(options.path(), StoreMode::kReadWrite);
   Json steps = Json::array();
   int64_t counts[3] = {};
+  int64_t images = 0;  // taken in
   std::string text;
   for (const StoreContents& contents : all) {
     const MergePlan plan = store.merge(contents, dry_run);
     for (const MergeAction action : {MergeAction::kAdd, MergeAction::kReplace, MergeAction::kKeep})
       counts[static_cast<int>(action)] += plan.count(action);
     for (const MergeStep& step : plan.steps) {
+      images += step.row == "image" && step.action != MergeAction::kKeep;
       steps.push_back({{"action", merge_action_name(step.action)},
                        {"row", step.row},
                        {"what", step.what},
@@ -141,11 +149,12 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
                         {"added", counts[0]},
                         {"replaced", counts[1]},
                         {"kept", counts[2]},
+                        {"images", images},
                         {"steps", steps}});
   } else {
-    print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n",
-                             dry_run ? "would change" : "changed", counts[0], counts[1],
-                             counts[2]));
+    print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n{}",
+                             dry_run ? "would change" : "changed", counts[0], counts[1], counts[2],
+                             images_text(images)));
   }
   return kOk;
 }

@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
+#include "tuner/cli/bundle_output.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
 #include "tuner/cli/kernel_choice.hpp"
@@ -85,7 +86,7 @@ int export_kernels(const Options& options) {
     throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run "
                                                   "`attune tune` first, or see `attune db ls`",
                                                   options.path().string()));
-  write_bundle(options.folder, bundled);
+  const BundleChange change = write_bundle(options.folder, bundled);
   size_t bytes = 0;
   size_t shapes = 0;
   for (const BundledKernel& kernel : bundled) {
@@ -97,10 +98,13 @@ int export_kernels(const Options& options) {
                           {"kernels", bundled.size()},
                           {"tuned_shapes", shapes},
                           {"image_bytes", bytes},
-                          {"compiled", compiled}});
+                          {"compiled", compiled},
+                          {"kept", change.kept},
+                          {"unnamed_files", change.unnamed}});
   else
-    print(fmt::format("wrote {} kernels for {} tuned shapes ({}) to {}\n", bundled.size(), shapes,
-                      format_bytes(static_cast<double>(bytes)), options.folder));
+    print(fmt::format("wrote {} kernels for {} tuned shapes ({}) to {}\n{}", bundled.size(), shapes,
+                      format_bytes(static_cast<double>(bytes)), options.folder,
+                      bundle_change_text(change)));
   return kOk;
 }
 
@@ -112,7 +116,9 @@ void add_export(CLI::App& program, int* exit_code) {
       program, "export", "Write tuned kernels as a folder that runs without compiler and store",
       "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
       &options->json);
-  command->add_option("FOLDER", options->folder, "Folder to write: images with manifest.json")
+  command
+      ->add_option("FOLDER", options->folder,
+                   "Folder to write: images with manifest.json. A bundle there is added to")
       ->required();
   command->add_option("--arch", options->archs,
                       "Only these archs, a list (default: all in the store)");

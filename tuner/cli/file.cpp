@@ -3,7 +3,6 @@
 #include "tuner/cli/file.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <sstream>
 
 #include "generator/core/error.hpp"
+#include "generator/core/replace_file.hpp"
 
 namespace attune::cli {
 
@@ -29,24 +29,11 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 void write_file(const std::filesystem::path& path, std::string_view bytes) {
-  const auto fail = [&](const std::string& reason) {
-    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), reason));
-  };
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (error) fail(error.message());
-  const std::filesystem::path partial = fmt::format("{}.{}.partial", path.string(), ::getpid());
-  errno = 0;
-  std::ofstream out(partial, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out) {
-    const std::string reason = std::strerror(errno);
-    std::filesystem::remove(partial, error);
-    fail(reason);
-  }
-  std::filesystem::rename(partial, path, error);
-  if (error) fail(error.message());
+  if (error)
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), error.message()));
+  replace_file(path, bytes);
 }
 
 }  // namespace attune::cli

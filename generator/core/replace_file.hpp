@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a file whole or not at all. Used for bundles and for what the program writes.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace attune {
+
+// Puts `bytes` at `path`: under a name of its own beside it first (<name>.<pid>-<n>.part), which
+// was no file and no link before, then renamed. A link at `path` is replaced, not followed. `mode`
+// is cut by the umask. Throws kIo with the path and why.
+void replace_file(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0666);
+
+}  // namespace attune
