@@ -109,7 +109,8 @@ inline float factor_of(Words largest) {
   return factor < kSmallestFactor ? kSmallestFactor : factor;
 }
 
-// To nearest even; beyond the largest finite value that value, NaN 0x7f.
+// To nearest even; beyond the largest finite value that value, NaN 0x7f. Infinity is what the type
+// has for it: e4m3 NaN.
 inline Codes codes_of(Floats values) {
   constexpr int kMantissa = kDtypeO == Dtype::kE4m3 ? 3 : 2;
   constexpr int kBias = kDtypeO == Dtype::kE4m3 ? 7 : 15;
@@ -127,7 +128,10 @@ inline Codes codes_of(Floats values) {
       bits_as<Words>(bits_as<Floats>(magnitude) + bits_as<float>(kStep)) - kStep;
   const Words saturated = normal > kLargest ? Words(kLargest) : normal;
   const Words code = (magnitude < kFirstNormal ? subnormal : saturated) | (bits >> 24 & 0x80u);
-  return __builtin_convertvector(magnitude > 0x7f800000u ? Words(0x7fu) : code, Codes);
+  Words special = 0x7f;
+  if constexpr (kDtypeO == Dtype::kE5m2)
+    special = magnitude > 0x7f800000u ? special : (0x7cu | (bits >> 24 & 0x80u));
+  return __builtin_convertvector(magnitude >= 0x7f800000u ? special : code, Codes);
 }
 
 inline void round_row(const float* row, float inverse, unsigned char* codes) {

@@ -13,6 +13,23 @@ struct alignas(8) Vector8 {
   unsigned word[2];
 };
 
+// NaN where the value is infinite, else the value.
+__device__ __forceinline__ float nan_if_infinite(float value) { return fmaf(value, 0.0f, value); }
+__device__ __forceinline__ unsigned is_infinite(float value) {
+  return fabsf(value) == __int_as_float(0x7F800000) ? 1u : 0u;
+}
+
+// As pack_fp8, with infinity as the type has it: pack_fp8 makes it the largest finite code. In e5m2
+// infinity is the code behind that one; e4m3 has NaN alone.
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float d) {
+  if constexpr (kDtype == Dtype::kE4m3)
+    return pack_fp8<kDtype>(nan_if_infinite(a), nan_if_infinite(b), nan_if_infinite(c),
+                            nan_if_infinite(d));
+  return pack_fp8<kDtype>(a, b, c, d) + is_infinite(a) + (is_infinite(b) << 8) +
+         (is_infinite(c) << 16) + (is_infinite(d) << 24);
+}
+
 // `first`: index of the tile's first element in o.
 __device__ __forceinline__ void store_rows(const OperandView& o, long long first, int rows,
                                            const RowValues& values, float inverse) {
@@ -26,8 +43,8 @@ __device__ __forceinline__ void store_rows(const OperandView& o, long long first
       Vector8 codes;
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        codes.word[i] = pack_fp8<kDtypeO>(v[4 * i] * inverse, v[4 * i + 1] * inverse,
-                                          v[4 * i + 2] * inverse, v[4 * i + 3] * inverse);
+        codes.word[i] = pack_codes<kDtypeO>(v[4 * i] * inverse, v[4 * i + 1] * inverse,
+                                            v[4 * i + 2] * inverse, v[4 * i + 3] * inverse);
       char* to = static_cast<char*>(o.data) + first + row * o.row_stride + column_of(step, c);
       *reinterpret_cast<Vector8*>(to) = codes;
     }
@@ -46,7 +63,7 @@ __device__ __forceinline__ void transpose_to_shared(const RowValues& values, flo
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
       const int column = column_of(step, i / 8) + i % 8;
-      tile[column * kTileWords + row / 4] = pack_fp8<kDtypeO>(
+      tile[column * kTileWords + row / 4] = pack_codes<kDtypeO>(
           values.at[step][i] * inverse, values.at[step + 1 % kGroup][i] * inverse,
           values.at[step + 2 % kGroup][i] * inverse, values.at[step + 3 % kGroup][i] * inverse);
     }
