@@ -183,7 +183,7 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
   std::vector<float> lse(
       static_cast<size_t>(problem_.batch * problem_.num_heads_q * problem_.seqlen_q));
   device_->copy_to_host(lse.data(), operands.lse, static_cast<int64_t>(lse.size() * sizeof(float)));
-  Comparison comparison(problem_);
+  Comparison comparison(problem_, weights_on(device_->target()));
   for (const Expected& expected : expected_) compare(expected, lse, &comparison);
   CheckError error = comparison.result();
   if (expected_sums_ && !error.wrong) error.wrong = check_sums(loaded);
@@ -199,7 +199,7 @@ std::optional<std::string> DeviceBackend::check_sums(const Loaded& loaded) {
   visit(*expected_sums_, [&](const float* want, const float* got, int64_t, const RowPlace&) {
     comparison.add(want, got, static_cast<size_t>(problem_.head_dim_v));
   });
-  return comparison.wrong(problem_);
+  return comparison.wrong(problem_, weights_on(device_->target()));
 }
 
 template <class Row>

@@ -32,13 +32,17 @@ double unit_of(Dtype dtype) {
   return std::ldexp(1.0, -17);
 }
 
-double rms_factor_of(const Problem& problem) {
-  if (!is_fp8(problem)) return 6;
+bool narrow_weights(const Problem& problem, Weights weights) {
+  return is_fp8(problem) && weights == Weights::kAsOperands;
+}
+
+double rms_factor_of(const Problem& problem, Weights weights) {
+  if (!narrow_weights(problem, weights)) return 6;
   return problem.fp8.accuracy == Accuracy::kFast ? 4 : 3;
 }
 
-double mean_factor_of(const Problem& problem) {
-  if (!is_fp8(problem)) return 0.6;
+double mean_factor_of(const Problem& problem, Weights weights) {
+  if (!narrow_weights(problem, weights)) return 0.6;
   return problem.fp8.accuracy == Accuracy::kFast ? 0.75 : 0.45;
 }
 
@@ -131,17 +135,19 @@ Problem region_problem(const Problem& problem, const CheckPlan& plan, const Chec
   return part;
 }
 
-std::optional<std::string> LossComparison::wrong(const Problem& problem) const {
-  const double allowed = allowed_loss(problem) + kRoundingMoves / std::sqrt(rows_);
+std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights weights) const {
+  const double allowed = narrow_weights(problem, weights)
+                             ? allowed_loss(problem) + kRoundingMoves / std::sqrt(rows_)
+                             : unit_of(problem.dtype_o);
   if (std::fabs(loss()) <= allowed) return std::nullopt;
   return fmt::format("O of a V with a mean is {:.2g} too small, allowed are {:.2g}", loss(),
                      allowed);
 }
 
-Comparison::Comparison(const Problem& problem)
-    : unit_(unit_of(is_fp8(problem) ? problem.dtype_q : problem.dtype_o)),
-      rms_factor_(rms_factor_of(problem)),
-      mean_factor_(mean_factor_of(problem)) {}
+Comparison::Comparison(const Problem& problem, Weights weights)
+    : unit_(unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
+      rms_factor_(rms_factor_of(problem, weights)),
+      mean_factor_(mean_factor_of(problem, weights)) {}
 
 void Comparison::blame(double ratio, const std::string& sentence) {
   if (ratio <= max_) return;

@@ -20,7 +20,8 @@
 //   mean |got - want| <= c * unit * mean rms(row), c = 0.45 (accurate) or 0.75 (fast)
 // i.e. 7 and 9 deviations, and 1.3 x the largest mean of the twins: one key left out of 4096 breaks
 // the first, 5 % too much in all elements (fast: 10 %) the second. LSE is held as for 16 bits
-// (2e-3): on these inputs the tensor cores' accumulator of 14 bits errs by 1e-4 to 1e-3.
+// (2e-3): on these inputs the tensor cores' accumulator of 14 bits errs by 1e-4 to 1e-3. CPU
+// kernels keep P in fp32: they are held by the type of O, as those of wider operands.
 //
 // The tensor cores of some chips cut each 8-bit product off towards zero, at 2^-13 of the largest
 // addend: where V has a mean, a long sum comes out too small, which V of N(0,1) hides. So 8-bit
@@ -36,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/core/arch.hpp"
 #include "generator/core/kernel_spec.hpp"
 
 namespace attune {
@@ -75,7 +77,14 @@ struct RowPlace {
   int64_t batch = 0, row = 0, head = 0;
 };
 
-// Part of O that an 8-bit kernel may lose where V has a mean.
+// How a kernel keeps P. On CPUs in fp32 whatever the operands are, so that 8-bit ones are held like
+// 16-bit ones: by the rounding of O.
+enum class Weights { kAsOperands, kFp32 };
+inline Weights weights_on(Target target) {
+  return target == Target::kCpu ? Weights::kFp32 : Weights::kAsOperands;
+}
+
+// Part of O that an 8-bit kernel of narrow P may lose where V has a mean.
 inline double allowed_loss(const Problem& problem) {
   if (problem.fp8.accuracy == Accuracy::kAccurate) return 0.015;
   return 0.015 + 0x1p-11 / 32 * static_cast<double>(problem.seqlen_kv);
@@ -94,7 +103,8 @@ class LossComparison {
   }
   double loss() const { return square_ > 0 ? 1 - product_ / square_ : 0; }
   // A sentence where it passes the allowed, to either side, or is no number.
-  std::optional<std::string> wrong(const Problem& problem) const;
+  std::optional<std::string> wrong(const Problem& problem,
+                                   Weights weights = Weights::kAsOperands) const;
 
  private:
   double product_ = 0, square_ = 0, rows_ = 0;
@@ -103,7 +113,7 @@ class LossComparison {
 // Gathers the comparison of one result.
 class Comparison {
  public:
-  explicit Comparison(const Problem& problem);
+  explicit Comparison(const Problem& problem, Weights weights = Weights::kAsOperands);
   void add_row(const float* want, const float* got, int count, const RowPlace& place);
   void add_lse(float want, float got, const RowPlace& place);
   CheckError result() const;

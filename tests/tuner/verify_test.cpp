@@ -32,8 +32,9 @@ Problem problem(Dtype dtype, int head_dim, int64_t seqlen_q, int64_t seqlen_kv, 
   return p;
 }
 
-CheckError hold(const Problem& p, const AttentionResult& want, const AttentionResult& got) {
-  Comparison comparison(p);
+CheckError hold(const Problem& p, const AttentionResult& want, const AttentionResult& got,
+                Weights weights = Weights::kAsOperands) {
+  Comparison comparison(p, weights);
   const int64_t rows = p.batch * p.seqlen_q * p.num_heads_q;
   std::vector<float> a(static_cast<size_t>(p.head_dim_v)), b(a.size());
   for (int64_t row = 0; row < rows; ++row) {
@@ -134,6 +135,38 @@ TEST_P(VerifyNarrow, MistakesAreFound) {
   AttentionResult lse = c.twin();
   lse.lse[3] += 0.05;
   EXPECT_TRUE(hold(p, want, lse).wrong);
+}
+
+// P in fp32: what narrow P would explain is wrong then.
+TEST_P(VerifyNarrow, OnCpusOnlyTheRoundingOfOIsAllowed) {
+  for (const Dtype dtype_o : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32})
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      Problem p = narrow_problem(GetParam(), seed % 2 == 0 ? 64 : 128, 20, 300,
+                                 seed % 3 == 0 ? Mask::kCausalBottomRight : Mask::kNone);
+      p.dtype_o = dtype_o;
+      const AttentionCase c = tuner_case(p, seed);
+      const AttentionResult want = c.oracle(), good = c.twin(testing::Arithmetic::kFp32);
+      const CheckError error = hold(p, want, good, Weights::kFp32);
+      EXPECT_FALSE(error.wrong) << to_text(p) << ": " << *error.wrong;
+      EXPECT_LT(error.max, 0.8) << to_text(p) << " seed " << seed;
+      EXPECT_LT(error.mean, 0.8) << to_text(p) << " seed " << seed;
+      EXPECT_TRUE(hold(p, want, c.twin(), Weights::kFp32).wrong) << "P in e4m3";
+      AttentionCase left_out = c;
+      left_out.problem.seqlen_kv -= 1;
+      if (p.mask == Mask::kNone) {
+        EXPECT_TRUE(hold(p, want, left_out.twin(testing::Arithmetic::kFp32), Weights::kFp32).wrong);
+      }
+      AttentionResult scaled = good;
+      for (double& value : scaled.o) value *= 1.01;
+      EXPECT_TRUE(hold(p, want, scaled, Weights::kFp32).wrong);
+      LossComparison loss;
+      loss.add(want.o.data(), good.o.data(), good.o.size(), 20);
+      EXPECT_EQ(loss.wrong(p, Weights::kFp32).value_or(""), "");
+      LossComparison lost;
+      lost.add(want.o.data(), scaled.o.data(), scaled.o.size(), 20);
+      EXPECT_TRUE(lost.wrong(p, Weights::kFp32));
+      EXPECT_FALSE(lost.wrong(p));
+    }
 }
 
 TEST_P(VerifyNarrow, LostSumsAreFoundWhereVHasAMean) {
