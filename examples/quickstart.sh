@@ -27,7 +27,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=OFF -D
   --log-level=WARNING
 quiet=(-- --quiet)
 [ -t 1 ] && quiet=()
-cmake --build "$build" --parallel "$(nproc)" --target attune_cli "${quiet[@]}"
+cmake --build "$build" --parallel "$(nproc)" "${quiet[@]}"  # all of it: what cmake --install wants
 attune=$build/bin/attune
 
 # On a GPU the workload is the model's own default set. On a CPU: lengths that two cores get through in a minute.
@@ -54,6 +54,7 @@ step "Bench: tuned against default against standard attention"
 cat <<END
 
 From now on every program on this machine that uses attune gets these kernels, with no compiler at run time. Next:
+  cmake --install $build --prefix ~/.local && export PATH=~/.local/bin:\$PATH
   $attune explain --problem dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right
   $attune db ls                        # what was tried, how fast, how sure
   $attune tune --help                  # your own model or problems

@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every code block of README.md. A comment on the line before a block says how, and one without it fails:
+"""Runs every code block of README.md, in its order, as a newcomer would: what a block exports the next ones have. A comment on the
+line before a block says how, and one without it fails:
 
-  <!-- test: run -->      shell lines, run in the source tree with the built `attune` in PATH and a store of their own
+  <!-- test: fresh -->    builds from nothing: run by --fresh, in a copy of the tree; otherwise each line must parse and its files exist
+  <!-- test: install -->  run with the home of a new user; otherwise than with --fresh it installs the tests' build
+  <!-- test: run -->      shell lines, run in the source tree with a store of their own and what the blocks before put into PATH
   <!-- test: build -->    a C or C++ program: compiled against the public headers, linked to libattune, and run
-  <!-- test: scripts -->  commands too long for a test: each script they name must exist and parse; arguments are not looked at
 
-Run by CTest; without the CPU target, blocks that need it skip aloud.
+The table of variables must name those that the sources read. Run by CTest; without the CPU target, blocks that need it skip aloud.
 """
 import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LANGUAGES = {"sh": "run", "bash": "run", "c": "build", "cpp": "build"}
+SHELL = ("fresh", "install", "run")
+LANGUAGES = {"sh": SHELL, "bash": SHELL, "c": ("build",), "cpp": ("build",)}
+BUILD = "build/quickstart"  # where quickstart.sh builds, and what the install block names
 
 
 def code_blocks(text):
@@ -35,53 +40,98 @@ def code_blocks(text):
         number = end + 1
 
 
-def run(command, environment, **options):
-    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=200, check=False, **options)
-    print(done.stdout[-1500:], end="")
-    if done.returncode != 0:
-        sys.exit(f"{command!r} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+class Reader:
+    """Somebody who follows the README: a home, a tree, and an environment that blocks change."""
+
+    def __init__(self, arguments, folder):
+        self.arguments = arguments
+        self.folder = folder
+        self.tree = copy_of_tree(folder) if arguments.fresh else ROOT
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTUNE_") or name == "ATTUNE_NVRTC"}
+        self.environment.update(HOME=str(folder / "home"), ATTUNE_STORE=str(folder / "store/store.db"))
+        (folder / "home").mkdir()
+
+    def run(self, command, **options):
+        limit = 1500 if self.arguments.fresh else 200
+        done = subprocess.run(command, cwd=self.tree, env=self.environment, text=True, capture_output=True, timeout=limit, check=False, **options)
+        print(done.stdout[-1500:], end="")
+        if done.returncode != 0:
+            sys.exit(f"{command!r} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+
+    def run_lines(self, code):
+        kept = self.folder / "environment"
+        self.run(["bash", "-euo", "pipefail", "-c", f"{code}\nenv -0 >'{kept}'"])
+        self.environment = dict(entry.split("=", 1) for entry in kept.read_text().split("\0") if entry)
+
+    def build_and_run(self, language, code):
+        source = self.folder / f"block.{language}"
+        source.write_text(code)
+        library = pathlib.Path(self.arguments.library)
+        compiler = [self.arguments.cc, "-std=c11"] if language == "c" else [self.arguments.cxx, "-std=c++17"]
+        self.run(compiler + ["-Wall", "-Wextra", "-Werror", "-I", str(ROOT / "runtime/include"), str(source), "-o",
+                             str(self.folder / "block"), str(library), f"-Wl,-rpath,{library.parent}", "-lm"])
+        self.run([str(self.folder / "block")])
+
+    def follow(self, language, how, code):
+        if how == "build":
+            self.build_and_run(language, code)
+        elif how == "fresh" and not self.arguments.fresh:
+            subprocess.run(["bash", "-n", "-c", code], check=True)
+            for script in re.findall(r"\S+\.sh", code):
+                subprocess.run(["bash", "-n", ROOT / script], check=True)
+        elif how == "install" and not self.arguments.fresh:
+            if BUILD not in code:
+                sys.exit(f"the install block does not install {BUILD}")
+            self.run_lines(code.replace(BUILD, self.arguments.build))
+        else:
+            self.run_lines(code)
 
 
-def run_scripts(code):
-    for script in re.findall(r"\S+\.sh", code):
-        subprocess.run(["bash", "-n", ROOT / script], check=True)
+def copy_of_tree(folder):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tree = folder / "attune"
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    return tree
 
 
-def build_and_run(arguments, language, code, folder, environment):
-    source = folder / f"block.{language}"
-    source.write_text(code)
-    library = pathlib.Path(arguments.library)
-    compiler = [arguments.cc, "-std=c11"] if language == "c" else [arguments.cxx, "-std=c++17"]
-    run(compiler + ["-Wall", "-Wextra", "-Werror", "-I", str(ROOT / "runtime/include"), str(source), "-o", str(folder / "block"),
-                    str(library), f"-Wl,-rpath,{library.parent}", "-lm"], environment)
-    run([str(folder / "block")], environment)
+def check_variables(readme):
+    """The table of variables against what the sources ask the environment for."""
+    named = set(re.findall(r"^\| `(ATTUNE_\w+)` \|", readme, re.M))
+    read = set()
+    for folder in ("generator", "runtime", "cache", "tuner"):
+        files = (file for suffix in ("*.cpp", "*.hpp", "*.py") for file in (ROOT / folder).rglob(suffix))
+        for file in files:
+            read |= set(re.findall(r'[({]\s*"(ATTUNE_[A-Z_]+)"', file.read_text()))
+    if named != read:
+        sys.exit(f"README.md's table of variables: the sources do not read {sorted(named - read)}, it lacks {sorted(read - named)}")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("attune", "library", "cc", "cxx"):
+    for name in ("attune", "library", "build", "cc", "cxx"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--fresh", action="store_true", help="build from nothing too, as the README says")
     arguments = parser.parse_args()
-    blocks = list(code_blocks((ROOT / "README.md").read_text()))
+    readme = (ROOT / "README.md").read_text()
+    check_variables(readme)
+    blocks = list(code_blocks(readme))
     if not blocks:
         sys.exit("README.md has no code block: nothing was tested")
     no_cpu = '"cpu_target_found": false' in subprocess.run([arguments.attune, "doctor", "--json"], text=True, capture_output=True,
                                                            check=False).stdout
     with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, ATTUNE_STORE=f"{folder}/store/store.db",
-                           PATH=f"{pathlib.Path(arguments.attune).parent}:{os.environ['PATH']}")
+        reader = Reader(arguments, pathlib.Path(folder))
         for line, language, how, code in blocks:
             print(f"README.md:{line}: {language or 'no language'}, {how}", flush=True)
-            if how not in ("run", "build", "scripts") or (how != "scripts" and LANGUAGES.get(language) != how):
+            if how not in LANGUAGES.get(language, ()):
                 sys.exit(f"README.md:{line}: the block's comment says '{how}', which does not go with '{language}' (see readme_test.py)")
-            if how == "scripts":
-                run_scripts(code)
-            elif no_cpu:
+            if no_cpu and how != "fresh":
                 print("SKIP: the CPU target is not built here")
-            elif how == "run":
-                run(["bash", "-euo", "pipefail", "-c", code], environment)
             else:
-                build_and_run(arguments, language, code, pathlib.Path(folder), environment)
+                reader.follow(language, how, code)
     print(f"{len(blocks)} code blocks of README.md hold")
 
 

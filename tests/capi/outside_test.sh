@@ -13,6 +13,8 @@ mv "$scratch/first" "$scratch/attune" # an installed tree must not know where it
 library=$(dirname "$(find "$scratch/attune" -name libattune.so)")
 test -f "$scratch/attune/include/attune/attune.h"
 test -f "$scratch/attune/share/attune/python/attune/__init__.py"
+test -f "$scratch/attune/share/doc/attune/LICENSE"
+"$scratch/attune/bin/attune" version
 
 cmake -S "$outside" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$scratch/attune" >"$scratch/configure.log" ||
   { cat "$scratch/configure.log"; exit 1; }
@@ -20,6 +22,12 @@ cmake --build "$scratch/build" >"$scratch/build.log" || { cat "$scratch/build.lo
 "$scratch/build/outside_c"
 "$scratch/build/outside_cpp"
 echo "find_package: works"
+
+# Inside another project: configured alone, for what it would build is what was built. GTest must not be asked for.
+cmake -S "${outside%/*}/inside" -B "$scratch/inside" "-DATTUNE_SOURCE=$2" -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON \
+  >"$scratch/inside.log" 2>&1 || { cat "$scratch/inside.log"; exit 1; }
+grep -q '^ATTUNE_TESTS:BOOL=OFF' "$scratch/inside/CMakeCache.txt"
+echo "add_subdirectory: works, without tests"
 
 export PKG_CONFIG_PATH=$library/pkgconfig
 # Word lists on purpose: flags.
