@@ -11,22 +11,6 @@
 #include "generator/renderer.hpp"
 
 namespace attune::testing {
-namespace {
-
-// 256-byte aligned, every byte 0xff (NaN), but for the first `zeroed` bytes.
-struct Workspace {
-  Workspace(int64_t bytes, int64_t zeroed)
-      : storage(static_cast<size_t>(bytes) + 256, std::byte{0xff}) {
-    const auto address = reinterpret_cast<uintptr_t>(storage.data());
-    data = storage.data() + (256 - address % 256) % 256;
-    std::memset(data, 0, static_cast<size_t>(zeroed));
-  }
-  std::vector<std::byte> storage;
-  std::byte* data;
-};
-
-}  // namespace
-
 HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
                        const KernelTemplate& kernel_template, const KernelSpec& spec,
                        const Config& config)
@@ -36,25 +20,32 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
       image_(toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch)),
       kernel_(toolchain.load(image_.bytes, image_.entry)) {}
 
-HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
+HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against) const {
   const Problem& p = c.problem;
-  std::vector<std::byte> q = c.q.bytes, k = c.k.bytes, v = c.v.bytes, o = c.o.bytes;
-  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
-                         std::numeric_limits<float>::quiet_NaN());
+  const auto guarded = [&](const auto& values) {
+    return GuardedBuffer(values.data(), values.size() * sizeof(values[0]), 16, against);
+  };
+  const GuardedBuffer q = guarded(c.q.bytes), k = guarded(c.k.bytes), v = guarded(c.v.bytes),
+                      o = guarded(c.o.bytes), q_scale = guarded(c.q_scale.values),
+                      k_scale = guarded(c.k_scale.values), v_scale = guarded(c.v_scale.values);
+  const std::vector<float> no_lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
+                                  std::numeric_limits<float>::quiet_NaN());
+  const GuardedBuffer lse = guarded(no_lse);
   const LaunchPlan plan = template_.launch(spec_, config_, shape_of(p), DeviceFacts{threads, 0});
-  Workspace workspace(plan.workspace_bytes, plan.zeroed_bytes);
-
-  std::vector<float> q_scale = c.q_scale.values, k_scale = c.k_scale.values, v_scale = c.v_scale.values;
+  // Every byte 0xff (NaN), but for the first `zeroed_bytes`.
+  const GuardedBuffer workspace(static_cast<size_t>(plan.workspace_bytes), 256, against);
+  std::memset(workspace.as(), 0xff, workspace.size());
+  std::memset(workspace.as(), 0, static_cast<size_t>(plan.zeroed_bytes));
 
   ScaledAttentionArgs args{};
-  args.q = c.q.view(q.data());
-  args.k = c.k.view(k.data());
-  args.v = c.v.view(v.data());
-  args.o = c.o.view(o.data());
-  args.q_scale = c.q_scale.view(q_scale.data());
-  args.k_scale = c.k_scale.view(k_scale.data());
-  args.v_scale = c.v_scale.view(v_scale.data());
-  args.lse = lse.data();
+  args.q = c.q.view(q.as());
+  args.k = c.k.view(k.as());
+  args.v = c.v.view(v.as());
+  args.o = c.o.view(o.as());
+  args.q_scale = c.q_scale.view(q_scale.as<float>());
+  args.k_scale = c.k_scale.view(k_scale.as<float>());
+  args.v_scale = c.v_scale.view(v_scale.as<float>());
+  args.lse = lse.as<float>();
   args.lse_batch_stride = p.num_heads_q * p.seqlen_q;
   args.lse_head_stride = p.seqlen_q;
   args.batch = static_cast<int>(p.batch);
@@ -65,7 +56,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = p.scale() * 1.44269504F;
   args.num_tiles = plan.num_tiles;
-  args.workspace = workspace.data;
+  args.workspace = workspace.as();
 
   std::vector<std::thread> others;
   for (int thread = 1; thread < threads; ++thread)
@@ -74,10 +65,12 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads) const {
   for (std::thread& other : others) other.join();
 
   HostOutcome outcome;
-  outcome.result.o = c.read_o(o, &outcome.gaps_intact);
-  outcome.result.lse.assign(lse.begin(), lse.end());
-  outcome.counters_clear = std::all_of(workspace.data, workspace.data + plan.zeroed_bytes,
+  outcome.result.o = c.read_o({o.as(), o.as() + o.size()}, &outcome.gaps_intact);
+  outcome.result.lse.assign(lse.as<float>(), lse.as<float>() + no_lse.size());
+  outcome.counters_clear = std::all_of(workspace.as(), workspace.as() + plan.zeroed_bytes,
                                        [](std::byte b) { return b == std::byte{0}; });
+  for (const GuardedBuffer* buffer : {&q, &k, &v, &o, &q_scale, &k_scale, &v_scale, &lse, &workspace})
+    outcome.gaps_intact = outcome.gaps_intact && buffer->intact();
   return outcome;
 }
 

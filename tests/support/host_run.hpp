@@ -9,12 +9,14 @@
 #include "generator/cpu_toolchain.hpp"
 #include "generator/kernel_template.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/guarded_buffer.hpp"
 
 namespace attune::testing {
 
 struct HostOutcome {
   AttentionResult result;
-  bool gaps_intact = false;     // nothing outside the elements of o was written
+  bool gaps_intact = false;     // nothing outside the elements of o was written, nor around any
+                                // operand or the workspace
   bool counters_clear = false;  // the zeroed part of the workspace is zero again
 };
 
@@ -22,7 +24,9 @@ class HostConfig {
  public:
   HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template,
              const KernelSpec& spec, const Config& config);
-  HostOutcome run(const AttentionCase& test_case, int threads) const;
+  // Every operand and the workspace stand between guard pages (guarded_buffer.hpp).
+  HostOutcome run(const AttentionCase& test_case, int threads,
+                  Against against = Against::kEnd) const;
   const KernelImage& image() const { return image_; }
 
  private:

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every text that comes from outside, mutated: a value or an attune::Error comes out, nothing else.
+// With the asan preset also nothing undefined. A failure prints the number of the input; the same
+// seed gives the same inputs.
+//   ATTUNE_ATTACK_TIMES=N   so many times as many inputs
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <sstream>
+
+#include "cache/exchange.hpp"
+#include "cache/records.hpp"
+#include "generator/core/config.hpp"
+#include "runtime/bundle_manifest.hpp"
+#include "tests/attack/mutate.hpp"
+#include "tests/cache/store_samples.hpp"
+#include "tuner/measure_protocol.hpp"
+#include "tuner/workload.hpp"
+
+namespace attune {
+namespace {
+
+using testing::attack_count;
+using testing::Mutator;
+
+// Runs `parse` on `count` mutations. Some must get through and some be refused: else the samples
+// are not what the parser reads.
+void attack(int count, const std::vector<std::string>& samples,
+            const std::function<void(const std::string&, Mutator&)>& parse) {
+  Mutator mutator(samples, 20261122);
+  for (const std::string& sample : samples) {
+    Mutator unused({sample}, 1);
+    ASSERT_NO_THROW(parse(sample, unused)) << sample.substr(0, 300);
+  }
+  int taken = 0, refused = 0;
+  for (int i = 0; i < attack_count(count); ++i) {
+    const std::string text = mutator.next();
+    try {
+      parse(text, mutator);
+      ++taken;
+    } catch (const Error&) {
+      ++refused;
+    } catch (const std::exception& error) {
+      FAIL() << "input " << i << ": " << typeid(error).name() << ": " << error.what() << "\n"
+             << text.substr(0, 2000);
+    }
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_GT(refused, count / 20);
+}
+
+const std::vector<std::string> kProblems = {
+    "dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=4096,mask=causal_bottom_right",
+    "dtype=fp16,head_dim_qk=192,head_dim_v=128,heads=16,seqlen_q=7,seqlen_kv=300,window=100:30",
+    "dtype=fp32,head_dim=64,heads=6/2,seqlen=0,mask=causal_top_left,scale=0.125",
+    "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=64,heads=3,seqlen=200,v_layout=transposed,"
+    "accuracy=fast,scale_block_q=64,scale_block_kv=128",
+    "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=2,seqlen=64,scale_block=16,"
+    "rotation=hadamard,v_layout=transposed"};
+
+TEST(ParseAttack, Problems) {
+  attack(66'000, kProblems, [](const std::string& text, Mutator&) {
+    const Problem problem = parse_problem(text);
+    const std::string canonical = to_text(problem);
+    ASSERT_EQ(to_text(parse_problem(canonical)), canonical) << text;
+    to_text(spec_of(problem));
+    bucket_of(shape_of(problem));
+  });
+}
+
+TEST(ParseAttack, Configs) {
+  attack(23'000,
+         {"block_m=128,block_n=64,stages=2", "block_m=16", "row_max=0,pack_heads=-1,kv_splits=4"},
+         [](const std::string& text, Mutator&) {
+           const std::string canonical = parse_config(text).to_text();
+           ASSERT_EQ(parse_config(canonical).to_text(), canonical);
+         });
+}
+
+TEST(ParseAttack, StoredSpecsAndShapes) {
+  std::vector<std::string> specs, shapes;
+  for (const std::string& text : kProblems) {
+    specs.push_back(to_text(spec_of(parse_problem(text))));
+    shapes.push_back(to_text(shape_of(parse_problem(text))));
+  }
+  attack(18'000, specs, [](const std::string& text, Mutator&) { to_text(parse_spec_text(text)); });
+  attack(18'000, shapes, [](const std::string& text, Mutator&) {
+    const Shape shape = parse_shape_text(text);
+    bucket_of(shape);
+  });
+}
+
+KernelRequest sample_kernel() {
+  KernelRequest kernel{"prefill_cpu", Config({{"block_m", 64}}), sample_image()};
+  kernel.image.entry = "attune_kernel";
+  return kernel;
+}
+
+// Line and payload as one sample, parted by a byte that JSON never has.
+std::string joined(const Frame& frame) { return frame.line + '\x01' + frame.payload; }
+Frame parted(const std::string& text) {
+  const size_t at = text.find('\x01');
+  if (at == std::string::npos) return {text, ""};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+TEST(ParseAttack, WireProtocol) {
+  const Problem problem = parse_problem(kProblems[0]);
+  attack(17'000,
+         {joined(encode(Request(OpenRequest{{problem, 7, sample_kernel()}}))),
+          joined(encode(Request(OpenRequest{{problem, 7, std::nullopt}}))),
+          joined(encode(Request(PrepareRequest{3, sample_kernel(), true}))),
+          joined(encode(Request(RoundRequest{{1, 2, 3}}))), joined(encode(Request(DropRequest{4})))},
+         [](const std::string& text, Mutator&) { decode_request(parted(text)); });
+  attack(5'000, {joined(encode(OpenReply{"no device", 4})), joined(encode(OpenReply{}))},
+         [](const std::string& text, Mutator&) { decode_open_reply(parted(text)); });
+  Prepared prepared;
+  prepared.info = sample_image().info;
+  attack(6'000, {joined(encode(prepared))},
+         [](const std::string& text, Mutator&) { decode_prepared(parted(text)); });
+  attack(6'000, {joined(encode(SampleReply{{4, 12.5, std::nullopt}, 1980}))},
+         [](const std::string& text, Mutator&) { decode_sample_reply(parted(text)); });
+}
+
+class ParseAttackFile : public StoreTest {};
+
+TEST_F(ParseAttackFile, Captures) {
+  std::string lines;
+  for (const std::string& text : kProblems) lines += "{\"problem\": \"" + text + "\"}\n";
+  attack(13'000, {lines, "{\"problem\": \"" + kProblems[0] + "\"}\n"},
+         [this](const std::string& text, Mutator&) {
+           write_bytes(file("capture"), text);
+           workload_from_capture(file("capture"));
+         });
+}
+
+StoreContents sample_contents() {
+  const TuningKey key = sample_key();
+  StoredTrial trial;
+  trial.key = key;
+  trial.trial = sample_trial();
+  WinnerRecord winner = sample_winner(key);
+  winner.device = key.device;
+  winner.policy = key.policy;
+  return {{trial}, {winner}, {}};
+}
+
+TEST(ParseAttack, ImportedLines) {
+  std::ostringstream lines;
+  export_lines(sample_contents(), lines);
+  attack(27'500, {lines.str()}, [](const std::string& text, Mutator&) {
+    std::istringstream in(text);
+    import_lines(in);
+  });
+}
+
+TEST(ParseAttack, BundleManifests) {
+  ManifestEntry entry{sample_image_key(), "kernel.o", std::string(64, 'a'), sample_image(),
+                      {sample_winner(sample_key())}};
+  entry.image.entry = "attune_kernel";
+  attack(11'500, {manifest_text({entry}), manifest_text({entry, entry})},
+         [](const std::string& text, Mutator&) { parse_manifest(text, "manifest.json"); });
+}
+
+}  // namespace
+}  // namespace attune
