@@ -1,243 +1,272 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading config.json of the known kinds of models; see model_config.hpp.
+// From a config.json to the row of its type, and what to do with types that no row knows; see
+// model_config.hpp. Rows are read in model_towers.cpp.
 #include "tuner/model_config.hpp"
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <set>
 
-#include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
+#include "tuner/diffusion_config.hpp"
+#include "tuner/model_towers.hpp"
 
 namespace attune {
 namespace {
 
-using Json = nlohmann::json;
+using Json = ModelFields::Json;
 
-constexpr int64_t kTextTokens = 77;  // CLIP's, which Stable Diffusion's cross-attention sees
+constexpr size_t kLargestConfig = 16 << 20;
+constexpr Names kDtypeNames{"dtype", "torch_dtype"};
 
-// The config with its file name, for errors.
-class Reader {
- public:
-  Reader(const std::filesystem::path& path, Json json)
-      : path_(path.string()), json_(std::move(json)) {}
-
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-  std::string text(const char* key) const {
-    if (!has(key)) return "";
-    if (!json_.at(key).is_string()) refuse(key, "a string");
-    return json_.at(key);
-  }
-  bool flag(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_boolean()) refuse(key, "true or false");
-    return json_.at(key);
-  }
-  int integer(const char* key) const {
-    if (!has(key))
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: \"{}\" is missing; accepted is an integer above 0", path_, key));
-    return checked(key, json_.at(key));
-  }
-  int integer(const char* key, int otherwise) const { return has(key) ? integer(key) : otherwise; }
-  double number(const char* key, double otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_.at(key).is_number() || json_.at(key).get<double>() <= 0)
-      refuse(key, "a number above 0");
-    return json_.at(key);
-  }
-  // A list, or one value that stands for all `count`.
-  std::vector<int> integers(const char* key, size_t count) const {
-    if (!has(key) || !json_.at(key).is_array()) return std::vector<int>(count, integer(key));
-    std::vector<int> values;
-    for (const Json& value : json_.at(key)) values.push_back(checked(key, value));
-    if (values.size() != count) refuse(key, fmt::format("{} integers", count));
-    return values;
-  }
-  std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> values;
-    if (!has(key) || !json_.at(key).is_array()) refuse(key, "a list of strings");
-    for (const Json& value : json_.at(key)) {
-      if (!value.is_string()) refuse(key, "a list of strings");
-      values.push_back(value);
-    }
-    return values;
-  }
-  size_t size_of(const char* key) const {
-    if (!has(key) || !json_.at(key).is_array() || json_.at(key).empty())
-      refuse(key, "a list of integers");
-    return json_.at(key).size();
-  }
-  [[noreturn]] void refuse(const char* key, const std::string& accepted) const {
-    const std::string value = json_.contains(key) ? json_.at(key).dump() : "missing";
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLargestConfig + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.fail() && !file.eof()))
+    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kLargestConfig)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: \"{}\" is {}; accepted is {}", path_, key, value, accepted));
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  int checked(const char* key, const Json& value) const {
-    if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > INT32_MAX)
-      refuse(key, "an integer above 0");
-    return value;
-  }
-
-  std::string path_;
-  Json json_;
-};
-
-Json parse_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
-  try {
-    Json json = Json::parse(file);
-    if (json.is_object()) return json;
-  } catch (const Json::parse_error& error) {
-    const std::string what =
-        error.what();  // "[json.exception...] parse error at line 3, column 5: ..."
-    const size_t at = what.find("at line");
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: not JSON, {}", path.string(),
-                            at == std::string::npos ? what : what.substr(at)));
-  }
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("{}: not a JSON object; accepted is a model's config.json", path.string()));
+                fmt::format("{}: larger than {} MiB; accepted is a model's config.json",
+                            path.string(), kLargestConfig >> 20));
+  return text;
 }
 
-std::optional<Dtype> dtype_of(const Reader& config) {
-  const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
-  const std::string text = config.text(key);
+// Python writes Infinity and NaN, which are no JSON, into configs (time_step_limit of Mamba
+// layers). No field of attention is such a number: they become null.
+std::string without_infinities(std::string_view text) {
+  std::string json;
+  bool in_string = false;
+  while (!text.empty()) {
+    const auto is_next = [&](std::string_view word) { return text.substr(0, word.size()) == word; };
+    size_t taken = in_string && text[0] == '\\' ? 2 : 1;
+    if (text[0] == '"') in_string = !in_string;
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+      if (!in_string && is_next(word)) taken = word.size();
+    json += taken > 2 ? "null" : text.substr(0, taken);
+    text.remove_prefix(std::min(taken, text.size()));
+  }
+  return json;
+}
+
+Json parse_file(const std::filesystem::path& path) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what));
+  };
+  Json json;
+  try {
+    json = parse_json<Json>(without_infinities(read_text(path)));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    refuse(error.what());
+  }
+  if (!json.is_object()) refuse("not a JSON object; accepted is a model's config.json");
+  return json;
+}
+
+std::optional<Dtype> dtype_of(const ModelFields& config) {
+  const std::string text = config.text(kDtypeNames);
   if (text.empty()) return std::nullopt;
   try {
     return parse_dtype(text);
   } catch (const Error&) {
-    config.refuse(key, "float32, bfloat16 or float16");
+    config.refuse(kDtypeNames, "float32, bfloat16 or float16");
   }
 }
 
-// Heads and head dim as every transformer states them.
-Problem transformer_problem(const Reader& config) {
-  Problem problem;
-  problem.num_heads_q = config.integer("num_attention_heads");
-  problem.num_heads_kv = config.integer("num_key_value_heads", problem.num_heads_q);
-  if (problem.num_heads_q % problem.num_heads_kv != 0)
-    config.refuse("num_key_value_heads",
-                  fmt::format("a divisor of num_attention_heads ({})", problem.num_heads_q));
-  if (config.has("head_dim")) {
-    problem.head_dim_qk = problem.head_dim_v = config.integer("head_dim");
-  } else {
-    const int hidden = config.integer("hidden_size");
-    if (hidden % problem.num_heads_q != 0)
-      config.refuse("hidden_size",
-                    fmt::format("a multiple of num_attention_heads ({})", problem.num_heads_q));
-    problem.head_dim_qk = problem.head_dim_v = hidden / problem.num_heads_q;
-  }
-  return problem;
+std::string quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names)
+    text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", name);
+  return text;
 }
 
-void read_decoder(const Reader& config, ModelConfig* model) {
-  AttentionLayer layer{transformer_problem(config), 0, 0};
-  layer.problem.mask = Mask::kCausalBottomRight;
-  if (config.has("query_pre_attn_scalar")) {
-    const double scalar = config.number("query_pre_attn_scalar", 0);
-    if (std::fabs(scalar - layer.problem.head_dim_qk) > 1e-6)
-      layer.problem.softmax_scale = static_cast<float>(1 / std::sqrt(scalar));
-  }
-  const bool windowed = config.has("sliding_window") && config.flag("use_sliding_window", true);
-  const bool alternates = model->model_type == "gemma2" || model->model_type == "gemma3_text" ||
-                          config.has("layer_types");
-  if (!windowed || alternates) model->layers.push_back(layer);
-  if (windowed) {  // a query sees itself and the window - 1 keys before it
-    layer.problem.window_left = config.integer("sliding_window") - 1;
-    model->layers.push_back(layer);
-  }
-  if (config.has("attn_logit_softcapping"))
-    model->notes.push_back(fmt::format(
-        "{}: attn_logit_softcapping {} is not supported yet; kernels are tuned without it",
-        config.path(), config.number("attn_logit_softcapping", 0)));
-  model->max_seqlen = config.integer("max_position_embeddings", 0);
+bool sounds_like_decoder(const std::string& model_type) {
+  for (const char* word :
+       {"encoder", "vision", "image", "audio", "bert", "vit", "clip", "detr", "wav"})
+    if (model_type.find(word) != std::string::npos) return false;
+  return true;
 }
 
-void read_encoder(const Reader& config, ModelConfig* model) {
-  AttentionLayer layer{transformer_problem(config), 0, 0};
-  if (config.has("image_size") && config.has("patch_size")) {
-    model->kind = ModelKind::kImageEncoder;
-    const int64_t side = config.integer("image_size") / config.integer("patch_size");
-    layer.fixed_seqlen_q = layer.fixed_seqlen_kv = side * side + 1;  // patches and the class token
-  } else {
-    model->max_seqlen = config.integer("max_position_embeddings", 0);
-  }
-  model->layers.push_back(layer);
+// "text" of text_config
+std::string label_of(std::string_view part) {
+  const size_t end = part.find("_config");
+  const std::string_view word = part.substr(0, end);
+  return std::string(word == "llm" || word == "language" ? "text" : word);
 }
 
-// Self- and cross-attention of every resolution that has transformer blocks. In diffusers' UNet
-// configs attention_head_dim is the number of heads (its naming is kept for compatibility), unless
-// num_attention_heads is stated.
-void read_unet(const Reader& config, ModelConfig* model) {
-  const size_t levels = config.size_of("block_out_channels");
-  const std::vector<int> channels = config.integers("block_out_channels", levels);
-  const char* heads_key =
-      config.has("num_attention_heads") ? "num_attention_heads" : "attention_head_dim";
-  const std::vector<int> heads = config.integers(heads_key, levels);
-  const std::vector<std::string> blocks = config.texts("down_block_types");
-  if (blocks.size() != levels)
-    config.refuse("down_block_types",
-                  fmt::format("{} block names, one for each of block_out_channels", levels));
-  const int64_t sample_size = config.integer("sample_size");
-  for (size_t level = 0; level < levels; ++level) {
-    if (blocks[level].find("CrossAttn") == std::string::npos) continue;
-    if (channels[level] % heads[level] != 0)
-      config.refuse(heads_key, fmt::format("divisors of block_out_channels ({})", channels[level]));
-    AttentionLayer layer;
-    layer.problem.num_heads_q = layer.problem.num_heads_kv = heads[level];
-    layer.problem.head_dim_qk = layer.problem.head_dim_v = channels[level] / heads[level];
-    const int64_t side = sample_size >> level;
-    layer.fixed_seqlen_q = layer.fixed_seqlen_kv = side * side;
-    model->layers.push_back(layer);
-    layer.fixed_seqlen_kv = kTextTokens;
-    model->layers.push_back(layer);
-  }
-  if (model->layers.empty()) config.refuse("down_block_types", "a list with a CrossAttn block");
-}
+class ConfigReader {
+ public:
+  ConfigReader(const ModelFields& config, ModelConfig* model) : config_(config), model_(model) {}
 
-bool is_encoder(const std::string& model_type) {
-  static const std::set<std::string> types{"bert",    "roberta", "xlm-roberta", "distilbert",
-                                           "electra", "vit",     "deit",        "dinov2"};
-  return types.count(model_type) > 0;
+  void read(const std::string& read_as) {
+    if (!read_as.empty()) {
+      const ModelRow* row = find_model_row(read_as);
+      if (row == nullptr)
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("--as is \"{}\"; accepted are known model types such as llama, "
+                                "mistral, gemma2, deepseek_v3, bert, vit, t5",
+                                read_as));
+      note(fmt::format("read as {}; its model_type is \"{}\"", read_as, model_->model_type));
+      return read_row(config_, *row, "");
+    }
+    if (config_.is_text({"_class_name"})) return read_diffusion(config_, model_);
+    if (const ModelRow* row = find_model_row(model_->model_type))
+      return read_row(config_, *row, "");
+    if (read_known_parts()) return;
+    read_unknown();
+  }
+
+ private:
+  void note(const std::string& sentence) {
+    model_->notes.push_back(fmt::format("{}: {}", config_.file(), sentence));
+  }
+
+  void read_row(const ModelFields& given, const ModelRow& row, const std::string& label) {
+    const ModelFields fields = given.with_defaults(row.defaults);
+    if (row.reading == Reading::kParts) return read_parts(fields, row);
+    if (label.empty() && row.reading != Reading::kNotCovered) require_something(fields);
+    read_tower(fields, row, label, model_);
+    if (!model_->dtype) model_->dtype = dtype_of(fields);
+    const auto unread = fields.unread_attention_fields();
+    if (!unread.empty() && row.reading != Reading::kNotCovered)
+      note(fmt::format("{}{} not known of such a model and not looked at", quoted(unread),
+                       unread.size() == 1 ? " is" : " are"));
+  }
+
+  // Defaults alone are no model: somebody gave the wrong file.
+  void require_something(const ModelFields& fields) const {
+    if (fields.states(kHeadNames)) return;
+    if (!fields.states({"encoder_attention_heads", "hidden_size", "n_embd", "n_embed", "d_model",
+                        "dim", "embed_dim"}))
+      fields.refuse("\"num_attention_heads\" is missing, as are all that say how it attends");
+  }
+
+  // Each part by its own type; a part without one, or with the whole's, by the row's.
+  void read_parts(const ModelFields& fields, const ModelRow& row) {
+    for_each_part(row.parts, ' ', [&](std::string_view part) {
+      const size_t equals = part.find('=');
+      const std::string name(part.substr(0, equals));
+      const std::string label = label_of(name);
+      // Older configs have the fields of the text beside vision_config.
+      const bool flat =
+          label == "text" && !fields.is_object(name.c_str()) && fields.states(kHeadNames);
+      const ModelFields object = flat ? fields : fields.object(name.c_str(), "");
+      const std::string type = object.text({"model_type"});
+      const ModelRow* known = find_model_row(type);
+      if (type.empty() || (known != nullptr && known->reading == Reading::kParts))
+        known = find_model_row(part.substr(equals + 1));
+      const size_t first = model_->layers.size();
+      if (known == nullptr) return read_unknown_part(name, type);
+      read_row(object, *known, label);
+      if (label == "text" && !row.not_supported.empty())
+        for (size_t i = first; i < model_->layers.size(); ++i)
+          model_->layers[i].not_supported.emplace_back(row.not_supported);
+    });
+  }
+
+  void read_unknown_part(const std::string& name, const std::string& type) {
+    note(
+        fmt::format("model_type of {} is \"{}\", which is not known; no problem comes of it (give "
+                    "--problem)",
+                    name, type));
+  }
+
+  // A model of an unknown type may be put together from known ones.
+  bool read_known_parts() {
+    std::vector<std::string> names, unknown;
+    for (const char* name :
+         {"text_config", "llm_config", "language_config", "vision_config", "audio_config"}) {
+      if (!config_.is_object(name)) continue;
+      const ModelFields object = config_.object(name, "");
+      const ModelRow* row = find_model_row(object.text({"model_type"}));
+      const bool known = row != nullptr && row->reading != Reading::kParts;
+      (known ? names : unknown).emplace_back(name);
+    }
+    if (names.empty()) return false;
+    note(fmt::format("model_type \"{}\" is not known; its {} are read by their own types",
+                     model_->model_type, quoted(names)));
+    for (const std::string& name : names) {
+      const ModelFields object = config_.object(name.c_str(), "");
+      read_row(object, *find_model_row(object.text({"model_type"})), label_of(name));
+    }
+    for (const std::string& name : unknown)
+      read_unknown_part(name, config_.object(name.c_str(), "").text({"model_type"}));
+    return true;
+  }
+
+  // As a Llama, where nothing speaks against it.
+  void read_unknown() {
+    const std::string what =
+        model_->model_type.empty()
+            ? "model_type is missing"
+            : fmt::format("model_type is \"{}\", which is not known", model_->model_type);
+    const ModelFields probe = config_.with_defaults("");
+    probe.ignore({"num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window",
+                  "use_sliding_window", "max_window_layers", "layer_types",
+                  "attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier"});
+    if (!sounds_like_decoder(model_->model_type))
+      config_.refuse(
+          fmt::format("{}, and by its name it is no decoder; give --problem instead, or "
+                      "say with --as TYPE which known type it is like",
+                      what));
+    const auto strange = probe.unread_attention_fields();
+    if (!strange.empty())
+      config_.refuse(
+          fmt::format("{}, and a Llama has no {}; give --problem instead, or say with "
+                      "--as TYPE which known type it is like",
+                      what, quoted(strange)));
+    if (!config_.has({"num_attention_heads"}))
+      config_.refuse(
+          fmt::format("{}, and \"num_attention_heads\" is missing; give --problem "
+                      "instead, or say with --as TYPE which known type it is like",
+                      what));
+    note(fmt::format(
+        "{}: it is taken for a Llama (causal attention, nothing beside). If that is wrong, "
+        "give --problem, or --as TYPE",
+        what));
+    ModelRow llama = *find_model_row("llama");
+    llama.defaults = "";
+    read_row(config_, llama, "");
+  }
+
+  const ModelFields& config_;
+  ModelConfig* model_;
+};
+
+// A kind that no kernel takes is named; a model of which none is left is refused.
+void check_layers(const std::string& file, ModelConfig* model) {
+  for (AttentionLayer& layer : model->layers) {
+    try {
+      validate(layer.problem);
+    } catch (const Error& error) {
+      layer.refused = error.what();
+    }
+  }
+  const bool usable =
+      std::any_of(model->layers.begin(), model->layers.end(),
+                  [](const AttentionLayer& layer) { return layer.refused.empty(); });
+  if (usable) return;
+  if (model->layers.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: no attention that a kernel could be made for; give --problem "
+                            "instead{}",
+                            file, model->notes.empty() ? "" : " (" + model->notes.front() + ")"));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: {}", file, model->layers.front().refused));
 }
 
 }  // namespace
 
-ModelConfig read_model_config(const std::filesystem::path& path) {
-  const Reader config(path, parse_file(path));
+ModelConfig read_model_config(const std::filesystem::path& path, const std::string& read_as) {
+  const ModelFields config(path.string(), "", parse_file(path), "");
   ModelConfig model;
-  model.model_type = config.text("model_type");
+  model.model_type = config.text({"model_type"});
   model.dtype = dtype_of(config);
-  if (config.text("_class_name").find("UNet") != std::string::npos) {
-    model.kind = ModelKind::kUnet;
-    read_unet(config, &model);
-  } else if (is_encoder(model.model_type)) {
-    model.kind = ModelKind::kEncoder;
-    read_encoder(config, &model);
-  } else if (config.has("num_attention_heads")) {
-    read_decoder(config, &model);
-  } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: model_type is \"{}\" and \"num_attention_heads\" is missing; "
-                            "accepted are decoders, BERT- and "
-                            "ViT-like encoders, and UNets of diffusers",
-                            path.string(), model.model_type));
-  }
-  for (const AttentionLayer& layer : model.layers) {
-    try {
-      validate(layer.problem);
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
-    }
-  }
+  ConfigReader(config, &model).read(read_as);
+  check_layers(path.string(), &model);
   return model;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelConfig: the attention of one model, read from a Hugging Face config.json. Understood are
-// decoders (Llama, Mistral, Qwen, Gemma, Phi and others with the same keys), bidirectional encoders
-// (BERT, RoBERTa, ViT, ...) and diffusers' UNets.
+// ModelConfig: the attention of one model, read from a Hugging Face config.json or the config.json
+// of a diffusers network, by the table of known model types (model_table.hpp). What no kernel does
+// yet, and what was not read, is said: nothing of a config is left out in silence.
 #pragma once
 
 #include <filesystem>
@@ -13,27 +13,34 @@
 
 namespace attune {
 
+// Which lengths and batches such a layer meets by default (workload.cpp).
+enum class Lengths { kDecoder, kEncoder, kImage, kAnyImage, kDiffusion };
+
 // One kind of attention layer: all of the Problem but lengths and batch.
 struct AttentionLayer {
+  std::string name;  // "text: causal, window 4096"
+  int layers = 0;    // how many of the model are such; 0 = not stated
+  Lengths lengths = Lengths::kDecoder;
   Problem problem;  // seqlen 0
-  // Lengths that the model fixes: image tokens, or text of a cross-attention. 0 = as the sequence.
+  // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0 = as the sequence.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
+  int64_t max_seqlen = 0;  // default lengths end here; 0 = not stated
+  int64_t chunk = 0;       // longer sequences are several calls of this length; 0 = no chunks
+  std::vector<std::string> not_supported;  // what the model does there and no kernel does yet
+  std::string refused;  // why no problem comes of it (a head dim, say); empty = one does
 };
-
-enum class ModelKind { kDecoder, kEncoder, kImageEncoder, kUnet };
 
 struct ModelConfig {
-  ModelKind kind = ModelKind::kDecoder;
   std::string model_type;
   std::vector<AttentionLayer> layers;  // each kind once
-  int64_t max_seqlen = 0;              // 0 = not stated
   std::optional<Dtype> dtype;          // the config's torch_dtype
-  std::vector<std::string> notes;
+  std::vector<std::string> notes;      // sentences
 };
 
-// Throws kIo when the file cannot be read, kInvalidArgument for malformed JSON (with its line),
-// missing or bad values.
-ModelConfig read_model_config(const std::filesystem::path& path);
+// `read_as`: a known model type to read it as, whatever the config says; empty = what it says.
+// Throws kIo when the file cannot be read, kInvalidArgument for malformed JSON (with its line), for
+// missing or bad values, and for an unknown type with attention fields that a Llama has not.
+ModelConfig read_model_config(const std::filesystem::path& path, const std::string& read_as = "");
 
 }  // namespace attune

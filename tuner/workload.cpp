@@ -13,6 +13,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
 #include "tuner/model_config.hpp"
+#include "tuner/model_path.hpp"
 
 namespace attune {
 namespace {
@@ -23,37 +24,44 @@ struct BatchAndLength {
 };
 
 // Shapes that serving and training of such models meet; on a CPU, what it does within a second.
-std::vector<BatchAndLength> default_shapes(ModelKind kind, Target target) {
+std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
   const bool cpu = target == Target::kCpu;
-  switch (kind) {
-    case ModelKind::kDecoder:
+  switch (lengths) {
+    case Lengths::kDecoder:
       if (cpu)
         return {{1, 64}, {1, 128}, {1, 192}, {1, 256}, {1, 384}, {1, 512}, {2, 128}, {2, 256}};
       return {{1, 512},  {1, 1024},  {1, 2048}, {1, 4096},
               {1, 8192}, {1, 16384}, {4, 2048}, {8, 1024}};
-    case ModelKind::kEncoder:
+    case Lengths::kEncoder:
       if (cpu) return {{1, 128}, {1, 512}, {8, 128}};
       return {{1, 512}, {8, 512}, {32, 512}, {32, 128}, {128, 128}};
-    case ModelKind::kImageEncoder:
+    case Lengths::kImage:
       if (cpu) return {{1, 0}, {4, 0}};
       return {{1, 0}, {8, 0}, {64, 0}};
-    case ModelKind::kUnet:
+    case Lengths::kAnyImage:
+      if (cpu) return {{1, 256}, {1, 1024}};
+      return {{1, 1024}, {1, 4096}, {8, 1024}};
+    case Lengths::kDiffusion:
       break;
   }
   if (cpu) return {{1, 0}};
   return {{2, 0}, {8, 0}};  // with and without its unconditional half, one and four images
 }
 
-std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeChoice& choice,
+// Those that the layer's positions hold; a layer that holds none of them has its longest.
+std::vector<BatchAndLength> shapes_that_fit(const AttentionLayer& layer, Target target) {
+  std::vector<BatchAndLength> shapes = default_shapes(layer.lengths, target);
+  if (layer.max_seqlen == 0) return shapes;
+  std::erase_if(shapes,
+                [&](const BatchAndLength& shape) { return shape.seqlen > layer.max_seqlen; });
+  if (shapes.empty()) shapes = {{1, layer.max_seqlen}, {8, layer.max_seqlen}};
+  return shapes;
+}
+
+std::vector<BatchAndLength> chosen_shapes(const AttentionLayer& layer, const ShapeChoice& choice,
                                           Target target) {
-  const std::vector<BatchAndLength> defaults = default_shapes(model.kind, target);
-  if (choice.seqlens.empty() && choice.batches.empty()) {
-    std::vector<BatchAndLength> shapes = defaults;
-    std::erase_if(shapes, [&](const BatchAndLength& s) {
-      return model.max_seqlen > 0 && s.seqlen > model.max_seqlen;
-    });
-    return shapes;
-  }
+  if (choice.seqlens.empty() && choice.batches.empty()) return shapes_that_fit(layer, target);
+  const std::vector<BatchAndLength> defaults = default_shapes(layer.lengths, target);
   std::vector<int64_t> seqlens = choice.seqlens;
   if (seqlens.empty())
     for (const BatchAndLength& shape : defaults)
@@ -62,6 +70,22 @@ std::vector<BatchAndLength> chosen_shapes(const ModelConfig& model, const ShapeC
   for (int64_t batch : choice.batches.empty() ? std::vector<int64_t>{1} : choice.batches)
     for (int64_t seqlen : seqlens) shapes.push_back({batch, seqlen});
   return shapes;
+}
+
+bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
+
+// Lengths that a model fixes stay, unless it fixes all of them: then other images are asked for.
+// The keys of a cross-attention stay in any case.
+void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
+                 Problem* problem) {
+  int64_t seqlen = shape.seqlen;
+  if (layer.chunk > 0) seqlen = std::min(seqlen, layer.chunk);
+  const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
+  const bool keys_keep =
+      layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
+  problem->batch = shape.batch;
+  problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
+  problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
 }
 
 // `dtype` for q, k, v and, unless it has 8 bits, o; then o has the 16 bits of what the problem was
@@ -100,15 +124,19 @@ std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& ch
   return {Dtype::kFp16};
 }
 
-void add_once(const Problem& problem, Workload* workload, std::set<std::string>* seen) {
+void add_once(const Problem& problem, std::vector<Problem>* problems, std::set<std::string>* seen) {
   validate(problem);
-  if (seen->insert(to_text(problem)).second) workload->problems.push_back(problem);
+  if (seen->insert(to_text(problem)).second) problems->push_back(problem);
 }
 
-std::string name_of(const std::filesystem::path& path) {
-  const std::filesystem::path full = std::filesystem::absolute(path);
-  return full.filename() == "config.json" ? full.parent_path().filename().string()
-                                          : full.stem().string();
+void add_notes(const LayerKind& kind, Workload* workload) {
+  for (const std::string& feature : kind.not_supported)
+    workload->notes.push_back(
+        fmt::format("{}, {}: {} is not supported yet; kernels are tuned without it", workload->name,
+                    kind.name, feature));
+  if (!kind.refused.empty())
+    workload->notes.push_back(
+        fmt::format("{}, {}: no problem comes of it: {}", workload->name, kind.name, kind.refused));
 }
 
 // "line 3 of captured.jsonl: ..." around what parse throws.
@@ -136,34 +164,38 @@ std::vector<std::string_view> split(std::string_view text) {
 
 }  // namespace
 
-Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice,
-                             Target target) {
-  const std::filesystem::path file =
-      std::filesystem::is_directory(path) ? path / "config.json" : path;
-  const ModelConfig model = read_model_config(file);
-  Workload workload{name_of(file), {}, model.notes};
-  std::set<std::string> seen;
-  for (Dtype dtype : chosen_dtypes(model, choice, target, &workload.notes)) {
-    for (const AttentionLayer& layer : model.layers) {
-      for (const BatchAndLength& shape : chosen_shapes(model, choice, target)) {
+Workload workload_from_model(const std::string& model_text, const ShapeChoice& choice,
+                             Target target, const std::string& read_as) {
+  const ModelFile file = find_model(model_text, hugging_face_cache());
+  const ModelConfig model = read_model_config(file.config, read_as);
+  Workload workload{file.name, {}, model.notes, {}};
+  const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
+  const bool all_fixed = std::all_of(model.layers.begin(), model.layers.end(), is_fixed);
+  for (const AttentionLayer& layer : model.layers) {
+    LayerKind kind{layer.name, layer.layers, {}, layer.not_supported, layer.refused};
+    std::set<std::string> of_kind;
+    for (Dtype dtype : dtypes) {
+      if (!layer.refused.empty()) break;
+      for (const BatchAndLength& shape : chosen_shapes(layer, choice, target)) {
         Problem problem = layer.problem;
         set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
         set_dtype(&problem, dtype);
         set_fp8_options(&problem, choice.fp8);
-        problem.batch = shape.batch;
-        const bool as_model = shape.seqlen == 0;
-        const bool crosses = layer.fixed_seqlen_kv != layer.fixed_seqlen_q;
-        problem.seqlen_q = as_model ? layer.fixed_seqlen_q : shape.seqlen;
-        problem.seqlen_kv = as_model || crosses ? layer.fixed_seqlen_kv : shape.seqlen;
-        add_once(problem, &workload, &seen);
+        set_lengths(layer, shape, all_fixed, &problem);
+        add_once(problem, &kind.problems, &of_kind);
       }
     }
+    add_notes(kind, &workload);
+    workload.layer_kinds.push_back(std::move(kind));
   }
+  std::set<std::string> seen;
+  for (const LayerKind& kind : workload.layer_kinds)
+    for (const Problem& problem : kind.problems) add_once(problem, &workload.problems, &seen);
   return workload;
 }
 
 Workload workload_from_problems(const std::vector<std::string>& texts, const ShapeChoice& choice) {
-  Workload workload{"problems", {}, {}};
+  Workload workload{"problems", {}, {}, {}};
   std::set<std::string> seen;
   for (const std::string& text : texts) {
     const Problem given = parse_problem(text);
@@ -181,7 +213,7 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
           set_fp8_options(&problem, choice.fp8);
           problem.batch = batch;
           if (length >= 0) problem.seqlen_q = problem.seqlen_kv = length;
-          add_once(problem, &workload, &seen);
+          add_once(problem, &workload.problems, &seen);
         }
       }
     }
@@ -192,13 +224,13 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
 Workload workload_from_capture(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
-  Workload workload{path.stem().string(), {}, {}};
+  Workload workload{path.stem().string(), {}, {}, {}};
   std::set<std::string> seen;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)), &workload,
-             &seen);
+    add_once(captured_problem(line, fmt::format("{}, line {}", path.string(), number)),
+             &workload.problems, &seen);
   }
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument,
@@ -211,8 +243,9 @@ Workload join(std::vector<Workload> parts) {
   std::set<std::string> seen;
   for (const Workload& part : parts) {
     all.name += (all.name.empty() ? "" : " + ") + part.name;
-    for (const Problem& problem : part.problems) add_once(problem, &all, &seen);
+    for (const Problem& problem : part.problems) add_once(problem, &all.problems, &seen);
     all.notes.insert(all.notes.end(), part.notes.begin(), part.notes.end());
+    all.layer_kinds.insert(all.layer_kinds.end(), part.layer_kinds.begin(), part.layer_kinds.end());
   }
   return all;
 }

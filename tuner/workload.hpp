@@ -22,16 +22,26 @@ struct ShapeChoice {
   Fp8Options fp8 = {};  // of 8-bit problems; what differs from its defaults replaces theirs
 };
 
+// One kind of attention layer of a model, with its part of the problems.
+struct LayerKind {
+  std::string name;                        // "text: causal, window 4096"
+  int layers = 0;                          // how many of the model are such; 0 = not stated
+  std::vector<Problem> problems;           // empty where `refused` says why
+  std::vector<std::string> not_supported;  // what the model does there and no kernel does yet
+  std::string refused;
+};
+
 struct Workload {
   std::string name;                // "Llama-3.1-8B": the config's folder or file
   std::vector<Problem> problems;   // each once
   std::vector<std::string> notes;  // what of the model is not covered, or was assumed: sentences
+  std::vector<LayerKind> layer_kinds;  // of a model; problems of two kinds may be the same
 };
 
-// `path`: a config.json or the folder it is in. `target` decides the default shapes: a CPU gets
-// short ones.
-Workload workload_from_model(const std::filesystem::path& path, const ShapeChoice& choice,
-                             Target target);
+// `model`: a config.json, a folder, or a name in the Hugging Face cache (model_path.hpp). `target`
+// decides the default shapes: a CPU gets short ones. `read_as`: as of read_model_config.
+Workload workload_from_model(const std::string& model, const ShapeChoice& choice, Target target,
+                             const std::string& read_as = "");
 // Problem texts (problem.hpp). The choice's lists, where given, replace lengths, batch and dtype of
 // each. An 8-bit dtype is that of q, k and v; o keeps 16 bits.
 Workload workload_from_problems(const std::vector<std::string>& texts,

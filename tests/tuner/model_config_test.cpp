@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configs of known models give their real problems, name what no kernel does yet and say what was
+// not read (model_configs.json beside this file); what cannot be read is refused with a way out.
+#include "tuner/model_config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "generator/core/error.hpp"
+#include "tuner/model_table.hpp"
+#include "tuner/workload.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const Json& table() {
+  static const Json json =
+      Json::parse(std::ifstream(fs::path(ATTUNE_TEST_DATA) / "model_configs.json"));
+  return json;
+}
+
+class ConfigFile : public ::testing::Test {
+ protected:
+  ~ConfigFile() override { fs::remove(path_); }
+  Workload workload_of(const Json& config, const std::string& read_as = "",
+                       const ShapeChoice& choice = {{}, {}, {Dtype::kFp32}}) {
+    std::ofstream(path_) << config.dump();
+    return workload_from_model(path_.string(), choice, Target::kCuda, read_as);
+  }
+  std::string refusal(const Json& config, const std::string& read_as = "") {
+    try {
+      workload_of(config, read_as);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "nothing was thrown";
+  }
+  const fs::path path_ =
+      fs::temp_directory_path() / ("attune_model_" + std::to_string(::getpid()) + ".json");
+};
+
+// "head_dim=64,heads=32/8" as the first problem of a kind: fp32, and 1 x 512 where it has no
+// length.
+std::string problem_text(const std::string& text) {
+  const bool has_length = text.find("seqlen") != std::string::npos;
+  return to_text(parse_problem("dtype=fp32," + text + (has_length ? "" : ",batch=1,seqlen=512")));
+}
+
+void expect_kind(const LayerKind& kind, const Json& expected) {
+  EXPECT_EQ(kind.name, expected.at(0));
+  EXPECT_EQ(kind.layers, expected.at(1)) << kind.name;
+  if (expected.at(2).is_null()) {
+    EXPECT_TRUE(kind.problems.empty());
+    EXPECT_FALSE(kind.refused.empty());
+    return;
+  }
+  ASSERT_FALSE(kind.problems.empty()) << kind.name;
+  EXPECT_EQ(to_text(kind.problems.front()), problem_text(expected.at(2))) << kind.name;
+  const std::vector<std::string> not_supported(expected.begin() + 3, expected.end());
+  EXPECT_EQ(kind.not_supported, not_supported) << kind.name;
+}
+
+// Each note is one that is expected: nothing is said that need not be, and nothing is kept quiet.
+void expect_notes(const Workload& workload, const Json& model) {
+  std::vector<std::string> expected;
+  for (const LayerKind& kind : workload.layer_kinds)
+    for (const std::string& feature : kind.not_supported)
+      expected.push_back(kind.name + ": " + feature + " is not supported yet");
+  for (const Json& note : model.value("notes", Json::array())) expected.push_back(note);
+  EXPECT_EQ(workload.notes.size(), expected.size());
+  for (const std::string& sentence : expected)
+    EXPECT_THAT(workload.notes, ::testing::Contains(HasSubstr(sentence)));
+}
+
+TEST_F(ConfigFile, KnownModelsGiveTheirProblems) {
+  ASSERT_GE(table().at("models").size(), 60U);
+  for (const Json& model : table().at("models")) {
+    SCOPED_TRACE(model.at("name").get<std::string>());
+    Workload workload;
+    try {
+      workload = workload_of(model.at("config"));
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+      continue;
+    }
+    const Json& kinds = model.at("kinds");
+    EXPECT_EQ(workload.layer_kinds.size(), kinds.size());
+    for (size_t i = 0; i < std::min(kinds.size(), workload.layer_kinds.size()); ++i)
+      expect_kind(workload.layer_kinds[i], kinds[i]);
+    expect_notes(workload, model);
+  }
+}
+
+TEST_F(ConfigFile, WhatCannotBeReadIsRefusedWithAWayOut) {
+  for (const Json& entry : table().at("refused")) {
+    const std::string what = refusal(entry.at("config"));
+    for (const Json& words : entry.at("because"))
+      EXPECT_THAT(what, HasSubstr(words.get<std::string>())) << entry.at("config").dump();
+  }
+}
+
+TEST_F(ConfigFile, AnUnknownTypeCanBeReadAsAKnownOne) {
+  const Json config = Json::parse(
+      R"({"model_type": "new", "hidden_size": 4096, "num_attention_heads": 32, "multi_query": true})");
+  const Workload falcon = workload_of(config, "falcon");
+  EXPECT_EQ(to_text(falcon.problems.front()),
+            problem_text("head_dim=128,heads=32/1,mask=causal_bottom_right"));
+  EXPECT_THAT(falcon.notes.front(), HasSubstr("read as falcon; its model_type is \"new\""));
+  EXPECT_EQ(to_text(workload_of(config, "bert").problems.front()),
+            problem_text("head_dim=128,heads=32/1,mask=none"));
+  EXPECT_THAT(refusal(config, "lama"), HasSubstr("--as is \"lama\"; accepted are"));
+}
+
+TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
+  const Json llava = Json::parse(
+      R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "clip_vision_model"}})");
+  const ShapeChoice choice{{64}, {3}, {Dtype::kFp32}};
+  const Workload both = workload_of(llava, "", choice);
+  ASSERT_EQ(both.problems.size(), 2U);
+  EXPECT_EQ(both.problems[0].seqlen_q, 64);
+  EXPECT_EQ(both.problems[1].seqlen_q, 50);
+  EXPECT_EQ(both.problems[1].batch, 3);
+  // A model that fixes every length is asked for another image.
+  const Json vit = Json::parse(R"({"model_type": "vit", "hidden_size": 768})");
+  EXPECT_EQ(workload_of(vit, "", choice).problems.at(0).seqlen_q, 64);
+  // Chunks end a call; the keys of a cross-attention stay.
+  const Json scout = Json::parse(R"({"model_type": "llama4_text", "hidden_size": 5120})");
+  const Workload chunks = workload_of(scout, "", {{32768}, {}, {Dtype::kFp32}});
+  EXPECT_EQ(chunks.layer_kinds.at(0).problems.at(0).seqlen_q, 32768);
+  EXPECT_EQ(chunks.layer_kinds.at(1).problems.at(0).seqlen_q, 8192);
+}
+
+TEST_F(ConfigFile, NumbersThatPythonWritesAndJsonHasNotAreReadOver) {
+  std::ofstream(path_)
+      << R"({"model_type": "bamba", "name": "a \"NaN\", Infinity", "hidden_size": 4096,
+    "num_hidden_layers": 32, "attn_layer_indices": [9, 18, 27], "time_step_limit": [-Infinity, Infinity], "x": NaN})";
+  const ModelConfig model = read_model_config(path_);
+  ASSERT_EQ(model.layers.size(), 1U);
+  EXPECT_EQ(model.layers[0].layers, 3);
+}
+
+TEST_F(ConfigFile, HostileConfigsAreRefusedInOneSentence) {
+  const auto refused = [&](const std::string& text) -> std::string {
+    std::ofstream(path_) << text;
+    try {
+      read_model_config(path_);
+    } catch (const Error& error) {
+      EXPECT_LT(std::string(error.what()).size(), 600U);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const std::string deep(100000, '[');
+  EXPECT_THAT(refused(R"({"model_type":"llama","num_attention_heads":)" + deep),
+              HasSubstr("nests deeper than 64 levels"));
+  EXPECT_THAT(refused(R"({"model_type":"llama","num_attention_heads":1e400})"), HasSubstr("1e400"));
+  const std::string wide(100000, 'x');
+  EXPECT_THAT(refused(R"({"model_type":"llama","num_attention_heads":")" + wide + "\"}"),
+              HasSubstr("..."));
+  EXPECT_THAT(refused(R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":2000000000})"),
+              HasSubstr("accepted is an integer from 1 to 4096"));
+  EXPECT_THAT(refused(std::string(17 << 20, ' ')), HasSubstr("larger than 16 MiB"));
+  EXPECT_THAT(refused(R"({"model_type": "llama"})"),
+              HasSubstr("\"num_attention_heads\" is missing"));
+}
+
+TEST(ModelTable, EveryRowIsRead) {
+  std::set<std::string_view> types;
+  for (const ModelRow* row = begin_model_rows(); row != end_model_rows(); ++row) {
+    for_each_part(row->types, ' ', [&](std::string_view type) {
+      EXPECT_TRUE(types.insert(type).second) << type << " stands twice";
+      EXPECT_EQ(find_model_row(type), row);
+    });
+    for_each_part(row->parts, ' ', [&](std::string_view part) {
+      EXPECT_NE(find_model_row(part.substr(part.find('=') + 1)), nullptr) << part;
+    });
+    const std::string_view defaults = row->defaults.empty() ? "{}" : row->defaults;
+    EXPECT_TRUE(Json::parse(defaults).is_object()) << row->types;
+  }
+  EXPECT_GT(types.size(), 120U);
+  EXPECT_EQ(find_model_row(""), nullptr);
+  EXPECT_EQ(find_model_row("lama"), nullptr);
+}
+
+}  // namespace
+}  // namespace attune
