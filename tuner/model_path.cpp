@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <vector>
 
+#include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
 
 namespace attune {
@@ -118,16 +118,14 @@ ModelFile find_model(const std::string& text, const fs::path& cache) {
 
 fs::path hugging_face_cache() {
   const auto variable = [](const char* name) -> fs::path {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
+    return environment_variable(name).value_or("");
   };
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
     if (const fs::path cache = variable(name); !cache.empty()) return cache;
   if (const fs::path home = variable("HF_HOME"); !home.empty()) return home / "hub";
   if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty())
     return cache / "huggingface" / "hub";
-  if (const fs::path home = variable("HOME"); !home.empty())
-    return home / ".cache" / "huggingface" / "hub";
+  if (const auto home = home_directory()) return fs::path(*home) / ".cache" / "huggingface" / "hub";
   return {};
 }
 

@@ -19,7 +19,7 @@ struct ModelFile {
 ModelFile find_model(const std::string& text, const std::filesystem::path& cache);
 
 // $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub; empty
-// when none of these variables is set.
+// when there is no home either.
 std::filesystem::path hugging_face_cache();
 
 }  // namespace attune

@@ -72,3 +72,14 @@ load contract
   [ "$status" -eq 2 ] || [ "$status" -eq 4 ]
   [ -z "$output" ]
 }
+
+@test "an arch without a tensor-core kernel for the type is said" {
+  need_nvrtc
+  attune compile "$models/Llama-3.1-8B" --seqlen 64 --arch sm_75 --out "$dir/slow" --json
+  expect 0
+  [[ $errors == *"only the slow reference kernel serves bf16 on sm_75"*"--dtype fp16 has a fast one"* ]]
+  json 'o["kernels"][0]["template"] == "reference_cuda" and any("sm_75" in note for note in o["notes"])'
+  attune compile "$models/Llama-3.1-8B" --seqlen 64 --dtype fp16 --arch sm_75 --out "$dir/fast" --json
+  expect 0
+  json 'o["kernels"][0]["template"] != "reference_cuda" and o["notes"] == []'
+}

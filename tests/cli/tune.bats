@@ -81,6 +81,58 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'len(o["shapes"]) == 2 and all("heads=32/8" in s["problem"] and "head_dim=128" in s["problem"] for s in o["shapes"])'
 }
 
+@test "--dry-run shows a model's problems by kind of layer and measures nothing" {
+  attune tune "$models/Gemma-2-9B" --target cuda --dry-run
+  expect 0
+  [[ $output == *"Gemma-2-9B: 14 problems"* && $output == *"causal, window 4096: 21 layers"* ]]
+  [[ $output == *"bf16 d256 16/8 heads, 1 x 512 causal window 4095:-"* ]]
+  [[ $output == *"not supported, tuned without it: softcap 50"* && $errors == *"causal, window 4096: softcap 50"* ]]
+  [ "$(awk '{ print length }' <<<"$output" | sort -n | tail -1)" -le 80 ]
+  [ ! -e "$ATTUNE_STORE" ]
+  attune tune "$models/Gemma-2-9B" --target cuda --dry-run --json
+  expect 0
+  json 'o["dry_run"] and len(o["problems"]) == 14 and len(o["layer_kinds"]) == 2'
+  json 'o["layer_kinds"][1]["layers"] == 21 and o["layer_kinds"][1]["not_supported"] == ["softcap 50 (attn_logit_softcapping)"]'
+  json 'any("softcap 50" in note for note in o["notes"])'
+}
+
+@test "what is not supported stands in the --json of a tune" {
+  need_cpu_target
+  quick "$models/Gemma-2-9B" --seqlen 64 --batch 1 --dtype fp32 --budget 60 --json
+  [ "$status" -eq 0 ] || expect 6
+  json 'len(o["notes"]) == 2 and o["layer_kinds"][0]["not_supported"]'
+}
+
+@test "a model by its name in the Hugging Face cache" {
+  local snapshot=$dir/hub/models--meta-llama--Llama-3.1-8B/snapshots/abc
+  mkdir -p "$snapshot" "$dir/hub/models--meta-llama--Llama-3.1-8B/refs"
+  cp "$models/Llama-3.1-8B/config.json" "$snapshot"
+  printf abc >"$dir/hub/models--meta-llama--Llama-3.1-8B/refs/main"
+  HF_HUB_CACHE=$dir/hub attune tune meta-llama/Llama-3.1-8B --target cuda --dry-run
+  expect 0
+  [[ $output == "Llama-3.1-8B: 8 problems"* ]]
+  HF_HUB_CACHE=$dir/hub attune tune meta-llama/Llama-3.1-70B --target cuda --dry-run
+  refused 5 meta-llama/Llama-3.1-70B "is not in the Hugging Face cache" "attune downloads nothing"
+}
+
+@test "an unknown model type" {
+  printf '{"model_type": "new", "hidden_size": 512, "num_attention_heads": 8, "alibi_slopes": true}' >"$dir/config.json"
+  attune tune "$dir" --target cpu --dry-run
+  refused 1 'model_type is "new"' '"alibi_slopes"' "give --problem instead" --as
+  attune tune "$dir" --target cpu --dry-run --as llama
+  expect 0
+  [[ $errors == *'"alibi_slopes" is not known of such a model and not looked at'* ]]
+}
+
+@test "a config.json that nests deeply or holds a number beyond doubles" {
+  "${PYTHON:-python3}" -c 'print("{\"model_type\": \"llama\", \"num_attention_heads\": " + "[" * 100000 + "]" * 100000 + "}")' >"$dir/config.json"
+  attune tune "$dir/config.json" --target cpu
+  refused 1 "JSON nests deeper than 64 levels"
+  printf '{"model_type": "llama", "num_attention_heads": 1e400}' >"$dir/config.json"
+  attune tune "$dir/config.json" --target cpu
+  refused 1 1e400
+}
+
 @test "captured problems" {
   need_cpu_target
   printf '{"problem": "%s"}\n' $problem >"$dir/captured.jsonl"

@@ -97,7 +97,6 @@ TEST_F(ModelPath, TheCacheIsWhereItsVariablesSay) {
     EXPECT_EQ(hugging_face_cache(), places[i]);
     ::unsetenv(names[i]);
   }
-  EXPECT_EQ(hugging_face_cache(), "");
 }
 
 }  // namespace

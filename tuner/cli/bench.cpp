@@ -267,16 +267,23 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
 }
 
 int bench(const Options& options) {
-  const auto problems = problems_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
+  note_slow_kernels(device->archs().front(), &workload);
   Engine engine(device, engine_options(options.machine));
   EngineOptions no_store;
   no_store.use_store = false;
   Engine untuned(device, no_store);
   std::vector<Row> rows;
-  for (const Problem& problem : problems)
+  for (const Problem& problem : workload.problems)
     rows.push_back(bench_one(engine, untuned, problem, options));
-  options.json ? print_json("bench", report_json(engine, rows)) : print(report_text(engine, rows));
+  if (options.json) {
+    Json body = report_json(engine, rows);
+    body.update(workload_json(workload));
+    print_json("bench", body);
+  } else {
+    print(report_text(engine, rows));
+  }
   for (const Row& row : rows) {
     if (!is_regression(row, options.fail_if_slower)) continue;
     print_notice(fmt::format("attune: {}: tuned is slower than default by more than {} %",

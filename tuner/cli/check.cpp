@@ -148,19 +148,21 @@ int check(const Options& options) {
   if (options.sample < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
-  const auto problems = problems_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
+  note_slow_kernels(device->archs().front(), &workload);
   const DeviceTarget target(device);
   const Engine engine(device, engine_options(options.machine));
   DeviceBackend backend(device);
   std::vector<Row> rows;
-  for (const Problem& problem : problems)
+  for (const Problem& problem : workload.problems)
     check_problem(engine, target, &backend, problem, options, &rows);
   if (options.json) {
     Json list = Json::array();
     for (const Row& row : rows) list.push_back(row_json(row));
-    print_json("check",
-               {{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}});
+    Json body{{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}};
+    body.update(workload_json(workload));
+    print_json("check", body);
   } else {
     print_rows(rows);
   }

@@ -45,16 +45,17 @@ struct Job {
 };
 
 // One job per distinct (spec, arch, config): shapes that share a kernel share a job.
-std::vector<Job> jobs_for(const Options& options) {
+std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
   std::vector<Arch> archs;
   for (const std::string& name : split_list(options.archs, "--arch"))
     archs.push_back(arch_by_name(name));
-  const auto problems = problems_of(options.workload, archs.front().target);
+  *workload = workload_of(options.workload, archs.front().target);
   for (const Arch& arch : archs) {
+    note_slow_kernels(arch, workload);
     const Compiler& compiler = compiler_for(arch);
-    for (const Problem& problem : problems) {
+    for (const Problem& problem : workload->problems) {
       KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
                                         template_digest(*choice.kernel_template),
@@ -145,7 +146,8 @@ int compile(const Options& options) {
   if (options.jobs < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--jobs is {}; accepted are 0 (all cores) and more", options.jobs));
-  std::vector<Job> jobs = jobs_for(options);
+  Workload workload;
+  std::vector<Job> jobs = jobs_for(options, &workload);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   compile_all(&jobs, options.jobs == 0 ? cores : options.jobs);
   size_t failed = 0;
@@ -155,11 +157,13 @@ int compile(const Options& options) {
   if (options.json) {
     Json kernels = Json::array();
     for (const Job& job : jobs) kernels.push_back(job_json(job));
-    print_json("compile", {{"kernels", kernels},
-                           {"failed", failed},
-                           {"kept", change ? Json(change->kept) : Json(nullptr)},
-                           {"unnamed_files", change ? Json(change->unnamed) : Json(nullptr)},
-                           {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}});
+    Json body{{"kernels", kernels},
+              {"failed", failed},
+              {"kept", change ? Json(change->kept) : Json(nullptr)},
+              {"unnamed_files", change ? Json(change->unnamed) : Json(nullptr)},
+              {"out", options.out.empty() ? Json(nullptr) : Json(options.out)}};
+    body.update(workload_json(workload));
+    print_json("compile", body);
   } else {
     print_jobs(jobs);
     if (change) print(bundle_change_text(*change));

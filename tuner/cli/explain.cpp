@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune explain`: which kernel would run for a problem here, on which rung of the ladder, and why
-// not another. Compiles and launches nothing.
+// not another; for a model, see explain_model.hpp. Compiles and launches nothing.
 #include <fmt/format.h>
 
 #include <memory>
 
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/explain_model.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/record_output.hpp"
 
@@ -15,15 +16,20 @@ namespace {
 struct Options {
   bool json = false;
   MachineOptions machine;
+  WorkloadOptions model;  // MODEL and what goes with it
   std::string problem;
   std::string policy = "default";
 };
 
 int explain(const Options& options) {
-  const Problem problem = parse_problem(options.problem);
+  const bool of_model = !options.model.model.empty();
+  if (of_model == !options.problem.empty())
+    throw Error(ErrorCode::kInvalidArgument, "accepted is one of MODEL and --problem");
+  const Problem problem = of_model ? Problem{} : parse_problem(options.problem);
   EngineOptions engine_settings = engine_options(options.machine);
   engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);
+  if (of_model) return explain_model(options.model, engine, options.json);
   const auto checks = engine.check(problem);
   const Plan plan = engine.choose(problem);
 
@@ -64,7 +70,9 @@ void add_explain(CLI::App& program, int* exit_code) {
       "attune explain --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
       &options->json);
+  add_model_options(command, &options->model);
   add_problem_option(command, &options->problem);
+  command->get_option("--problem")->required(false);
   command->add_option("--policy", options->policy, "Lowest rung to accept")
       ->check(CLI::IsMember({"default", "nearest", "strict"}))
       ->capture_default_str();

@@ -4,9 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <set>
+
 #include "generator/core/error.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
+#include "runtime/ladder.hpp"
 #include "tuner/cli/machine.hpp"
 
 namespace attune::cli {
@@ -21,7 +25,38 @@ std::string refusal_text(const KernelSpec& spec, const Arch& arch,
   return fmt::format("no template serves {} on {} ({})", to_text(spec), arch.name(), reasons);
 }
 
+bool is_slow(const Problem& problem, const Arch& arch) {
+  const auto serving = templates_for(spec_of(problem), arch);
+  return !serving.empty() && is_reference(*serving.front());
+}
+
+// A type of 16 bits with which the problem has a kernel of its own there.
+std::optional<Dtype> faster_dtype(Problem problem, const Arch& arch) {
+  problem.fp8 = {};
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
+    problem.dtype_q = problem.dtype_kv = problem.dtype_o = dtype;
+    if (!is_slow(problem, arch)) return dtype;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems, const Arch& arch) {
+  std::vector<std::string> notes;
+  std::set<Dtype> seen;
+  for (const Problem& problem : problems) {
+    if (problem.op != Op::kPrefill || !is_slow(problem, arch)) continue;
+    if (!seen.insert(problem.dtype_q).second) continue;
+    std::string note = fmt::format("only the slow reference kernel serves {} on {}",
+                                   dtype_name(problem.dtype_q), arch.name());
+    if (arch.target == Target::kCuda) note += ", which has no tensor-core kernel for it";
+    if (const auto dtype = faster_dtype(problem, arch))
+      note += fmt::format("; --dtype {} has a fast one", dtype_name(*dtype));
+    notes.push_back(std::move(note));
+  }
+  return notes;
+}
 
 Arch arch_by_name(const std::string& name) {
   if (name != "auto" && name != "cpu") return parse_arch(name);

@@ -28,6 +28,7 @@ struct Options : RunOptions {
   std::string budget;
   bool refresh = false;
   bool retry_failed = false;
+  bool dry_run = false;
   int jobs = 0;
   int verify = 0;
 };
@@ -162,6 +163,19 @@ TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems,
   return tune(target, backend, store, problems, settings);
 }
 
+int show_workload(const Options& options, const Workload& workload) {
+  if (!options.json) {
+    print(workload_text(workload));
+    return kOk;
+  }
+  Json problems = Json::array();
+  for (const Problem& problem : workload.problems) problems.push_back(to_text(problem));
+  Json body{{"dry_run", true}, {"problems", problems}};
+  body.update(workload_json(workload));
+  print_json("tune", body);
+  return kOk;
+}
+
 int tune_command(const Options& options) {
   seconds_of(options.budget);
   if (options.verify < 0)
@@ -171,8 +185,11 @@ int tune_command(const Options& options) {
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
-  const auto problems = problems_of(options.workload, target_of(options.machine.target));
+  Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  if (options.dry_run) return show_workload(options, workload);
   const auto device = open_machine(options.machine.target);
+  note_slow_kernels(device->archs().front(), &workload);
+  const std::vector<Problem>& problems = workload.problems;
   const std::filesystem::path path = options.machine.store_path();
   Store store = Store::open(path, StoreMode::kReadWrite);
   const KernelTemplate* only =
@@ -189,6 +206,7 @@ int tune_command(const Options& options) {
   if (options.json) {
     Json body = report_json(report, *device, path);
     if (options.verify > 0) body["verify"] = repeats_json(repeats);
+    body.update(workload_json(workload));
     print_json("tune", body);
   } else {
     print(report_text(report, *device, path) +
@@ -221,6 +239,8 @@ void add_tune(CLI::App& program, int* exit_code) {
                    "Afterwards repeat each final this many times in fresh processes; report flips "
                    "and regret")
       ->capture_default_str();
+  command->add_flag("--dry-run", options->dry_run,
+                    "Show the problems by kind of layer; measure nothing");
   command->add_flag("--refresh", options->refresh,
                     "Time the best of what is tuned already again (after a driver update, say)");
   command->add_flag("--retry-failed", options->retry_failed,

@@ -12,11 +12,13 @@
 #include "generator/core/arch.hpp"
 #include "generator/core/problem.hpp"
 #include "tuner/cli/machine.hpp"
+#include "tuner/cli/workload_output.hpp"
 
 namespace attune::cli {
 
 struct WorkloadOptions {
-  std::string model;                     // path of a Hugging Face config.json
+  std::string model;                     // path, or name in the Hugging Face cache
+  std::string read_as;                   // a model_type
   std::vector<std::string> problems;     // texts
   std::string captured;                  // path of JSON lines
   std::string seqlens, batches, dtypes;  // lists as given
@@ -24,14 +26,21 @@ struct WorkloadOptions {
   int scale_block = 0;
 };
 
-// Positional MODEL, --problem, --captured, --seqlen, --batch, --dtype, --accuracy, --v-layout,
+// Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --dtype, --accuracy,
+// --v-layout,
 // --scale-block.
 void add_workload_options(CLI::App* command, WorkloadOptions* options);
 
-// All of them, each once, in the order given; `target` decides a model's default lengths. Throws
-// kInvalidArgument for bad or missing input, kIo for an unreadable file. Notes of the model's
-// config that do not change a problem (a softcap, say) go to stderr.
-std::vector<Problem> problems_of(const WorkloadOptions& options, Target target);
+// MODEL and what goes with it: all of the above but --problem and --captured.
+void add_model_options(CLI::App* command, WorkloadOptions* options);
+
+// All problems, each once, in the order given; `target` decides a model's default lengths. Throws
+// kInvalidArgument for bad or missing input, kIo for an unreadable file. Its notes (a softcap that
+// is not supported, say) go to stderr.
+Workload workload_of(const WorkloadOptions& options, Target target);
+
+// Adds a note, also to stderr, for each type that only the slow reference kernel serves there.
+void note_slow_kernels(const Arch& arch, Workload* workload);
 
 // What every command that runs a workload on this machine takes.
 struct RunOptions {
@@ -46,8 +55,5 @@ struct RunOptions {
 CLI::App* add_run_command(CLI::App& program, const std::string& name, const std::string& what,
                           const std::string& example, const std::string& template_help,
                           RunOptions* options);
-
-// For tables: "bf16 d128 32/8 heads, 1 x 2048 causal".
-std::string short_text(const Problem& problem);
 
 }  // namespace attune::cli

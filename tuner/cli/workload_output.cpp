@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workloads as text and JSON; see workload_output.hpp.
+#include "tuner/cli/workload_output.hpp"
+
+#include <fmt/format.h>
+
+namespace attune::cli {
+namespace {
+
+// " fast V^T blocks 64/128"
+std::string fp8_text(const Problem& problem) {
+  const Fp8Options& fp8 = problem.fp8;
+  std::string text;
+  if (problem.op == Op::kQuantise) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
+  if (fp8.accuracy == Accuracy::kFast) text += " fast";
+  if (fp8.v_layout == VLayout::kTransposed)
+    text += problem.op == Op::kQuantise ? " transposed" : " V^T";
+  if (fp8.scale_block_q > 0 || fp8.scale_block_kv > 0)
+    text += fp8.scale_block_q == fp8.scale_block_kv
+                ? fmt::format(" blocks {}", fp8.scale_block_q)
+                : fmt::format(" blocks {}/{}", fp8.scale_block_q, fp8.scale_block_kv);
+  if (fp8.rotation == Rotation::kHadamard) text += " hadamard";
+  return text;
+}
+
+std::string kind_head(const LayerKind& kind) {
+  const std::string count =
+      kind.layers > 0 ? fmt::format("{} layer{}", kind.layers, kind.layers == 1 ? "" : "s")
+                      : "layers not stated";
+  return fmt::format("{}: {}\n", kind.name, count);
+}
+
+}  // namespace
+
+std::string short_text(const Problem& problem) {
+  const auto same_or_both = [](int64_t a, int64_t b) {
+    return a == b ? std::to_string(a) : fmt::format("{}x{}", a, b);
+  };
+  std::string text = fmt::format("{} d{} {}/{} heads, {} x {}", dtype_name(problem.dtype_q),
+                                 same_or_both(problem.head_dim_qk, problem.head_dim_v),
+                                 problem.num_heads_q, problem.num_heads_kv, problem.batch,
+                                 same_or_both(problem.seqlen_q, problem.seqlen_kv));
+  if (problem.mask != Mask::kNone) text += " causal";
+  if (problem.mask == Mask::kCausalTopLeft) text += " top left";
+  if (problem.window_left >= 0 || problem.window_right >= 0) {
+    const auto side = [](int64_t value) {
+      return value < 0 ? std::string("-") : std::to_string(value);
+    };
+    text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
+  }
+  if (is_fp8(problem)) text += fp8_text(problem);
+  return text;
+}
+
+std::string workload_text(const Workload& workload,
+                          const std::function<std::string(const Problem&)>& more) {
+  const auto line = [&](const Problem& problem) {
+    return fmt::format("  {}{}\n", short_text(problem), more ? "  " + more(problem) : "");
+  };
+  std::string text = fmt::format("{}: {} problem{}\n", workload.name, workload.problems.size(),
+                                 workload.problems.size() == 1 ? "" : "s");
+  for (const LayerKind& kind : workload.layer_kinds) {
+    text += kind_head(kind);
+    for (const Problem& problem : kind.problems) text += line(problem);
+    for (const std::string& feature : kind.not_supported)
+      text += fmt::format("  not supported, tuned without it: {}\n", feature);
+    if (!kind.refused.empty()) text += fmt::format("  not supported: {}\n", kind.refused);
+  }
+  if (workload.layer_kinds.empty())
+    for (const Problem& problem : workload.problems) text += line(problem);
+  return text;
+}
+
+Json workload_json(const Workload& workload) {
+  Json kinds = Json::array();
+  for (const LayerKind& kind : workload.layer_kinds) {
+    Json problems = Json::array();
+    for (const Problem& problem : kind.problems) problems.push_back(to_text(problem));
+    kinds.push_back({{"kind", kind.name},
+                     {"layers", kind.layers > 0 ? Json(kind.layers) : Json(nullptr)},
+                     {"problems", problems},
+                     {"not_supported", kind.not_supported},
+                     {"refused", kind.refused.empty() ? Json(nullptr) : Json(kind.refused)}});
+  }
+  return {{"notes", workload.notes}, {"layer_kinds", kinds}};
+}
+
+}  // namespace attune::cli
