@@ -34,7 +34,7 @@ SqliteFault fault_of(int extended_code) {
 
 constexpr int kMostValueBytes = 256 << 20;
 // Some hundred steps are what a row of a store takes, and no row is shorter than a few dozen bytes.
-constexpr int64_t kFreeSteps = 64 << 20, kStepsPerByte = 1024;
+constexpr int64_t kFreeSteps = 16 << 20, kStepsPerByte = 256;
 constexpr int kStepsBetweenLooks = 1 << 16;
 
 // Answers whether SQLite shall give the statement up.
