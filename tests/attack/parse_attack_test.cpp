@@ -135,6 +135,19 @@ TEST_F(ParseAttackFile, Captures) {
          });
 }
 
+TEST_F(ParseAttackFile, ModelConfigs) {
+  std::vector<std::string> configs;
+  for (const auto& model : std::filesystem::directory_iterator(ATTUNE_MODELS))
+    configs.push_back(read_bytes(model.path() / "config.json"));
+  ASSERT_GT(configs.size(), 4U);
+  std::sort(configs.begin(), configs.end());
+  attack(33'000, configs, [this](const std::string& text, Mutator& mutator) {
+    write_bytes(file("config.json"), text);
+    workload_from_model(file("config.json"), {},
+                        mutator.draw(2) == 0 ? Target::kCpu : Target::kCuda);
+  });
+}
+
 StoreContents sample_contents() {
   const TuningKey key = sample_key();
   StoredTrial trial;
