@@ -168,7 +168,7 @@ std::optional<std::string> tensor_map_refusal(const Extents& x) {
     if (stride.extent <= 1) continue;
     if (stride.value == 0)
       return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
-    if (stride.value * x.element_bytes >= int64_t{1} << 40)
+    if (stride.value >= (int64_t{1} << 40) / x.element_bytes)
       return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name,
                          stride.value);
   }

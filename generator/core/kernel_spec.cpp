@@ -61,6 +61,12 @@ Problem problem_of(const KernelSpec& spec, const Shape& shape) {
   return p;
 }
 
+void validate(const KernelSpec& spec) {
+  validate(problem_of(spec, Shape{1, 1, 1, spec.gqa_ratio, 1}));
+}
+
+void validate(const Shape& shape) { validate(problem_of(KernelSpec{}, shape)); }
+
 std::string to_text(const KernelSpec& s) {
   return fmt::format("op={},dtype_q={},dtype_kv={},dtype_o={},head_dim_qk={},head_dim_v={},gqa_ratio={},mask={},window={}:{}{}",
                      op_name(s.op), dtype_name(s.dtype_q), dtype_name(s.dtype_kv), dtype_name(s.dtype_o), s.head_dim_qk, s.head_dim_v, s.gqa_ratio,

@@ -22,6 +22,8 @@ struct KernelSpec {
   int64_t window_left = -1;
   int64_t window_right = -1;
   Fp8Options fp8;
+
+  bool operator==(const KernelSpec&) const = default;
 };
 
 struct Shape {
@@ -36,6 +38,10 @@ bool is_fp8(const KernelSpec& spec);  // as of the Problem
 KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);
+
+// What validate(Problem) says of each half, for halves that come from a file. Throw kInvalidArgument or kUnsupported.
+void validate(const KernelSpec& spec);
+void validate(const Shape& shape);
 
 // Canonical texts; their digests are the identities in the store (cache/FORMAT.md).
 std::string to_text(const KernelSpec& spec);

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 
 namespace attune {
 namespace {
@@ -18,6 +19,7 @@ constexpr int kMaxHeadDim = 256;
 constexpr int kHeadDimStep = 8;
 constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max() - 65536;  // tiles round up within int
 constexpr int kMaxHeads = 65536;
+constexpr double kMaxRows = 0x1p50;  // of 1 KB: strides, tiles and bytes stay within 64 bits
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }
 
@@ -28,6 +30,13 @@ void check_head_dim(const char* name, int value) {
 
 void check_length(const char* name, int64_t value) {
   if (value < 0 || value > kMaxLength) refuse(fmt::format("{} is {}; accepted are 0 to {}", name, value, kMaxLength));
+}
+
+void check_rows(const Problem& p, const char* name, int64_t seqlen, int num_heads) {
+  if (static_cast<double>(p.batch) * static_cast<double>(seqlen) * num_heads > kMaxRows)
+    refuse(fmt::format(
+        "batch is {}, {} is {} and there are {} heads; accepted are products up to 2^50", p.batch,
+        name, seqlen, num_heads));
 }
 
 void check_heads(const Problem& p) {
@@ -95,22 +104,6 @@ void check_quantise(const Problem& p) {
     throw Error(ErrorCode::kUnsupported, fmt::format("head_dim_qk is {}; a Hadamard rotation takes powers of two", p.head_dim_qk));
 }
 
-// Columns visible to query row i, as [first, last].
-struct Columns {
-  int64_t first;
-  int64_t last;
-};
-
-Columns visible_columns(const Problem& p, int64_t row) {
-  const int64_t offset = p.mask == Mask::kCausalTopLeft ? 0 : p.seqlen_kv - p.seqlen_q;
-  const int64_t diagonal = row + offset;
-  Columns columns{0, p.seqlen_kv - 1};
-  if (p.mask != Mask::kNone) columns.last = std::min(columns.last, diagonal);
-  if (p.window_right >= 0) columns.last = std::min(columns.last, diagonal + p.window_right);
-  if (p.window_left >= 0) columns.first = std::max(columns.first, diagonal - p.window_left);
-  return columns;
-}
-
 }  // namespace
 
 float Problem::scale() const {
@@ -120,15 +113,19 @@ float Problem::scale() const {
 bool operator==(const Problem& a, const Problem& b) { return to_text(a) == to_text(b); }
 
 void validate(const Problem& p) {
-  if (p.op == Op::kQuantise) check_quantise(p);
-  else check_dtypes(p);
-  check_fp8_options(p);
   check_head_dim("head_dim_qk", p.head_dim_qk);
   check_head_dim("head_dim_v", p.head_dim_v);
   check_heads(p);
   check_length("batch", p.batch);
   check_length("seqlen_q", p.seqlen_q);
   check_length("seqlen_kv", p.seqlen_kv);
+  check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
+  check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
+  if (p.op == Op::kQuantise)
+    check_quantise(p);
+  else
+    check_dtypes(p);
+  check_fp8_options(p);
   if (p.window_left > kMaxLength) refuse(fmt::format("window_left is {}; accepted are 0 to {}, or a negative number for open", p.window_left, kMaxLength));
   if (p.window_right > kMaxLength) refuse(fmt::format("window_right is {}; accepted are 0 to {}, or a negative number for open", p.window_right, kMaxLength));
   if (p.softmax_scale && (!std::isfinite(*p.softmax_scale) || *p.softmax_scale <= 0))

@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <initializer_list>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem.hpp"
@@ -124,16 +128,77 @@ const std::vector<KeyRow>& key_rows() {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", key, known));
 }
 
-void apply_pair(Problem* problem, std::string_view pair) {
-  pair.remove_prefix(std::min(pair.find_first_not_of(' '), pair.size()));  // people write "a=1, b=2"
-  pair = pair.substr(0, pair.find_last_not_of(' ') + 1);
-  const size_t equals = pair.find('=');
-  if (equals == std::string_view::npos)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
-  const std::string_view name = pair.substr(0, equals);
-  for (const KeyRow& row : key_rows())
-    if (row.key.name == name) return row.set(problem, pair.substr(equals + 1));
-  refuse_key(name);
+// What a key sets: itself, unless it stands for two.
+std::vector<std::string_view> fields_of(std::string_view key) {
+  if (key == "head_dim") return {"head_dim_qk", "head_dim_v"};
+  if (key == "seqlen") return {"seqlen_q", "seqlen_kv"};
+  if (key == "scale_block") return {"scale_block_q", "scale_block_kv"};
+  return {key};
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+// Reads the pairs of one text and keeps which key set which field.
+class TextReader {
+ public:
+  void apply(std::string_view key, std::string_view value) {
+    const std::vector<KeyRow>& rows = key_rows();
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const KeyRow& r) { return r.key.name == key; });
+    if (row == rows.end()) refuse_key(key);
+    for (const std::string_view field : fields_of(key)) claim(field, key);
+    row->set(&problem_, value);
+  }
+
+  // Throws unless each of the fields was set.
+  void require(std::initializer_list<std::string_view> fields, std::string_view accepted) const {
+    for (const std::string_view field : fields)
+      if (set_by_.count(field) == 0)
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("the problem has no {}; accepted is {}", field, accepted));
+  }
+
+  const Problem& problem() const { return problem_; }
+
+ private:
+  void claim(std::string_view field, std::string_view key) {
+    const auto [place, is_new] = set_by_.emplace(field, key);
+    if (is_new) return;
+    if (place->second == key)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} stands twice in the problem; accepted is once", key));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} and {} both set {}; accepted is one of them", place->second, key, field));
+  }
+
+  Problem problem_;
+  std::map<std::string_view, std::string_view> set_by_;  // field -> key
+};
+
+using Pair = std::pair<std::string_view, std::string_view>;
+
+// dtype first: the others say what differs from it.
+std::vector<Pair> pairs_of(std::string_view text) {
+  std::vector<Pair> pairs;
+  while (!trimmed(text).empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view pair = trimmed(text.substr(0, comma));  // people write "a=1, b=2"
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
+    pairs.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  std::stable_partition(pairs.begin(), pairs.end(),
+                        [](const Pair& pair) { return pair.first == "dtype"; });
+  return pairs;
 }
 
 std::string window_side(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
@@ -177,15 +242,15 @@ std::string to_text(const Fp8Options& options) {
   return text;
 }
 
-Problem parse_problem(std::string_view text) {
-  Problem problem;
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
-    apply_pair(&problem, text.substr(0, comma));
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-  }
-  validate(problem);
-  return problem;
+Problem parse_problem(std::string_view text, Lengths lengths) {
+  TextReader reader;
+  for (const auto& [key, value] : pairs_of(text)) reader.apply(key, value);
+  reader.require({"heads"}, "heads=Q or heads=Q/KV");
+  reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
+  if (lengths == Lengths::kRequired)
+    reader.require({"seqlen_q", "seqlen_kv"}, "seqlen=N, or seqlen_q=N,seqlen_kv=N");
+  validate(reader.problem());
+  return reader.problem();
 }
 
 std::string to_text(const Problem& p) {

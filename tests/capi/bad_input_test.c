@@ -28,6 +28,10 @@ static void texts_are_refused(void) {
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,colour=red", "colour"},
       {"dtype=fp32,head_dim=sixty,heads=4,seqlen=8", "sixty"},
       {"nonsense", "nonsense"},
+      {"dtype=fp32,head_dim=64,heads=4", "no seqlen_q; accepted is seqlen=N"},
+      {"dtype=fp32,heads=4,seqlen=8", "no head_dim_qk"},
+      {"dtype=fp32,head_dim=64,seqlen=8", "no heads"},
+      {"dtype=fp32,head_dim=64,head_dim_v=64,heads=4,seqlen=8", "both set head_dim_v"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate and fast"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows and transposed"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=100",
@@ -41,10 +45,11 @@ static void texts_are_refused(void) {
   for (size_t i = 0; i < sizeof kTable / sizeof *kTable; ++i)
     CHECK_REFUSED(attune_problem_parse(kTable[i].text, &problem), ATTUNE_INVALID_ARGUMENT,
                   kTable[i].words);
-  CHECK_REFUSED(attune_problem_parse("dtype=e5m2,seqlen=8", &problem), ATTUNE_UNSUPPORTED,
-                "dtype_q is e5m2; with 8-bit operands it must be e4m3");
-  CHECK_REFUSED(attune_problem_parse("dtype=e4m3,dtype_kv=bf16,seqlen=8", &problem),
-                ATTUNE_UNSUPPORTED, "dtype_kv is bf16");
+  CHECK_REFUSED(attune_problem_parse("dtype=e5m2,head_dim=64,heads=4,seqlen=8", &problem),
+                ATTUNE_UNSUPPORTED, "dtype_q is e5m2; with 8-bit operands it must be e4m3");
+  CHECK_REFUSED(
+      attune_problem_parse("dtype=e4m3,dtype_kv=bf16,head_dim=64,heads=4,seqlen=8", &problem),
+      ATTUNE_UNSUPPORTED, "dtype_kv is bf16");
   CHECK_REFUSED(attune_problem_parse(NULL, &problem), ATTUNE_INVALID_ARGUMENT,
                 "text is a null pointer");
   CHECK_REFUSED(attune_problem_parse(GOOD, NULL), ATTUNE_INVALID_ARGUMENT,

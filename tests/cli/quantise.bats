@@ -34,6 +34,6 @@ turned=op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=40,heads=3,batch=2,seqlen=33
 }
 
 @test "a rotation of a head dim that is no power of two" {
-  attune explain --problem op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=80,seqlen=8,rotation=hadamard
+  attune explain --problem op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=80,heads=4,seqlen=8,rotation=hadamard
   refused 2 "head_dim_qk is 80" "powers of two"
 }

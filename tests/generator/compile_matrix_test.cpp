@@ -66,7 +66,7 @@ std::vector<KernelSpec> matrix_specs() {
       for (const char* options : {"", ",scale_block=128", ",scale_block=64,v_layout=transposed",
                                   ",scale_block=128,rotation=hadamard"}) {
         const std::string text =
-            fmt::format("op=quantise,dtype={},{},seqlen=4096{}", dtype, dims, options);
+            fmt::format("op=quantise,dtype={},{},heads=1,seqlen=4096{}", dtype, dims, options);
         const bool odd_rotation =
             text.find("=80") != std::string::npos && text.find("hadamard") != std::string::npos;
         if (!odd_rotation) specs.push_back(spec_of(parse_problem(text)));

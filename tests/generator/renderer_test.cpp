@@ -92,12 +92,14 @@ TEST(Renderer, ConstantsFollowSpecAndConfig) {
 
 TEST(Renderer, RefusesIllegalConfigAndUnservedSpec) {
   const KernelTemplate& t = template_by_name("prefill_sm80");
-  const KernelSpec spec = spec_of(parse_problem("dtype=fp16,head_dim=64,seqlen=8"));
+  const KernelSpec spec = spec_of(parse_problem("dtype=fp16,head_dim=64,heads=1,seqlen=8"));
   const Arch arch = parse_arch("sm_80");
   Config config = t.default_config(spec, arch, Shape{1, 8, 8, 1, 1});
   config.set("block_m", 12345);
   EXPECT_THROW(render(t, spec, arch, config), Error);
-  EXPECT_THROW(render(t, spec_of(parse_problem("dtype=fp32,seqlen=8")), arch, config), Error);
+  EXPECT_THROW(
+      render(t, spec_of(parse_problem("dtype=fp32,head_dim=128,heads=1,seqlen=8")), arch, config),
+      Error);
 }
 
 TEST(Renderer, DigestsDifferBetweenTemplatesAndStayPut) {

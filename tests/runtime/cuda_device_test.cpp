@@ -174,7 +174,8 @@ TEST_F(CudaDeviceTest, TransposedVIsSeenWithKeysContiguous) {
   args.num_heads_kv = 2;
   args.workspace = reinterpret_cast<void*>(0x100000);
   args.v = {reinterpret_cast<void*>(0x30000), 2 * 128 * 112, 112, 128 * 112};
-  const KernelSpec spec = spec_of(parse_problem("dtype=e4m3,head_dim=128,heads=8/2,batch=2"));
+  const KernelSpec spec =
+      spec_of(parse_problem("dtype=e4m3,head_dim=128,heads=8/2,batch=2,seqlen=64"));
   const TensorMapPlan from_workspace{Operand::kVTransposed, 128, 128, 128};
   const TensorMapKey v = tensor_map_key(from_workspace, spec, {512, 112}, args);
   EXPECT_EQ(v.address, reinterpret_cast<void*>(0x100200));

@@ -230,8 +230,11 @@ TEST_F(OperandCheck, TensorMapsTakeNeitherRepeatsNorHugeStrides) {
   EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""),
               HasSubstr("k.head_stride is 0"));
   operands_.k.head_stride = 64;
-  operands_.v.batch_stride = int64_t{1} << 39;
-  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("v.batch_stride"));
+  for (const int64_t huge :
+       {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {  // in bytes beyond 64 bits
+    operands_.v.batch_stride = huge;
+    EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("v.batch_stride"));
+  }
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
 TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
   for (const char* dtype : {"fp32", "bf16", "e4m3"}) {
     const KernelSpec spec =
-        spec_of(parse_problem(std::string("head_dim=64,seqlen=64,dtype=") + dtype));
+        spec_of(parse_problem(std::string("head_dim=64,heads=1,seqlen=64,dtype=") + dtype));
     for (const int vector_bytes : {16, 32, 64}) {
       Arch arch = arch_;
       arch.vector_bytes = vector_bytes;
@@ -237,7 +237,7 @@ TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
 }
 
 TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
-  const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,seqlen=64"));
+  const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,heads=1,seqlen=64"));
   const Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1});
   const auto broken = [&](const char* knob, int64_t value) {
     Config config = good;
@@ -258,7 +258,7 @@ TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   EXPECT_THAT(prefill_cpu().refuses(mixed, arch_).value_or(""),
               ::testing::HasSubstr("dtype_q is bf16 and dtype_kv is e4m3"));
   const KernelSpec quantise =
-      spec_of(parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,seqlen=64"));
+      spec_of(parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=1,seqlen=64"));
   for (const KernelTemplate* t : {&prefill_cpu(), &reference_cpu()})
     EXPECT_THAT(t->refuses(quantise, arch_).value_or(""), ::testing::HasSubstr("op is quantise"));
 }

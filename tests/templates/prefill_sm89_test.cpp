@@ -20,7 +20,8 @@ constexpr const char* kOptions[] = {"", ",accuracy=fast", ",v_layout=transposed,
                                     ",scale_block_q=48,scale_block_kv=128,dtype_o=fp16"};
 
 KernelSpec spec_from(const std::string& text) {
-  return spec_of(parse_problem("seqlen=4096,heads=8/2," + text));
+  const bool has_heads = text.find("heads=") != std::string::npos;
+  return spec_of(parse_problem("seqlen=4096," + text + (has_heads ? "" : ",heads=8/2")));
 }
 
 std::string refusal(const std::string& problem, const char* arch) {
@@ -68,12 +69,13 @@ TEST(PrefillSm89, KnobsFollowTheTensorCores) {
     return knob->values;
   };
   using Values = std::vector<int64_t>;
-  EXPECT_EQ(values("dtype=e4m3", "sm_89", "flush"), Values({1}));
-  EXPECT_EQ(values("dtype=e4m3,accuracy=fast", "sm_120", "flush"), Values({0}));
-  EXPECT_EQ(values("dtype=e4m3", "sm_90", "flush"), Values({0, 1}));
-  EXPECT_EQ(values("dtype=e4m3", "sm_120", "unpack"), Values({0}));
-  EXPECT_EQ(values("dtype=e4m3", "sm_100", "unpack"), Values({1, 0}));
-  for (const int64_t block_n : values("dtype=e4m3", "sm_89", "block_n")) EXPECT_EQ(block_n % 32, 0);
+  EXPECT_EQ(values("dtype=e4m3,head_dim=128", "sm_89", "flush"), Values({1}));
+  EXPECT_EQ(values("dtype=e4m3,head_dim=128,accuracy=fast", "sm_120", "flush"), Values({0}));
+  EXPECT_EQ(values("dtype=e4m3,head_dim=128", "sm_90", "flush"), Values({0, 1}));
+  EXPECT_EQ(values("dtype=e4m3,head_dim=128", "sm_120", "unpack"), Values({0}));
+  EXPECT_EQ(values("dtype=e4m3,head_dim=128", "sm_100", "unpack"), Values({1, 0}));
+  for (const int64_t block_n : values("dtype=e4m3,head_dim=128", "sm_89", "block_n"))
+    EXPECT_EQ(block_n % 32, 0);
 }
 
 TEST(PrefillSm89, TriesOtherArithmeticAlone) {

@@ -157,7 +157,7 @@ class Quantise : public ::testing::Test {
   std::shared_ptr<const Device> device_;
 };
 
-const std::string kBlock = "dtype=bf16,dtype_o=e4m3,head_dim=64,seqlen=32,scale_block=16";
+const std::string kBlock = "dtype=bf16,dtype_o=e4m3,head_dim=64,heads=1,seqlen=32,scale_block=16";
 
 void Quantise::check_plain_corners() {
   if (!device_) return;
@@ -185,7 +185,8 @@ void Quantise::check_spoilt_corners() {
     return r != 1 ? (i == 0 ? 56.0F : 1.0F) : i == 7 ? kNan : i == 8 ? kInf : i == 9 ? -kInf : 1.0F;
   };
   for (const char* dtype : {"bf16", "fp16", "fp32"})
-    each_kind(std::string("dtype=") + dtype + ",dtype_o=e4m3,head_dim=64,seqlen=32,scale_block=16",
+    each_kind(std::string("dtype=") + dtype +
+                  ",dtype_o=e4m3,head_dim=64,heads=1,seqlen=32,scale_block=16",
               spoilt, [](const QuantiseCase& c) {
                 EXPECT_EQ(c.o_scale, (std::vector<float>{0.125F, 0.125F}));
                 EXPECT_EQ(c.code(1, 7) & 0x7F, 0x7F);
@@ -193,7 +194,7 @@ void Quantise::check_spoilt_corners() {
                 EXPECT_EQ(c.code(1, 9) & 0x7F, 0x7F);
                 for (int64_t i = 10; i < 64; ++i) EXPECT_EQ(c.code(1, i), 0x50);  // 8
               });
-  each_kind("dtype=fp32,dtype_o=e5m2,head_dim=64,seqlen=32,scale_block=16", spoilt,
+  each_kind("dtype=fp32,dtype_o=e5m2,head_dim=64,heads=1,seqlen=32,scale_block=16", spoilt,
             [](const QuantiseCase& c) {
               EXPECT_EQ(c.o_scale, (std::vector<float>{56.0F / 57344, 56.0F / 57344}));
               EXPECT_GT(c.code(1, 7) & 0x7F, 0x7C);
@@ -233,7 +234,7 @@ void Quantise::check_rotated_and_extreme_corners() {
       });
   // Factors never leave the normal numbers, and what is below them is zero.
   each_kind(
-      "dtype=fp32,dtype_o=e4m3,head_dim=64,seqlen=16,scale_block=16",
+      "dtype=fp32,dtype_o=e4m3,head_dim=64,heads=1,seqlen=16,scale_block=16",
       [](int64_t, int64_t i) { return i == 0   ? 0x1p-120F
                                       : i == 1 ? 0x1p-127F
                                                : 0.0F; },
@@ -243,7 +244,7 @@ void Quantise::check_rotated_and_extreme_corners() {
         EXPECT_EQ(c.code(0, 1), 0);
       });
   each_kind(
-      "dtype=fp32,dtype_o=e4m3,head_dim=64,seqlen=16,scale_block=16",
+      "dtype=fp32,dtype_o=e4m3,head_dim=64,heads=1,seqlen=16,scale_block=16",
       [](int64_t, int64_t i) { return i == 0 ? 3e38F : 1e38F; },
       [](const QuantiseCase& c) {
         EXPECT_FLOAT_EQ(c.o_scale[0], 3e38F / 448);
@@ -307,7 +308,8 @@ TEST_F(Cuda, Corners) {
 TEST(Oracle, RotationIsTheMatrix) {
   std::mt19937_64 random(5);
   const QuantiseCase c(
-      parse_problem("op=quantise,dtype=fp32,dtype_o=e4m3,head_dim=32,seqlen=2,rotation=hadamard"),
+      parse_problem(
+          "op=quantise,dtype=fp32,dtype_o=e4m3,head_dim=32,heads=1,seqlen=2,rotation=hadamard"),
       Layout::kContiguous, random_draw(random));
   const auto* q = reinterpret_cast<const float*>(c.q.data());
   const std::vector<double> got = rotated_row(c.problem, c.host, 0, 0, 1);
@@ -321,7 +323,7 @@ TEST(Oracle, RotationIsTheMatrix) {
 }
 
 TEST(Oracle, BlamesWrongFactorsAndCodes) {
-  QuantiseCase c(parse_problem("op=quantise,dtype=fp32,dtype_o=e4m3,head_dim=16,seqlen=16"),
+  QuantiseCase c(parse_problem("op=quantise,dtype=fp32,dtype_o=e4m3,head_dim=16,heads=1,seqlen=16"),
                  Layout::kContiguous,
                  [](int64_t row, int64_t i) { return static_cast<float>(row * 16 + i) - 100; });
   c.o_scale[0] = 155.0F / 448;

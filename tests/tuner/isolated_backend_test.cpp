@@ -18,8 +18,8 @@ namespace {
 constexpr MeasureLimits kShort{.open_s = 60, .prepare_s = 30, .sample_s = 30, .least_s = 2};
 
 MeasureTask task(int64_t seqlen = 128) {
-  Problem problem =
-      parse_problem("dtype=bf16,head_dim=128,heads=32/8,mask=causal_bottom_right,window=64:-");
+  Problem problem = parse_problem(
+      "dtype=bf16,head_dim=128,heads=32/8,seqlen=0,mask=causal_bottom_right,window=64:-");
   problem.seqlen_q = problem.seqlen_kv = seqlen;
   MeasureTask task{problem, 7, KernelRequest{"reference", Config(), {}}};
   task.reference->image.bytes =

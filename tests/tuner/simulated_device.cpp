@@ -171,7 +171,8 @@ Round SimulatedBackend::round(const std::vector<int>& order) {
 }
 
 Problem llama_problem(int64_t seqlen, int64_t batch) {
-  Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=32/8,mask=causal_bottom_right");
+  Problem problem =
+      parse_problem("dtype=bf16,head_dim=128,heads=32/8,seqlen=0,mask=causal_bottom_right");
   problem.batch = batch;
   problem.seqlen_q = problem.seqlen_kv = seqlen;
   return problem;

@@ -118,6 +118,14 @@ TEST(Workload, EightBitsKeepAResultOf16AndTakeTheirOptions) {
             "dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none");
 }
 
+TEST(Workload, LengthsStandInTheProblemOrInTheChoice) {
+  EXPECT_THROW(workload_from_problems({"dtype=fp32,head_dim=64,heads=4"}), Error);
+  const Workload given =
+      workload_from_problems({"dtype=fp32,head_dim=64,heads=4"}, {{100, 200}, {}, {}});
+  ASSERT_EQ(given.problems.size(), 2U);
+  EXPECT_EQ(given.problems[1].seqlen_kv, 200);
+}
+
 TEST(Workload, ChoiceReplacesLengthsBatchesAndDtypes) {
   const ShapeChoice choice{{100, 200}, {1, 3}, {Dtype::kFp16, Dtype::kBf16}};
   const Workload llama = workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Llama-3.1-8B",

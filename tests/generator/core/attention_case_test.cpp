@@ -23,7 +23,7 @@ TEST(Oracle, OneKeyGivesItsValue) {
 }
 
 TEST(Oracle, EqualScoresGiveTheMean) {
-  AttentionCase c = make("dtype=fp32,head_dim=16,seqlen_q=1,seqlen_kv=5");
+  AttentionCase c = make("dtype=fp32,head_dim=16,heads=1,seqlen_q=1,seqlen_kv=5");
   std::fill(c.q.bytes.begin(), c.q.bytes.end(), std::byte{0});
   const AttentionResult r = c.oracle();
   double mean = 0;
@@ -33,7 +33,9 @@ TEST(Oracle, EqualScoresGiveTheMean) {
 }
 
 TEST(Oracle, RowsWithNothingToSeeAreZeroWithMinusInfinity) {
-  const AttentionResult r = make("dtype=fp32,head_dim=16,seqlen_q=4,seqlen_kv=2,mask=causal_bottom_right").oracle();
+  const AttentionResult r =
+      make("dtype=fp32,head_dim=16,heads=1,seqlen_q=4,seqlen_kv=2,mask=causal_bottom_right")
+          .oracle();
   for (size_t row : {0, 1}) {
     EXPECT_EQ(r.lse[row], -std::numeric_limits<double>::infinity());
     EXPECT_EQ(r.o[row * 16], 0);

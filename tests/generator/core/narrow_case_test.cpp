@@ -144,10 +144,10 @@ TEST(NarrowCase, WhatATensorCoreGivesPassesInBothModes) {
   for (const char* options :
        {"accuracy=accurate", "accuracy=fast,scale_block=16",
         "scale_block=64,dtype_kv=e5m2,dtype_o=fp16", "accuracy=fast,v_layout=transposed"})
-    for (const char* shape :
-         {"head_dim=64,heads=2,seqlen_q=3,seqlen_kv=150",
-          "head_dim=256,heads=2/1,seqlen_q=9,seqlen_kv=300", "head_dim=32,seqlen_q=1,seqlen_kv=3",
-          "head_dim_qk=24,head_dim_v=40,heads=3,seqlen_q=40,seqlen_kv=70"})
+    for (const char* shape : {"head_dim=64,heads=2,seqlen_q=3,seqlen_kv=150",
+                              "head_dim=256,heads=2/1,seqlen_q=9,seqlen_kv=300",
+                              "head_dim=32,heads=1,seqlen_q=1,seqlen_kv=3",
+                              "head_dim_qk=24,head_dim_v=40,heads=3,seqlen_q=40,seqlen_kv=70"})
       for (const Inputs inputs : kAllInputs) {
         const Problem p = parse_problem(std::string("dtype=e4m3,") + shape + "," + options);
         const AttentionCase c(p, Layout::kPadded, inputs, ++seed);

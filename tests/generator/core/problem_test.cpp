@@ -48,25 +48,19 @@ struct Bad {
   std::vector<const char*> mentions;
 };
 
-TEST(Problem, RefusesWithArgumentValueAndAccepted) {
-  const std::vector<Bad> table{
-      {"head_dim=100,seqlen=8", {"head_dim_qk", "100", "multiples of 8 from 16 to 256"}},
-      {"head_dim_qk=64,head_dim_v=264,seqlen=8", {"head_dim_v", "264"}},
-      {"heads=30/8,seqlen=8", {"num_heads_q is 30", "num_heads_kv is 8", "divide"}},
-      {"heads=4/8,seqlen=8", {"num_heads_kv is 8", "1 to num_heads_q (4)"}},
-      {"heads=0,seqlen=8", {"num_heads_q is 0"}},
-      {"seqlen=-1", {"seqlen_q is -1", "0 to"}},
-      {"batch=-2,seqlen=8", {"batch is -2"}},
-      {"seqlen=8,scale=nan", {"softmax_scale is nan", "finite"}},
-      {"seqlen=8,scale=-1", {"softmax_scale is -1"}},
-      {"seqlen=8,dtype=float8", {"dtype is \"float8\"", "fp32, bf16, fp16"}},
-      {"seqlen=8,dtype=bf16,dtype_o=fp16", {"dtype_o is fp16 and dtype_q is bf16", "must be equal"}},
-      {"seqlen=8,mask=causal", {"mask is \"causal\"", "causal_top_left"}},
-      {"seqlen=8,window=5", {"window is \"5\"", "left:right"}},
-      {"seqlen=8x", {"seqlen is \"8x\"", "integer"}},
-      {"colour=red", {"problem key is \"colour\"", "head_dim"}},
-      {"seqlen", {"has no '='"}},
+// `text` and whatever of a whole problem it does not set.
+std::string whole(const std::string& text) {
+  const auto has = [&](const std::string& key) {
+    return ("," + text).find("," + key) != std::string::npos;
   };
+  std::string more;
+  if (!has("heads=")) more += ",heads=1";
+  if (!has("head_dim")) more += ",head_dim=128";
+  if (!has("seqlen")) more += ",seqlen=8";
+  return text.empty() ? more.substr(1) : text + more;
+}
+
+void expect_refusals(const std::vector<Bad>& table) {
   for (const Bad& bad : table) {
     const std::string message = refusal(bad.text);
     for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
@@ -83,7 +77,7 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
     std::string rest = key.accepted;
     while (lists_words && !rest.empty()) {
       const size_t comma = rest.find(", ");
-      const std::string message = refusal(key.name + "=" + rest.substr(0, comma));
+      const std::string message = refusal(whole(key.name + "=" + rest.substr(0, comma)));
       EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; accepted"), std::string::npos) << message;
       rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
     }
@@ -92,14 +86,81 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
   EXPECT_GT(names.size(), 15u);
 }
 
+TEST(Problem, RefusesWithArgumentValueAndAccepted) {
+  std::vector<Bad> table{
+      {"head_dim=100", {"head_dim_qk", "100", "multiples of 8 from 16 to 256"}},
+      {"head_dim_qk=64,head_dim_v=264", {"head_dim_v", "264"}},
+      {"heads=30/8", {"num_heads_q is 30", "num_heads_kv is 8", "divide"}},
+      {"heads=4/8", {"num_heads_kv is 8", "1 to num_heads_q (4)"}},
+      {"heads=0", {"num_heads_q is 0"}},
+      {"seqlen=-1", {"seqlen_q is -1", "0 to"}},
+      {"batch=-2", {"batch is -2"}},
+      {"batch=2147418111,heads=65536,seqlen=2147418111",
+       {"batch is 2147418111", "65536 heads", "2^50"}},
+      {"scale=nan", {"softmax_scale is nan", "finite"}},
+      {"scale=-1", {"softmax_scale is -1"}},
+      {"dtype=float8", {"dtype is \"float8\"", "fp32, bf16, fp16"}},
+      {"dtype=bf16,dtype_o=fp16", {"dtype_o is fp16 and dtype_q is bf16", "must be equal"}},
+      {"mask=causal", {"mask is \"causal\"", "causal_top_left"}},
+      {"window=5", {"window is \"5\"", "left:right"}},
+      {"seqlen=8x", {"seqlen is \"8x\"", "integer"}},
+      {"colour=red", {"problem key is \"colour\"", "head_dim"}},
+      {"seqlen", {"has no '='"}},
+  };
+  std::vector<std::string> texts;
+  for (const Bad& bad : table) texts.push_back(whole(bad.text));
+  for (size_t i = 0; i < table.size(); ++i) table[i].text = texts[i].c_str();
+  expect_refusals(table);
+}
+
+// A forgotten length would be 0, and everything about nothing is right.
+TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
+  expect_refusals({
+      {"", {"no heads", "heads=Q/KV"}},
+      {"dtype=fp32,head_dim=64,seqlen=8", {"no heads"}},
+      {"dtype=fp32,heads=4,seqlen=8", {"no head_dim_qk", "head_dim=D"}},
+      {"heads=4,head_dim_qk=64,seqlen=8", {"no head_dim_v"}},
+      {"dtype=fp32,head_dim=64,heads=4", {"no seqlen_q", "seqlen=N"}},
+      {"head_dim=64,heads=4,seqlen_q=8", {"no seqlen_kv", "seqlen_q=N,seqlen_kv=N"}},
+  });
+  EXPECT_EQ(parse_problem("head_dim=64,heads=4,seqlen=0").seqlen_q, 0) << "written, it is meant";
+  EXPECT_EQ(parse_problem("head_dim=64,heads=4", Lengths::kOptional).seqlen_q, 0);
+}
+
+TEST(Problem, NoFieldIsSetTwice) {
+  expect_refusals({
+      {"head_dim=128,head_dim=64,heads=4,seqlen=8", {"head_dim stands twice"}},
+      {"head_dim=128,head_dim_qk=128,heads=4,seqlen=8",
+       {"head_dim and head_dim_qk both set head_dim_qk"}},
+      {"head_dim_v=128,head_dim=128,heads=4,seqlen=8",
+       {"head_dim_v and head_dim both set head_dim_v"}},
+      {"head_dim=64,heads=4,seqlen=8,seqlen_kv=9", {"seqlen and seqlen_kv both set seqlen_kv"}},
+      {"head_dim=64,heads=4,seqlen=8,seqlen=8", {"seqlen stands twice"}},
+      {"head_dim=64,heads=4,heads=4/2,seqlen=8", {"heads stands twice"}},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=16,scale_block_q=16",
+       {"scale_block and scale_block_q both set scale_block_q"}},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=fast,accuracy=fast",
+       {"accuracy stands twice"}},
+  });
+}
+
+TEST(Problem, OrderAndSpacesDoNotMatter) {
+  const Problem problem = parse_problem(
+      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=64,heads=4/2,seqlen=8,mask=causal_top_left");
+  EXPECT_EQ(parse_problem(" seqlen=8, dtype_o=fp16,\tmask=causal_top_left, dtype_kv=e5m2 , "
+                          "heads=4/2,\n head_dim=64, dtype=e4m3 "),
+            problem);
+}
+
 TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
-  const Problem p = parse_problem("dtype=e4m3,seqlen=8,scale_block=128");
+  const Problem p = parse_problem("dtype=e4m3,head_dim=128,heads=1,seqlen=8,scale_block=128");
   EXPECT_EQ(p.dtype_kv, Dtype::kE4m3);
   EXPECT_EQ(p.dtype_o, Dtype::kBf16);
   EXPECT_EQ(p.fp8.accuracy, Accuracy::kAccurate);
   EXPECT_EQ(p.fp8.scale_block_q, 128);
   EXPECT_EQ(p.fp8.scale_block_kv, 128);
-  EXPECT_EQ(parse_problem("dtype=e4m3,dtype_o=fp32,seqlen=8").dtype_o, Dtype::kFp32);
+  EXPECT_EQ(parse_problem("dtype=e4m3,dtype_o=fp32,head_dim=128,heads=1,seqlen=8").dtype_o,
+            Dtype::kFp32);
   EXPECT_DOUBLE_EQ(operand_bytes(p), 8 * 128 * (1 + 1 + 1 + 2));
 }
 
@@ -123,18 +184,22 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
       {"op=decode", {"op is \"decode\"", "prefill or quantise"}},
       {"op=quantise,dtype=e4m3,dtype_o=e4m3", {"dtype is e4m3", "bf16, fp16 or fp32"}},
       {"op=quantise,dtype=bf16", {"dtype_o is bf16", "e4m3 or e5m2"}},
-      {"op=quantise,dtype_o=e4m3,head_dim_v=64", {"head_dim_v is 64", "head_dim_qk, 128"}},
+      {"op=quantise,dtype_o=e4m3,head_dim_qk=128,head_dim_v=64",
+       {"head_dim_v is 64", "head_dim_qk, 128"}},
       {"op=quantise,dtype_o=e4m3,heads=4/2", {"num_heads_kv is 2", "num_heads_q, 4"}},
-      {"op=quantise,dtype_o=e4m3,seqlen_q=9", {"seqlen_kv is 8", "seqlen_q, 9"}},
+      {"op=quantise,dtype_o=e4m3,seqlen_q=9,seqlen_kv=8", {"seqlen_kv is 8", "seqlen_q, 9"}},
       {"op=quantise,dtype_o=e4m3,scale_block_q=32", {"scale_block_kv is 0", "scale_block_q, 32"}},
       {"op=quantise,dtype_o=e4m3,mask=causal_top_left", {"no mask"}},
       {"op=quantise,dtype_o=e4m3,window=3:-", {"no window"}},
       {"op=quantise,dtype_o=e4m3,accuracy=fast", {"accuracy is fast"}},
       {"op=quantise,dtype_o=e4m3,scale=0.5", {"no softmax"}},
-      {"op=quantise,dtype_o=e4m3,head_dim=80,rotation=hadamard", {"head_dim_qk is 80", "powers of two"}},
+      {"op=quantise,dtype_o=e4m3,head_dim=80,rotation=hadamard",
+       {"head_dim_qk is 80", "powers of two"}},
+      {"op=quantise,dtype_o=e4m3,head_dim=-2147483648,rotation=hadamard",
+       {"head_dim_qk is -2147483648", "multiples of 8"}},
   };
   for (const Bad& bad : table) {
-    const std::string message = refusal(std::string("seqlen=8,") + bad.text);
+    const std::string message = refusal(whole(bad.text));
     for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
   }
 }
@@ -155,7 +220,8 @@ TEST(Problem, CountsVisibleFlops) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "3:-", "-:2", "4:1", "0:0"})
       for (const char* lengths : {"seqlen=17", "seqlen_q=5,seqlen_kv=19", "seqlen_q=19,seqlen_kv=5", "seqlen_q=0,seqlen_kv=4", "seqlen_q=4,seqlen_kv=0"}) {
-        const Problem p = parse_problem(std::string("heads=2,batch=3,") + lengths + ",mask=" + mask + ",window=" + window);
+        const Problem p = parse_problem(std::string("head_dim=128,heads=2,batch=3,") + lengths +
+                                        ",mask=" + mask + ",window=" + window);
         EXPECT_DOUBLE_EQ(visible_flops(p), flops_by_definition(p)) << to_text(p);
       }
 }
@@ -170,18 +236,20 @@ TEST(KernelSpec, RunTimeFactsStayOut) {
 TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
   std::set<std::string> texts;
   for (const char* option : {"", ",dtype_kv=e5m2", ",dtype_o=fp16", ",accuracy=fast", ",v_layout=transposed", ",scale_block_q=16", ",scale_block_kv=16"}) {
-    const Problem p = parse_problem(std::string("dtype=e4m3,seqlen=8") + option);
+    const Problem p =
+        parse_problem(std::string("dtype=e4m3,head_dim=128,heads=1,seqlen=8") + option);
     EXPECT_TRUE(texts.insert(to_text(spec_of(p))).second) << option;
     EXPECT_TRUE(is_fp8(spec_of(p)));
     EXPECT_EQ(problem_of(spec_of(p), shape_of(p)), p) << option;
   }
-  const Problem quantise = parse_problem("op=quantise,dtype_o=e4m3,head_dim=64,seqlen=8,rotation=hadamard");
+  const Problem quantise =
+      parse_problem("op=quantise,dtype_o=e4m3,head_dim=64,heads=1,seqlen=8,rotation=hadamard");
   EXPECT_TRUE(is_fp8(spec_of(quantise)));
   EXPECT_EQ(problem_of(spec_of(quantise), shape_of(quantise)), quantise);
 }
 
 TEST(KernelSpec, RightWindowOfCausalIsTheDiagonal) {
-  const auto text = [](const char* p) { return to_text(spec_of(parse_problem(p))); };
+  const auto text = [](const char* p) { return to_text(spec_of(parse_problem(whole(p)))); };
   EXPECT_EQ(text("seqlen=8,mask=causal_top_left,window=4:0"), text("seqlen=8,mask=causal_top_left,window=4:7"));
   EXPECT_NE(text("seqlen=8,mask=none,window=4:0"), text("seqlen=8,mask=none,window=4:7"));
 }

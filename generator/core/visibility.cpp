@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rule in two forms: columns of one row, and the band of diagonals that all rows share.
+#include "generator/core/visibility.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace attune {
+namespace {
+
+int64_t bottom_right(const Problem& p) { return p.seqlen_kv - p.seqlen_q; }
+
+// Column on the diagonal of row 0.
+int64_t diagonal_of(const Problem& p) {
+  return p.mask == Mask::kCausalTopLeft ? 0 : bottom_right(p);
+}
+
+// Row i sees the columns i + first to i + last that exist; an end that hides nothing is open. With
+// at least one row and one key, equal sets of columns have equal bands: an end that is not open
+// stands in the columns of some row.
+struct Band {
+  std::optional<int64_t> first, last;
+};
+
+Band band_of(const Problem& p) {
+  Band band;
+  if (p.seqlen_q == 0 || p.seqlen_kv == 0) return band;
+  const int64_t diagonal = diagonal_of(p);
+  if (p.window_left >= 0) band.first = diagonal - p.window_left;
+  if (p.mask != Mask::kNone)
+    band.last = diagonal;
+  else if (p.window_right >= 0)
+    band.last = diagonal + p.window_right;
+  if (band.first && *band.first <= 1 - p.seqlen_q)
+    band.first.reset();                                               // the last row sees column 0
+  if (band.last && *band.last >= p.seqlen_kv - 1) band.last.reset();  // row 0 sees the last column
+  return band;
+}
+
+// The mask whose diagonal the band's last column is, else none. Without a last column none has a
+// window_left for every band but those of one key under causal_top_left.
+Mask mask_of(const Band& band, int64_t bottom_right) {
+  if (!band.last)
+    return band.first && *band.first > bottom_right ? Mask::kCausalTopLeft : Mask::kNone;
+  if (*band.last == bottom_right) return Mask::kCausalBottomRight;
+  return *band.last == 0 ? Mask::kCausalTopLeft : Mask::kNone;
+}
+
+}  // namespace
+
+Columns visible_columns(const Problem& p, int64_t row) {
+  const int64_t diagonal = row + diagonal_of(p);
+  Columns columns{0, p.seqlen_kv - 1};
+  if (p.mask != Mask::kNone) columns.last = std::min(columns.last, diagonal);
+  if (p.window_right >= 0) columns.last = std::min(columns.last, diagonal + p.window_right);
+  if (p.window_left >= 0) columns.first = std::max(columns.first, diagonal - p.window_left);
+  return columns;
+}
+
+Problem canonical(const Problem& p) {
+  const Band band = band_of(p);
+  Problem same = p;
+  same.mask = mask_of(band, bottom_right(p));
+  const int64_t diagonal = diagonal_of(same);
+  same.window_left = band.first ? diagonal - *band.first : -1;
+  same.window_right = band.last && same.mask == Mask::kNone ? *band.last - diagonal : -1;
+  same.softmax_scale.reset();
+  if (p.softmax_scale && *p.softmax_scale != same.scale()) same.softmax_scale = p.softmax_scale;
+  return same;
+}
+
+}  // namespace attune
