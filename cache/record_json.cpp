@@ -38,6 +38,21 @@ double number(const Json& json, const char* key) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+// A conversion of its own: the library's cuts fractions off and wraps what is too large.
+template <class Integer = int>
+Integer integer(const Json& json, const char* key, int64_t lowest = -1) {
+  const Json& value = json.at(key);
+  constexpr Integer kHighest = std::numeric_limits<Integer>::max();
+  const bool fits = value.is_number_unsigned()  // what is not negative
+                        ? value.get<uint64_t>() <= static_cast<uint64_t>(kHighest)
+                        : value.is_number_integer() && value.get<int64_t>() >= lowest;
+  if (!fits)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is {}; accepted are integers from {} to {}", key, value.dump(),
+                            lowest, kHighest));
+  return static_cast<Integer>(value.get<int64_t>());
+}
+
 template <class Enum>
 Enum named(const Json& json, const char* key, std::initializer_list<Enum> values,
            const char* (*name)(Enum)) {
@@ -63,11 +78,11 @@ Json to_json(const ImageInfo& info) {
 
 ImageInfo read_info(const Json& json) {
   ImageInfo info;
-  info.registers = json.at("registers").get<int>();
-  info.static_shared_bytes = json.at("static_shared_bytes").get<int>();
-  info.stack_bytes = json.at("stack_bytes").get<int>();
-  info.spill_store_bytes = json.at("spill_store_bytes").get<int>();
-  info.spill_load_bytes = json.at("spill_load_bytes").get<int>();
+  info.registers = integer(json, "registers");
+  info.static_shared_bytes = integer(json, "static_shared_bytes");
+  info.stack_bytes = integer(json, "stack_bytes");
+  info.spill_store_bytes = integer(json, "spill_store_bytes");
+  info.spill_load_bytes = integer(json, "spill_load_bytes");
   info.warnings = json.at("warnings").get<std::vector<std::string>>();
   return info;
 }
@@ -78,9 +93,8 @@ Json to_json(const Timing& t) {
 }
 
 Timing read_timing(const Json& json) {
-  return {number(json, "median_us"),     number(json, "lo_us"),
-          number(json, "hi_us"),         number(json, "min_us"),
-          json.at("samples").get<int>(), json.at("sm_clock_mhz").get<int>()};
+  return {number(json, "median_us"), number(json, "lo_us"),       number(json, "hi_us"),
+          number(json, "min_us"),    integer(json, "samples", 0), integer(json, "sm_clock_mhz", 0)};
 }
 
 Json to_json(const DeviceIdentity& d) {
@@ -98,12 +112,12 @@ Json to_json(const DeviceIdentity& d) {
 DeviceIdentity read_device(const Json& json) {
   DeviceIdentity d;
   d.arch = json.at("arch").get<std::string>();
-  d.sm_count = json.at("sm_count").get<int>();
-  d.shared_bytes_per_block = json.at("shared_bytes_per_block").get<int>();
-  d.registers_per_sm = json.at("registers_per_sm").get<int>();
-  d.l2_bytes = json.at("l2_bytes").get<int64_t>();
-  d.memory_bus_bits = json.at("memory_bus_bits").get<int>();
-  d.memory_clock_khz = json.at("memory_clock_khz").get<int>();
+  d.sm_count = integer(json, "sm_count", 0);
+  d.shared_bytes_per_block = integer(json, "shared_bytes_per_block", 0);
+  d.registers_per_sm = integer(json, "registers_per_sm", 0);
+  d.l2_bytes = integer<int64_t>(json, "l2_bytes", 0);
+  d.memory_bus_bits = integer(json, "memory_bus_bits", 0);
+  d.memory_clock_khz = integer(json, "memory_clock_khz", 0);
   d.slice = json.at("slice").get<std::string>();
   d.name = json.at("name").get<std::string>();
   return d;
@@ -202,7 +216,7 @@ LineKind kind_of_line(std::string_view line) {
     if (kind != "attune_store")
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner", kind));
-    const int schema = json.at("schema").get<int>();
+    const int schema = integer(json, "schema");
     if (schema > kSchemaVersion)
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("was written with schema {}; this program reads up to {}", schema,
@@ -229,7 +243,7 @@ StoredTrial parse_trial_line(std::string_view line) {
     t.error_max = number(json, "error_max");
     t.error_mean = number(json, "error_mean");
     t.info = read_info(json.at("info"));
-    t.shared_bytes = json.at("shared_bytes").get<int>();
+    t.shared_bytes = integer(json, "shared_bytes");
     t.effort = read_effort(json);
     t.driver = json.at("driver").get<std::string>();
     t.created = json.at("created").get<std::string>();
@@ -256,7 +270,7 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.default_timing = read_timing(json.at("default_timing"));
     w.default_is_winner = json.at("default_is_winner").get<bool>();
     w.effort = read_effort(json);
-    w.candidates = json.at("candidates").get<int>();
+    w.candidates = integer(json, "candidates", 0);
     w.why = json.at("why").get<std::string>();
     w.driver = json.at("driver").get<std::string>();
     w.created = json.at("created").get<std::string>();

@@ -103,8 +103,8 @@ KernelSpec parse_spec_text(std::string_view text) {
   read_integer(fields["head_dim_v"], spec.head_dim_v);
   read_integer(fields["gqa_ratio"], spec.gqa_ratio);
   read_pair(fields["window"], ':', spec.window_left, spec.window_right);
-  const bool counts = spec.head_dim_qk > 0 && spec.head_dim_v > 0 && spec.gqa_ratio > 0;
-  if (!counts || to_text(spec) != text) refuse("kernel spec", text);
+  if (to_text(spec) != text) refuse("kernel spec", text);
+  validate(spec);
   return spec;
 }
 
@@ -115,9 +115,8 @@ Shape parse_shape_text(std::string_view text) {
   read_integer(fields["seqlen_q"], shape.seqlen_q);
   read_integer(fields["seqlen_kv"], shape.seqlen_kv);
   read_pair(fields["heads"], '/', shape.num_heads_q, shape.num_heads_kv);
-  const bool counts = shape.batch >= 0 && shape.seqlen_q >= 0 && shape.seqlen_kv >= 0 &&
-                      shape.num_heads_q > 0 && shape.num_heads_kv > 0;
-  if (!counts || to_text(shape) != text) refuse("shape", text);
+  if (to_text(shape) != text) refuse("shape", text);
+  validate(shape);
   return shape;
 }
 

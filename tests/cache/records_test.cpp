@@ -15,25 +15,39 @@
 namespace attune {
 namespace {
 
-KernelSpec random_spec() {
+void set_8_bits(KernelSpec* spec) {
+  spec->dtype_q = Dtype::kE4m3;
+  spec->dtype_kv = *rc::gen::element(Dtype::kE4m3, Dtype::kE5m2);
+  spec->dtype_o = *rc::gen::element(Dtype::kBf16, Dtype::kFp16);
+  spec->fp8.accuracy = *rc::gen::element(Accuracy::kAccurate, Accuracy::kFast);
+  spec->fp8.v_layout = *rc::gen::element(VLayout::kRows, VLayout::kTransposed);
+  spec->fp8.scale_block_q = 16 * *rc::gen::inRange(0, 4097);
+  spec->fp8.scale_block_kv = 16 * *rc::gen::inRange(0, 4097);
+}
+
+KernelSpec random_quantise_spec() {
   KernelSpec spec;
-  const auto dtype =
-      rc::gen::element(Dtype::kFp32, Dtype::kBf16, Dtype::kFp16, Dtype::kE4m3, Dtype::kE5m2);
-  spec.dtype_q = *dtype;
-  spec.dtype_kv = *dtype;
-  spec.dtype_o = *dtype;
-  spec.head_dim_qk = *rc::gen::inRange(1, 1000);
-  spec.head_dim_v = *rc::gen::inRange(1, 1000);
+  spec.op = Op::kQuantise;
+  spec.dtype_q = spec.dtype_kv = *rc::gen::element(Dtype::kFp32, Dtype::kBf16, Dtype::kFp16);
+  spec.dtype_o = *rc::gen::element(Dtype::kE4m3, Dtype::kE5m2);
+  spec.head_dim_qk = spec.head_dim_v = *rc::gen::element(16, 64, 256);
+  spec.fp8.scale_block_q = spec.fp8.scale_block_kv = 16 * *rc::gen::inRange(0, 4097);
+  spec.fp8.rotation = *rc::gen::element(Rotation::kNone, Rotation::kHadamard);
+  return spec;
+}
+
+KernelSpec random_spec() {
+  if (*rc::gen::inRange(0, 3) == 0) return random_quantise_spec();
+  KernelSpec spec;
+  spec.dtype_q = *rc::gen::element(Dtype::kFp32, Dtype::kBf16, Dtype::kFp16);
+  spec.dtype_kv = spec.dtype_o = spec.dtype_q;
+  if (*rc::gen::inRange(0, 2) == 0) set_8_bits(&spec);
+  spec.head_dim_qk = 8 * *rc::gen::inRange(2, 33);
+  spec.head_dim_v = 8 * *rc::gen::inRange(2, 33);
   spec.gqa_ratio = *rc::gen::inRange(1, 100);
   spec.mask = *rc::gen::element(Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight);
-  spec.window_left = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
-  spec.window_right = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 40);
-  spec.op = *rc::gen::element(Op::kPrefill, Op::kQuantise);
-  spec.fp8.accuracy = *rc::gen::element(Accuracy::kAccurate, Accuracy::kFast);
-  spec.fp8.v_layout = *rc::gen::element(VLayout::kRows, VLayout::kTransposed);
-  spec.fp8.scale_block_q = *rc::gen::inRange(0, 65537);
-  spec.fp8.scale_block_kv = *rc::gen::inRange(0, 65537);
-  spec.fp8.rotation = *rc::gen::element(Rotation::kNone, Rotation::kHadamard);
+  spec.window_left = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 30);
+  spec.window_right = *rc::gen::inRange<int64_t>(-1, int64_t{1} << 30);
   return spec;
 }
 
@@ -49,9 +63,10 @@ TEST(Records, SpecTextsAreReadBack) {
 
 TEST(Records, ShapeTextsAreReadBack) {
   EXPECT_TRUE(rc::check("parse_shape_text is the inverse of to_text", [] {
-    const auto length = rc::gen::inRange<int64_t>(0, int64_t{1} << 40);
-    const Shape shape{*length, *length, *length, *rc::gen::inRange(1, 1000),
-                      *rc::gen::inRange(1, 1000)};
+    const auto length = rc::gen::inRange<int64_t>(0, int64_t{1} << 30);
+    const int heads_kv = *rc::gen::inRange(1, 100);
+    const Shape shape{*rc::gen::inRange(0, 1000), *length, *length,
+                      heads_kv * *rc::gen::inRange(1, 10), heads_kv};
     RC_ASSERT(to_text(parse_shape_text(to_text(shape))) == to_text(shape));
   }));
 }
@@ -79,6 +94,41 @@ TEST(Records, OtherTextsAreRefused) {
     error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(with(shape, field, "-1")); });
   for (const char* heads : {"0/0", "4/0", "-4/-1"})
     error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(with(shape, "heads", heads)); });
+}
+
+// They would be far from nothing, or near to everything, in a look-up.
+TEST(Records, ExtentsThatNoProblemHasAreRefused) {
+  for (const char* shape :
+       {"batch=-1,seqlen_q=8,seqlen_kv=8,heads=4/2", "batch=1,seqlen_q=-8,seqlen_kv=8,heads=4/2",
+        "batch=1,seqlen_q=8,seqlen_kv=8,heads=0/0", "batch=1,seqlen_q=8,seqlen_kv=8,heads=3/2",
+        "batch=4611686018427387904,seqlen_q=8,seqlen_kv=8,heads=4/2",
+        "batch=2000000000,seqlen_q=2000000000,seqlen_kv=8,heads=4/2"})
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_shape_text(shape); });
+  for (auto [field, bad] :
+       {std::pair{"head_dim_qk=128", "head_dim_qk=0"}, std::pair{"head_dim_v=96", "head_dim_v=-96"},
+        std::pair{"gqa_ratio=4", "gqa_ratio=0"},
+        std::pair{"window=4096:-1", "window=9223372036854775807:-1"}}) {
+    std::string text = to_text(sample_key().spec);
+    text.replace(text.find(field), std::string(field).size(), bad);
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_spec_text(text); });
+  }
+}
+
+TEST(Records, NumbersThatAreNoIntegersOfTheirSizeAreRefused) {
+  const TuningKey key = sample_key();
+  const std::string line = winner_line(sample_winner(key));
+  ASSERT_NO_THROW(parse_winner_line(line));
+  for (auto [field, bad] : {std::pair{"\"samples\":40", "\"samples\":1e300"},
+                            std::pair{"\"samples\":40", "\"samples\":-40"},
+                            std::pair{"\"samples\":40", "\"samples\":40.5"},
+                            std::pair{"\"samples\":40", "\"samples\":18446744073709551615"},
+                            std::pair{"\"samples\":40", "\"samples\":4294967336"},
+                            std::pair{"\"l2_bytes\":", "\"l2_bytes\":-1"}}) {
+    std::string text = line;
+    ASSERT_NE(text.find(field), std::string::npos) << field;
+    text.replace(text.find(field), std::string(field).size(), bad);
+    error_of(ErrorCode::kInvalidArgument, [&] { parse_winner_line(text); });
+  }
 }
 
 // These digests stand in stores: if this fails, every stored row has become a miss.
