@@ -20,6 +20,19 @@ std::string DeviceIdentity::text() const {
 
 std::string DeviceIdentity::digest() const { return xxh3_128_hex(text()); }
 
+bool DeviceIdentity::is_cpu() const { return arch.starts_with("cpu"); }
+
+std::string DeviceIdentity::title() const {
+  if (!is_cpu()) return name;
+  return fmt::format("{}, {} thread{}", name, sm_count, sm_count == 1 ? "" : "s");
+}
+
+bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b) {
+  DeviceIdentity with_threads_of_b = a;
+  with_threads_of_b.sm_count = b.sm_count;
+  return a.is_cpu() && a.sm_count != b.sm_count && with_threads_of_b.text() == b.text();
+}
+
 std::string ToolchainIdentity::text() const {
   return fmt::format("toolchain v1\ntemplate={}\ntemplate_digest={}\ncompiler={}\noptions={}\n",
                      template_name, template_digest, compiler, options);

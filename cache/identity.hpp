@@ -23,7 +23,13 @@ struct DeviceIdentity {
 
   std::string text() const;
   std::string digest() const;
+  bool is_cpu() const;
+  // For people: the name, of a CPU also the threads, "AMD EPYC 9654, 8 threads".
+  std::string title() const;
 };
+
+// One CPU with another number of threads: its timings are others, its best configs nearly the same.
+bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b);
 
 // template_digest covers the rendered text of every config; compiler and options complete it.
 struct ToolchainIdentity {

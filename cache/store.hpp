@@ -57,6 +57,8 @@ class Store {
   // Winners measured on this device (digest match), any policy; the engine filters by template
   // digest. Pinned first, then by effort, then newest.
   std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
+  // Winners measured on this very CPU with other numbers of threads, in the same order.
+  std::vector<WinnerRecord> load_winners_of_other_threads(const DeviceIdentity& device) const;
   std::vector<WinnerRecord> all_winners() const;
   // winner.pinned: it becomes the key's only pin, beside the tuned winner. Not pinned: the key's
   // pin is taken away.

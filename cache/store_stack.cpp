@@ -28,7 +28,8 @@ bool better(const WinnerRecord& a, const WinnerRecord& b) {
 }
 
 auto identity(const WinnerRecord& w) {
-  return std::tuple(to_text(w.spec), to_text(w.shape), w.policy.text, w.toolchain.digest());
+  return std::tuple(to_text(w.spec), to_text(w.shape), w.policy.text, w.toolchain.digest(),
+                    w.device.sm_count);
 }
 
 }  // namespace
@@ -38,6 +39,8 @@ std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device)
   for (const auto& layer : layers_)
     look_into(layer, [&](const Store& store) {
       for (WinnerRecord& winner : store.load_winners(device)) all.push_back(std::move(winner));
+      for (WinnerRecord& winner : store.load_winners_of_other_threads(device))
+        all.push_back(std::move(winner));
     });
   std::stable_sort(all.begin(), all.end(), better);  // stable: upper layers stay first among equals
   std::vector<WinnerRecord> best;

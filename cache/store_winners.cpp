@@ -142,6 +142,19 @@ std::vector<WinnerRecord> Store::load_winners(const DeviceIdentity& device) cons
   });
 }
 
+std::vector<WinnerRecord> Store::load_winners_of_other_threads(const DeviceIdentity& device) const {
+  if (!device.is_cpu()) return {};
+  std::vector<WinnerRecord> winners = impl_->read([&](Database& database) {
+    Statement select(database, select_winners("WHERE d.arch = ? AND d.sm_count <> ?"));
+    select.bind(device.arch, device.sm_count);
+    return read_winners(select);
+  });
+  std::erase_if(winners, [&](const WinnerRecord& winner) {
+    return !differ_in_threads_alone(winner.device, device);
+  });
+  return winners;
+}
+
 std::vector<WinnerRecord> Store::all_winners() const { return impl_->read(read_all_winners); }
 
 }  // namespace attune

@@ -63,6 +63,19 @@ TEST_F(StoreStackTest, DifferentKeysAllCome) {
   EXPECT_THAT(winners(), testing::ElementsAre(32, 16)) << "best first";
 }
 
+TEST_F(StoreStackTest, WinnersOfEachThreadCountOfACpuCome) {
+  TuningKey key = sample_key();
+  key.device = {"cpu:znver4", 0, 0, 0, 32 << 20, 0, 0, "+avx2", "AMD EPYC", ""};
+  for (const int threads : {1, 2, 8}) {
+    key.device.sm_count = threads;
+    layer("user").put_winner(key, sample_winner(key));
+  }
+  key.device.sm_count = 4;
+  EXPECT_EQ(stack().load_winners(key.device).size(), 3U);
+  key.device.arch = "cpu:haswell";
+  EXPECT_TRUE(stack().load_winners(key.device).empty());
+}
+
 TEST_F(StoreStackTest, DamagedImageInTheUpperLayerIsTakenFromTheLower) {
   layer("user").put_image(sample_image_key(), sample_image(std::string(3000, 'u')));
   layer("shipped").put_image(sample_image_key(), sample_image("shipped"));

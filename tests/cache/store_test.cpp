@@ -114,6 +114,26 @@ TEST_F(StoreTest, WinnerComesBackWhole) {
   EXPECT_EQ(reader().all_winners().size(), 1U);
 }
 
+TEST_F(StoreTest, OneCpusOtherThreadCountsAreAskedForByThemselves) {
+  TuningKey two = sample_key();
+  two.device = {"cpu:znver4", 2, 0, 0, 32 << 20, 0, 0, "+avx2", "AMD EPYC", ""};
+  writer().put_winner(two, sample_winner(two));
+  DeviceIdentity one = two.device;
+  one.sm_count = 1;
+  EXPECT_TRUE(reader().load_winners(one).empty());
+  const auto found = reader().load_winners_of_other_threads(one);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].device.sm_count, 2);
+  EXPECT_TRUE(reader().load_winners_of_other_threads(two.device).empty()) << "those are its own";
+  DeviceIdentity other = one;
+  other.l2_bytes /= 2;
+  EXPECT_TRUE(reader().load_winners_of_other_threads(other).empty()) << "another machine";
+  TuningKey gpu = sample_key();
+  writer().put_winner(gpu, sample_winner(gpu));
+  gpu.device.sm_count -= 1;
+  EXPECT_TRUE(reader().load_winners_of_other_threads(gpu.device).empty()) << "no threads on a GPU";
+}
+
 TEST_F(StoreTest, WinnersOfTwoTemplatesLiveSideBySideBestFirst) {
   Store store = writer();
   const TuningKey key = sample_key();
