@@ -23,8 +23,8 @@ class StoreStack {
   const std::vector<std::filesystem::path>& layers() const { return layers_; }
   // Winners of all layers for this device, for a CPU also those of other numbers of threads. Of
   // several for one (spec, shape, policy, toolchain, threads): a pin before tuned ones, then the
-  // higher effort, then the newer, then the upper layer. Sorted by the same rule, so the first match
-  // is the best.
+  // higher effort, then the newer, then the upper layer. Sorted by the same rule, so the first
+  // match is the best.
   std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
   // From the uppermost layer that has a sound one.
   std::optional<KernelImage> image(const ImageKey& key) const;

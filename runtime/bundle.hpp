@@ -10,6 +10,8 @@
 //      "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
 //      "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem": "dtype=bf16,…",
 //      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}]}
+//
+// Winners of a CPU say with how many "threads" they were measured.
 #pragma once
 
 #include <filesystem>

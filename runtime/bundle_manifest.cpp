@@ -25,20 +25,22 @@ ImageFormat parse_format(const std::string& name) {
 }
 
 Json winner_json(const WinnerRecord& winner) {
-  return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
-          {"median_us", winner.timing.median_us},
-          {"lo_us", winner.timing.lo_us},
-          {"hi_us", winner.timing.hi_us},
-          {"default_us", winner.default_timing.median_us},
-          {"default_config", winner.default_config.to_text()},
-          {"default_is_winner", winner.default_is_winner},
-          {"effort", static_cast<int>(winner.effort)},
-          {"candidates", winner.candidates},
-          {"why", winner.why},
-          {"device", winner.device.name},
-          {"driver", winner.driver},
-          {"created", winner.created},
-          {"pinned", winner.pinned}};
+  Json json{{"problem", to_text(problem_of(winner.spec, winner.shape))},
+            {"median_us", winner.timing.median_us},
+            {"lo_us", winner.timing.lo_us},
+            {"hi_us", winner.timing.hi_us},
+            {"default_us", winner.default_timing.median_us},
+            {"default_config", winner.default_config.to_text()},
+            {"default_is_winner", winner.default_is_winner},
+            {"effort", static_cast<int>(winner.effort)},
+            {"candidates", winner.candidates},
+            {"why", winner.why},
+            {"device", winner.device.name},
+            {"driver", winner.driver},
+            {"created", winner.created},
+            {"pinned", winner.pinned}};
+  if (winner.device.is_cpu()) json["threads"] = winner.device.sm_count;
+  return json;
 }
 
 WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
@@ -59,6 +61,10 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
   winner.candidates = json.at("candidates");
   winner.why = json.at("why");
   winner.device.name = json.at("device");
+  if (json.contains("threads")) {  // of a CPU; earlier bundles have none
+    winner.device.arch = entry.key.arch;
+    winner.device.sm_count = json.at("threads");
+  }
   winner.driver = json.at("driver");
   winner.created = json.at("created");
   winner.pinned = json.at("pinned");

@@ -71,7 +71,7 @@ bool set_log(const attune_context_options& c, std::optional<LogLevel> from_envir
 }
 
 std::string device_text(const DeviceIdentity& identity) {
-  return identity.arch + " " + identity.name;
+  return identity.arch + " " + identity.title();
 }
 
 }  // namespace
@@ -116,7 +116,6 @@ attune_status attune_problem_check(attune_context* context, const attune_problem
     if (reasons && capacity > 0) *reasons = '\0';
     const Problem p = problem_of(problem);
     const Engine& engine = *not_null(context, "context").engine;
-    validate(p);
     std::string text;
     bool served = false;
     for (const auto& [name, reason] : engine.check(p)) {
@@ -138,9 +137,9 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
     const Problem p = problem_of(problem);
     if (layout) {
       const Operands operands = operands_of(layout);
-      *plan = new attune_plan(engine.plan(p, &operands));
+      *plan = new attune_plan(engine.plan(p, &operands), p);
     } else {
-      *plan = new attune_plan(engine.plan(p));
+      *plan = new attune_plan(engine.plan(p), p);
     }
   });
 }

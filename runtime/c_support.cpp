@@ -23,7 +23,7 @@ attune_context::~attune_context() {
 const attune_plan::Texts& attune_plan::texts() const {
   std::call_once(once_, [this] {
     texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
-              plan->explain()};
+              plan->explain(asked)};
   });
   return texts_;
 }

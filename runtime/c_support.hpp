@@ -21,8 +21,12 @@ struct attune_context {
 };
 
 struct attune_plan {
-  explicit attune_plan(std::shared_ptr<const attune::Plan> the_plan) : plan(std::move(the_plan)) {}
+  explicit attune_plan(std::shared_ptr<const attune::Plan> the_plan)
+      : attune_plan(the_plan, the_plan->problem) {}
+  attune_plan(std::shared_ptr<const attune::Plan> the_plan, const attune::Problem& as_asked)
+      : plan(std::move(the_plan)), asked(as_asked) {}
   const std::shared_ptr<const attune::Plan> plan;
+  const attune::Problem asked;  // what the caller wrote; the plan has the canonical form
 
   struct Texts {
     std::string kernel_template, arch, config, explanation;

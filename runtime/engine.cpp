@@ -10,6 +10,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/visibility.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/capture.hpp"
@@ -21,17 +22,21 @@
 namespace attune {
 namespace {
 
-using WinnersBySpec = std::unordered_map<std::string, std::vector<WinnerRecord>>;
+using Winners = std::vector<WinnerRecord>;
+using WinnersByFamily = std::unordered_map<std::string, std::shared_ptr<const Winners>>;
 
 // Nothing but what the ladder may use, so that plan() never asks a database: bundles first, then
 // the user's store, then others.
-WinnersBySpec read_winners(const ImageSource& images, const DeviceIdentity& device) {
-  WinnersBySpec winners;
+WinnersByFamily read_winners(const ImageSource& images, const DeviceIdentity& device) {
+  std::unordered_map<std::string, Winners> rows;
   for (const Bundle& bundle : images.bundles())
     for (const WinnerRecord& winner : bundle.winners())
-      winners[to_text(winner.spec)].push_back(winner);
+      rows[to_text(family_of(winner.spec))].push_back(winner);
   for (WinnerRecord& winner : images.stores().load_winners(device))
-    winners[to_text(winner.spec)].push_back(std::move(winner));
+    rows[to_text(family_of(winner.spec))].push_back(std::move(winner));
+  WinnersByFamily winners;
+  for (auto& [family, list] : rows)
+    winners[family] = std::make_shared<const Winners>(std::move(list));
   return winners;
 }
 
@@ -42,8 +47,8 @@ Plan plan_of(const Problem& problem, const Choice& choice,
   plan.kernel_template = choice.candidate.kernel_template;
   plan.arch = choice.candidate.arch;
   plan.config = choice.config;
-  plan.launch = plan.kernel_template->launch(spec_of(problem), choice.config, shape_of(problem),
-                                             device->facts());
+  plan.launch =
+      plan.kernel_template->launch(choice.spec, choice.config, shape_of(problem), device->facts());
   plan.device = device;
   plan.rung = choice.rung;
   plan.why = choice.why;
@@ -72,15 +77,18 @@ struct Engine::Impl {
       : device(std::move(the_device)),
         options(std::move(the_options)),
         images(device, options),
-        capture(options.capture_file) {}
+        capture(options.capture_file),
+        plans(options.max_plans) {}
 
   std::vector<Candidate> candidates(const KernelSpec& spec);
   const std::string& digest_of(const KernelTemplate& kernel_template);
-  std::vector<WinnerRecord> winners_of(const KernelSpec& spec);
-  Ladder ladder(const Problem& problem);
-  void tune(const Problem& problem);
-  Plan first_plan(const Problem& problem, const std::optional<std::string>& no_tensor_maps,
+  std::shared_ptr<const Winners> winners_of(const KernelSpec& spec);
+  void require_template(const Problem& problem) const;
+  Ladder ladder(const Problem& asked);
+  void tune(const Problem& asked);
+  Plan first_plan(const Problem& asked, const std::optional<std::string>& no_tensor_maps,
                   bool load);
+  Reasons reasons(const KernelSpec& spec) const;
   std::optional<std::string> refusal(const KernelTemplate& kernel_template,
                                      const KernelSpec& spec) const;
   void note_refusals(const KernelSpec& spec, Plan* plan) const;
@@ -92,7 +100,7 @@ struct Engine::Impl {
   PlanCache plans;
   std::mutex mutex;  // winners, digests
   std::mutex tuning;
-  WinnersBySpec winners;
+  WinnersByFamily winners;
   std::unordered_map<const KernelTemplate*, std::string> digests;
 };
 
@@ -133,35 +141,56 @@ void Engine::Impl::note_refusals(const KernelSpec& spec, Plan* plan) const {
       plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), *reason));
 }
 
-std::vector<WinnerRecord> Engine::Impl::winners_of(const KernelSpec& spec) {
+std::shared_ptr<const Winners> Engine::Impl::winners_of(const KernelSpec& spec) {
+  static const auto none = std::make_shared<const Winners>();
   const std::lock_guard lock(mutex);
-  const auto found = winners.find(to_text(spec));
-  return found == winners.end() ? std::vector<WinnerRecord>{} : found->second;
+  const auto found = winners.find(to_text(family_of(spec)));
+  return found == winners.end() ? none : found->second;
 }
 
-Ladder Engine::Impl::ladder(const Problem& problem) {
-  const KernelSpec spec = spec_of(problem);
-  return climb(problem, candidates(spec), winners_of(spec), options.policy, options.may_compile);
+Reasons Engine::Impl::reasons(const KernelSpec& spec) const {
+  Reasons answers;
+  for (const KernelTemplate* kernel_template : all_templates())
+    answers.emplace_back(kernel_template->name(), refusal(*kernel_template, spec));
+  return answers;
+}
+
+// Throws unless some template serves it here, be it the reference.
+void Engine::Impl::require_template(const Problem& problem) const {
+  const Reasons answers = reasons(spec_of(problem));
+  for (const auto& [unused, reason] : answers)
+    if (!reason) return;
+  throw Error(ErrorCode::kUnsupported, unsupported_text(answers));
+}
+
+Ladder Engine::Impl::ladder(const Problem& asked) {
+  const KernelSpec spec = spec_of(canonical(asked));
+  const std::shared_ptr<const Winners> rows = winners_of(spec);
+  return climb(asked, candidates(spec), *rows, device->identity(), options.policy,
+               options.may_compile);
 }
 
 // Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever
 // waited looks again.
-void Engine::Impl::tune(const Problem& problem) {
+void Engine::Impl::tune(const Problem& asked) {
   const std::lock_guard one(tuning);
-  const Ladder known = ladder(problem);
+  const Ladder known = ladder(asked);
   if (!known.choices.empty() && known.choices.front().rung <= Rung::kBucket) return;
-  const std::optional<WinnerRecord> winner = options.config_source->tune(problem);
+  const std::optional<WinnerRecord> winner = options.config_source->tune(canonical(asked));
   if (!winner) return;
   const std::lock_guard lock(mutex);
-  std::vector<WinnerRecord>& rows = winners[to_text(winner->spec)];
-  rows.insert(rows.begin(), *winner);
+  std::shared_ptr<const Winners>& rows = winners[to_text(family_of(winner->spec))];
+  Winners more{*winner};
+  if (rows) more.insert(more.end(), rows->begin(), rows->end());
+  rows = std::make_shared<const Winners>(std::move(more));
 }
 
 // The first choice that the layout suits and, if `load`, whose kernel can be had.
-Plan Engine::Impl::first_plan(const Problem& problem,
+Plan Engine::Impl::first_plan(const Problem& asked,
                               const std::optional<std::string>& no_tensor_maps, bool load) {
-  if (options.policy == Policy::kTuneOnMiss && options.config_source && load) tune(problem);
-  Ladder rungs = ladder(problem);
+  if (options.policy == Policy::kTuneOnMiss && options.config_source && load) tune(asked);
+  const Problem problem = canonical(asked);
+  Ladder rungs = ladder(asked);
   std::optional<Error> failure;
   for (const Choice& choice : rungs.choices) {
     const std::string what =
@@ -172,7 +201,7 @@ Plan Engine::Impl::first_plan(const Problem& problem,
       if (no_tensor_maps && plan.launch.uses_tensor_maps())
         throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (load) {
-        CachedKernel kernel = images.kernel(choice, spec_of(problem), plan.launch);
+        CachedKernel kernel = images.kernel(choice, plan.launch);
         plan.kernel = std::move(kernel.kernel);
         plan.image_from = std::move(kernel.image_from);
       }
@@ -192,9 +221,9 @@ Plan Engine::Impl::first_plan(const Problem& problem,
       ErrorCode::kNotTuned,
       fmt::format("policy {} allows no kernel for {}: {}; tune it with `attune tune --problem {}` "
                   "or use policy default",
-                  policy_name(options.policy), to_text(problem),
+                  policy_name(options.policy), to_text(asked),
                   passed.empty() ? "no shape of this spec was tuned on this device" : passed,
-                  to_text(problem)));
+                  to_text(asked)));
 }
 
 Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options)
@@ -205,26 +234,30 @@ Engine::~Engine() = default;
 
 const Device& Engine::device() const { return *impl_->device; }
 
-std::shared_ptr<const Plan> Engine::plan(const Problem& problem, const Operands* layout) {
+// Kept under the canonical problem and, so that the next call only looks up, as it was asked.
+std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* layout) {
   std::optional<std::string> no_tensor_maps;
-  if (layout) no_tensor_maps = tensor_map_refusal(problem, *layout);
-  const PlanKey key{problem, !no_tensor_maps};
-  if (std::shared_ptr<const Plan> known = impl_->plans.find(key)) return known;
+  if (layout) no_tensor_maps = tensor_map_refusal(asked, *layout);
+  const PlanKey as_asked{asked, !no_tensor_maps};
+  if (std::shared_ptr<const Plan> known = impl_->plans.find(as_asked)) return known;
   const uint64_t generation = impl_->plans.generation();
-  validate(problem);
-  impl_->capture.note(problem);
-  if (impl_->candidates(spec_of(problem)).empty())
-    throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
-  return impl_->plans.insert(
-      key, std::make_shared<const Plan>(impl_->first_plan(problem, no_tensor_maps, true)),
-      generation);
+  validate(asked);
+  impl_->capture.note(asked);
+  const PlanKey key{canonical(asked), !no_tensor_maps};
+  std::shared_ptr<const Plan> plan = impl_->plans.find(key);
+  if (!plan) {
+    impl_->require_template(key.problem);
+    plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, true));
+    plan = impl_->plans.insert(key, std::move(plan), generation);
+  }
+  return impl_->plans.insert(as_asked, std::move(plan), generation);
 }
 
-Plan Engine::choose(const Problem& problem, const Operands* layout) const {
-  validate(problem);
-  if (impl_->candidates(spec_of(problem)).empty())
-    throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
-  return impl_->first_plan(problem, layout ? tensor_map_refusal(problem, *layout) : std::nullopt,
+Plan Engine::choose(const Problem& asked, const Operands* layout) const {
+  validate(asked);
+  const Problem problem = canonical(asked);
+  impl_->require_template(problem);
+  return impl_->first_plan(asked, layout ? tensor_map_refusal(problem, *layout) : std::nullopt,
                            false);
 }
 
@@ -237,27 +270,24 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
     if (candidate.kernel_template != &kernel_template) continue;
     if (auto broken = kernel_template.space(spec, candidate.arch).broken(config))
       throw Error(ErrorCode::kInvalidArgument, *broken);
-    const Choice choice{std::move(candidate),  config, Rung::kPinned,
-                        "given by the caller", 0,      std::nullopt};
+    const Choice choice{std::move(candidate),  spec, config,      Rung::kPinned,
+                        "given by the caller", 0,    std::nullopt};
     Plan plan = plan_of(problem, choice, impl_->device);
-    CachedKernel kernel = impl_->images.kernel(choice, spec, plan.launch);
+    CachedKernel kernel = impl_->images.kernel(choice, plan.launch);
     plan.kernel = std::move(kernel.kernel);
     plan.image_from = std::move(kernel.image_from);
     return std::make_shared<const Plan>(std::move(plan));
   }
-  throw Error(ErrorCode::kUnsupported, unsupported_text(check(problem)));
+  throw Error(ErrorCode::kUnsupported, unsupported_text(impl_->reasons(spec)));
 }
 
 Reasons Engine::check(const Problem& problem) const {
-  Reasons answers;
-  for (const KernelTemplate* kernel_template : all_templates())
-    answers.emplace_back(kernel_template->name(),
-                         impl_->refusal(*kernel_template, spec_of(problem)));
-  return answers;
+  validate(problem);
+  return impl_->reasons(spec_of(canonical(problem)));
 }
 
 void Engine::reload() {
-  WinnersBySpec fresh = read_winners(impl_->images, impl_->device->identity());
+  WinnersByFamily fresh = read_winners(impl_->images, impl_->device->identity());
   const std::lock_guard lock(impl_->mutex);
   impl_->winners = std::move(fresh);
   impl_->plans.clear();

@@ -43,7 +43,7 @@ Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, 
 
 // Immutable and thread-safe. What will be launched for a Problem and how it was chosen.
 struct Plan {
-  Problem problem;
+  Problem problem;  // canonical: problems that are the same have one plan
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
   Config config;
@@ -60,7 +60,8 @@ struct Plan {
   double expected_us = 0;              // 0 = unknown
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
-  std::string explain() const;  // several lines of text
+  std::string explain() const { return explain(problem); }
+  std::string explain(const Problem& asked) const;  // several lines of text
 };
 
 // A low layer's view of live tuning (policy tune_on_miss); the tuner implements it.
@@ -81,6 +82,7 @@ struct EngineOptions {
   Policy policy = Policy::kDefault;
   std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
   ConfigSource* config_source = nullptr;  // not owned
+  size_t max_plans = 2048;  // kept at a time, the least recently used go first; 2 to 6 KB each
 };
 
 class Engine {
@@ -89,12 +91,14 @@ class Engine {
   ~Engine();
 
   const Device& device() const;
-  // Cached by problem; compiles and loads at most once per kernel, also when 16 threads ask at
-  // once. `layout`: the operands of the coming calls, when they are not contiguous; templates whose
-  // loads cannot take those strides are passed over. Throws kNotTuned (strict), kWouldCompile
-  // (no_jit), kUnsupported with every template's reason, ...
+  // Cached by canonical problem (generator/core/visibility.hpp), EngineOptions::max_plans of them;
+  // compiles and loads at most once per kernel, also when 16 threads ask at once. `layout`: the
+  // operands of the coming calls, when they are not contiguous; templates whose loads cannot take
+  // those strides are passed over. Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported
+  // with every template's reason, ...
   std::shared_ptr<const Plan> plan(const Problem& problem, const Operands* layout = nullptr);
-  // A plan for a config chosen by the caller, outside the ladder; not cached.
+  // A plan for a config chosen by the caller, for the problem in the form given, outside the
+  // ladder; not cached.
   std::shared_ptr<const Plan> plan_with(const Problem& problem,
                                         const KernelTemplate& kernel_template,
                                         const Config& config);

@@ -13,16 +13,16 @@
 namespace attune {
 namespace {
 
-std::string cache_key(const Choice& choice, const KernelSpec& spec) {
+std::string cache_key(const Choice& choice) {
   return fmt::format("{}|{}|{}|{}", choice.candidate.kernel_template->name(),
-                     choice.candidate.arch.name(), to_text(spec), choice.config.to_text());
+                     choice.candidate.arch.name(), to_text(choice.spec), choice.config.to_text());
 }
 
-ImageKey image_key(const Choice& choice, const KernelSpec& spec) {
-  return {spec,
+ImageKey image_key(const Choice& choice) {
+  return {choice.spec,
           choice.candidate.arch.name(),
-          {std::string(choice.candidate.kernel_template->name()), choice.candidate.template_digest(),
-           "", ""},
+          {std::string(choice.candidate.kernel_template->name()),
+           choice.candidate.template_digest(), "", ""},
           choice.config};
 }
 
@@ -84,16 +84,14 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
   note_strangers(bundles_, *device_);
 }
 
-CachedKernel ImageSource::kernel(const Choice& choice, const KernelSpec& spec,
-                                 const LaunchPlan& launch) {
-  return kernels_.get(cache_key(choice, spec), [&] { return make(choice, spec, launch); });
+CachedKernel ImageSource::kernel(const Choice& choice, const LaunchPlan& launch) {
+  return kernels_.get(cache_key(choice), [&] { return make(choice, launch); });
 }
 
-CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec,
-                               const LaunchPlan& launch) const {
-  ImageKey key = image_key(choice, spec);
+CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch) const {
+  ImageKey key = image_key(choice);
   key.toolchain.options = needed_options(*device_, choice.candidate.arch);
-  if (CachedKernel found = stored(key, spec, launch); found.kernel) return found;
+  if (CachedKernel found = stored(key, launch); found.kernel) return found;
   if (!may_compile_)
     throw Error(
         ErrorCode::kWouldCompile,
@@ -106,11 +104,10 @@ CachedKernel ImageSource::make(const Choice& choice, const KernelSpec& spec,
 }
 
 // An image that does not load is a miss, like a damaged one.
-CachedKernel ImageSource::stored(const ImageKey& key, const KernelSpec& spec,
-                                 const LaunchPlan& launch) const {
+CachedKernel ImageSource::stored(const ImageKey& key, const LaunchPlan& launch) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
     if (image) try {
-        return {device_->load(*image, spec, launch), from};
+        return {device_->load(*image, key.spec, launch), from};
       } catch (const Error& error) {
         log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}",
                                             key.toolchain.template_name, from, error.what()));

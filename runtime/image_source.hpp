@@ -21,14 +21,14 @@ class ImageSource {
 
   // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not
   // allowed, else what compiling or loading throws.
-  CachedKernel kernel(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch);
+  CachedKernel kernel(const Choice& choice, const LaunchPlan& launch);
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The user's store over the others; no layers when stores are off.
   const StoreStack& stores() const { return stores_; }
 
  private:
-  CachedKernel make(const Choice& choice, const KernelSpec& spec, const LaunchPlan& launch) const;
-  CachedKernel stored(const ImageKey& key, const KernelSpec& spec, const LaunchPlan& launch) const;
+  CachedKernel make(const Choice& choice, const LaunchPlan& launch) const;
+  CachedKernel stored(const ImageKey& key, const LaunchPlan& launch) const;
   CachedKernel compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const;
   void keep(const ImageKey& key, const KernelImage& image) const;
 

@@ -6,61 +6,99 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <deque>
+#include <tuple>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 
 namespace attune {
 namespace {
 
 double log2_extent(int64_t extent) { return std::log2(static_cast<double>(extent) + 1); }
+double log2_rows(const Shape& s) {
+  return std::log2(static_cast<double>(s.batch) * s.num_heads_q + 1);
+}
 
 bool beat_default(const WinnerRecord& winner) {
   return !winner.default_is_winner && winner.timing.median_us < winner.default_timing.median_us;
+}
+
+constexpr size_t kSentences = 16;  // about winners not taken; the rest is counted
+
+KernelSpec canonical_spec(const KernelSpec& spec, const Shape& shape) {
+  return spec_of(canonical(problem_of(spec, shape)));
+}
+
+// In octaves; 0 = as many, or not known.
+double threads_apart(const WinnerRecord& winner, const DeviceIdentity& device) {
+  if (winner.device.sm_count <= 0 || winner.device.sm_count == device.sm_count) return 0;
+  return std::abs(std::log2(static_cast<double>(winner.device.sm_count) / device.sm_count));
 }
 
 // A winner that can run here, tied to the candidate it was tuned on.
 struct Usable {
   const WinnerRecord* winner;
   const Candidate* candidate;
-  double distance;
+  KernelSpec spec;
+  double distance, threads_apart;
   bool same_shape, same_bucket;
 };
 
 class Climb {
  public:
-  Climb(const Problem& problem, const std::vector<Candidate>& candidates, Ladder* ladder)
-      : spec_(spec_of(problem)),
-        shape_(shape_of(problem)),
+  Climb(const Problem& asked, const std::vector<Candidate>& candidates,
+        const DeviceIdentity& device, Ladder* ladder)
+      : asked_(spec_of(asked)),
+        spec_(spec_of(canonical(asked))),
+        shape_(shape_of(asked)),
         shape_text_(to_text(shape_)),
         bucket_(bucket_of(shape_)),
         candidates_(candidates),
+        device_(device),
         ladder_(ladder) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
-    for (const WinnerRecord& winner : winners)
-      if (const Candidate* candidate = candidate_of(winner))
-        usable_.push_back({&winner, candidate, shape_distance(winner.shape, shape_),
+    for (const WinnerRecord& winner : winners) {
+      if (canonical_spec(winner.spec, winner.shape) != canonical_spec(spec_, winner.shape))
+        continue;
+      const double distance = shape_distance(winner.shape, shape_);
+      if (std::isnan(distance)) continue;  // of negative extents
+      const KernelSpec& spec = canonical_spec(winner.spec, shape_) == spec_ ? winner.spec : spec_;
+      if (const Candidate* candidate = candidate_of(winner, spec))
+        usable_.push_back({&winner, candidate, spec, distance, threads_apart(winner, device_),
                            to_text(winner.shape) == shape_text_,
                            bucket_of(winner.shape) == bucket_});
-    std::stable_sort(usable_.begin(), usable_.end(),
-                     [](const Usable& a, const Usable& b) { return a.distance < b.distance; });
+    }
+    std::stable_sort(usable_.begin(), usable_.end(), [](const Usable& a, const Usable& b) {
+      return std::tie(a.distance, a.threads_apart) < std::tie(b.distance, b.threads_apart);
+    });
   }
 
   void pinned() {
     for (const Usable& row : usable_)
-      if (row.winner->pinned && row.same_shape) take(row, Rung::kPinned, "pinned for this shape");
+      if (row.winner->pinned && row.same_shape && row.threads_apart == 0)
+        take(row, Rung::kPinned, "pinned for this shape");
   }
   void exact() {
     for (const Usable& row : usable_)
-      if (!row.winner->pinned && row.same_shape)
+      if (!row.winner->pinned && row.same_shape && row.threads_apart == 0)
         take(row, Rung::kExact, "tuned for this shape: " + row.winner->why);
   }
   void same_bucket() {
     for (const Usable& row : usable_)
-      if (!row.same_shape && row.same_bucket)
+      if (!row.same_shape && row.same_bucket && row.threads_apart == 0)
         take(row, Rung::kBucket,
              fmt::format("tuned for {} of the same bucket", to_text(row.winner->shape)));
+  }
+  void other_threads() {
+    for (const Usable& row : usable_)
+      if (row.same_shape && row.threads_apart > 0)
+        take(row, Rung::kNearest, threads_text(row) + "this shape");
+    for (const Usable& row : usable_)
+      if (!row.same_shape && row.same_bucket && row.threads_apart > 0)
+        take(row, Rung::kNearest,
+             fmt::format("{}{} of the same bucket", threads_text(row), to_text(row.winner->shape)));
   }
   void nearest(double far_octaves) {
     for (const Usable& row : usable_) {
@@ -74,13 +112,21 @@ class Climb {
             far_.push_back(row);
       else
         take(row, Rung::kNearest,
-             fmt::format("nearest tuned shape is {}; it beat the default there", where));
+             fmt::format("{}nearest tuned shape is {}; it beat the default there",
+                         threads_text(row), where));
     }
   }
   void defaults() {
     for (const Candidate& candidate : candidates_)
       if (!is_reference(*candidate.kernel_template))
-        take_default(candidate, Rung::kDefaultConfig, default_reason());
+        take_default(candidate, spec_, Rung::kDefaultConfig, default_reason());
+  }
+  void defaults_as_asked() {
+    if (asked_ == spec_) return;
+    for (const Candidate& candidate : candidates_)
+      if (!is_reference(*candidate.kernel_template))
+        take_default(candidate, asked_, Rung::kDefaultConfig,
+                     default_reason() + "; as it was asked, because nothing may be compiled");
   }
   void far() {
     for (const Usable& row : far_)
@@ -91,11 +137,15 @@ class Climb {
   void reference() {
     for (const Candidate& candidate : candidates_)
       if (is_reference(*candidate.kernel_template))
-        take_default(candidate, Rung::kReference, "no other template serves this problem");
+        take_default(candidate, spec_, Rung::kReference, "no other template serves this problem");
+  }
+  void count_more() {
+    if (more_ > 0)
+      ladder_->passed_over.push_back(fmt::format("{} more winners, for reasons like these", more_));
   }
 
  private:
-  const Candidate* candidate_of(const WinnerRecord& winner) {
+  const Candidate* candidate_of(const WinnerRecord& winner, const KernelSpec& spec) {
     const auto pass_over_it = [&](const std::string& why) {
       pass_over(fmt::format("winner for {} ({}): {}", to_text(winner.shape),
                             winner.toolchain.template_name, why));
@@ -107,7 +157,7 @@ class Climb {
       else if (candidate.arch.name() != winner.arch)
         pass_over_it(
             fmt::format("made for {}, this device takes {}", winner.arch, candidate.arch.name()));
-      else if (const auto broken = space_of(candidate).broken(winner.config))
+      else if (const auto broken = space_of(candidate, spec).broken(winner.config))
         pass_over_it(*broken);
       else
         return &candidate;
@@ -119,11 +169,19 @@ class Climb {
   }
 
   // Made once: a spec may have hundreds of winners.
-  const SearchSpace& space_of(const Candidate& candidate) {
-    const auto found = spaces_.find(&candidate);
-    if (found != spaces_.end()) return found->second;
-    return spaces_.emplace(&candidate, candidate.kernel_template->space(spec_, candidate.arch))
-        .first->second;
+  const SearchSpace& space_of(const Candidate& candidate, const KernelSpec& spec) {
+    for (const Space& known : spaces_)
+      if (known.candidate == &candidate && known.spec == spec) return known.space;
+    spaces_.push_back({&candidate, spec, candidate.kernel_template->space(spec, candidate.arch)});
+    return spaces_.back().space;
+  }
+
+  // Before the rest of a reason; empty for as many threads.
+  std::string threads_text(const Usable& row) const {
+    if (row.threads_apart == 0) return "";
+    const int threads = row.winner->device.sm_count;
+    return fmt::format("tuned for {} thread{}, this is {}: ", threads, threads == 1 ? "" : "s",
+                       device_.sm_count);
   }
 
   std::string default_reason() const {
@@ -132,34 +190,50 @@ class Climb {
   }
 
   void take(const Usable& row, Rung rung, std::string why) {
-    ladder_->choices.push_back(
-        {*row.candidate, row.winner->config, rung, std::move(why), row.distance, *row.winner});
+    ladder_->choices.push_back({*row.candidate, row.spec, row.winner->config, rung, std::move(why),
+                                row.distance, *row.winner});
   }
-  void take_default(const Candidate& candidate, Rung rung, std::string why) {
+  void take_default(const Candidate& candidate, const KernelSpec& spec, Rung rung,
+                    std::string why) {
     try {
-      Config config = candidate.kernel_template->default_config(spec_, candidate.arch, shape_);
+      Config config = candidate.kernel_template->default_config(spec, candidate.arch, shape_);
       ladder_->choices.push_back(
-          {candidate, std::move(config), rung, std::move(why), 0, std::nullopt});
+          {candidate, spec, std::move(config), rung, std::move(why), 0, std::nullopt});
     } catch (const Error& error) {
       pass_over(fmt::format("{}: {}: {}", rung_name(rung), candidate.kernel_template->name(),
                             error.what()));
     }
   }
-  void pass_over(std::string sentence) { ladder_->passed_over.push_back(std::move(sentence)); }
+  void pass_over(std::string sentence) {
+    if (ladder_->passed_over.size() < kSentences)
+      ladder_->passed_over.push_back(std::move(sentence));
+    else
+      ++more_;
+  }
 
-  KernelSpec spec_;
+  struct Space {
+    const Candidate* candidate;
+    KernelSpec spec;
+    SearchSpace space;
+  };
+
+  const KernelSpec asked_, spec_;
   Shape shape_;
   std::string shape_text_, bucket_;
   const std::vector<Candidate>& candidates_;
+  const DeviceIdentity& device_;
   Ladder* ladder_;
   std::vector<Usable> usable_, far_;
-  std::map<const Candidate*, SearchSpace> spaces_;
+  std::deque<Space> spaces_;  // references stay good
+  int more_ = 0;
 };
 
 }  // namespace
 
 bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device) {
-  return winner.device.name.empty() || winner.device.name == device.name;
+  if (winner.device.name.empty()) return true;
+  return winner.device.name == device.name &&
+         (!device.is_cpu() || winner.device.sm_count == device.sm_count);
 }
 
 bool is_reference(const KernelTemplate& kernel_template) {
@@ -167,26 +241,38 @@ bool is_reference(const KernelTemplate& kernel_template) {
 }
 
 double shape_distance(const Shape& a, const Shape& b) {
-  const double rows = log2_extent(a.batch * a.num_heads_q) - log2_extent(b.batch * b.num_heads_q);
+  const double rows = log2_rows(a) - log2_rows(b);
   const double queries = log2_extent(a.seqlen_q) - log2_extent(b.seqlen_q);
   const double keys = log2_extent(a.seqlen_kv) - log2_extent(b.seqlen_kv);
   return std::sqrt(rows * rows + queries * queries + keys * keys);
 }
 
-Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates,
-             const std::vector<WinnerRecord>& winners, Policy policy, bool may_compile) {
+KernelSpec family_of(const KernelSpec& spec) {
+  KernelSpec family = spec;
+  family.mask = Mask::kNone;
+  family.window_left = family.window_right = -1;
+  return family;
+}
+
+Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
+             const std::vector<WinnerRecord>& winners, const DeviceIdentity& device, Policy policy,
+             bool may_compile) {
   Ladder ladder;
-  Climb climb(problem, candidates, &ladder);
+  Climb climb(asked, candidates, device, &ladder);
   climb.sort_winners(winners);
   climb.pinned();
   climb.exact();
   climb.same_bucket();
-  if (policy == Policy::kStrict) return ladder;
-  climb.nearest(policy == Policy::kNearest ? HUGE_VAL : kFarOctaves);
-  if (policy == Policy::kNearest) return ladder;
-  climb.defaults();
-  if (!may_compile) climb.far();
-  climb.reference();
+  if (policy != Policy::kStrict) {
+    climb.other_threads();
+    climb.nearest(policy == Policy::kNearest ? HUGE_VAL : kFarOctaves);
+  }
+  if (policy == Policy::kDefault || policy == Policy::kTuneOnMiss) {
+    climb.defaults();
+    if (!may_compile) climb.defaults_as_asked(), climb.far();
+    climb.reference();
+  }
+  climb.count_more();
   return ladder;
 }
 

@@ -22,6 +22,7 @@ struct Candidate {
 
 struct Choice {
   Candidate candidate;
+  KernelSpec spec;  // to compile: the problem's, or the winner's own where both are the same here
   Config config;
   Rung rung = Rung::kDefaultConfig;
   std::string why;
@@ -42,16 +43,23 @@ double shape_distance(const Shape& a, const Shape& b);
 // kDefault only).
 inline constexpr double kFarOctaves = 3.0;
 
-// False for a bundle's winner that was exported from another kind of device: its times say little
-// here.
+// False for a bundle's winner that was exported from another kind of device, and for one of another
+// number of CPU threads: its times say little here.
 bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
 
 bool is_reference(const KernelTemplate& kernel_template);
 
-// `winners`: rows of this spec, most trusted layer first. `candidates`: best family first, the
-// reference last. Without a compiler, far winners stand before the reference: their images are all
-// there is.
-Ladder climb(const Problem& problem, const std::vector<Candidate>& candidates,
-             const std::vector<WinnerRecord>& winners, Policy policy, bool may_compile);
+// The kind of a winner that its mask and window do not change: climb takes winners of one family.
+KernelSpec family_of(const KernelSpec& spec);
+
+// `winners`: rows of the problem's family, most trusted layer first. A row counts when it was tuned
+// for what the canonical problem is at the row's lengths (generator/core/visibility.hpp): a window
+// that hides nothing at 2048 keys finds the plain winners of 2048 keys. `candidates`: best family
+// first, the reference last. Rows of other thread counts stand below those of this device: this
+// shape or its bucket, nearest count first. Without a compiler, the default config of the problem
+// as it was asked, then far winners, stand before the reference: their images are all there is.
+Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
+             const std::vector<WinnerRecord>& winners, const DeviceIdentity& device, Policy policy,
+             bool may_compile);
 
 }  // namespace attune

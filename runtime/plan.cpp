@@ -61,7 +61,7 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
       winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
       winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
       winner.candidates);
-  if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.name;
+  if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
   if (winner.driver != device.identity().driver)
     text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",
                         winner.driver, device.identity().driver);
@@ -167,8 +167,9 @@ void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
     plan.device->fill(workspace, 0, plan.launch.zeroed_bytes, stream);
 }
 
-std::string Plan::explain() const {
-  std::string text = fmt::format("problem    {}\n", to_text(problem));
+std::string Plan::explain(const Problem& asked) const {
+  std::string text = fmt::format("problem    {}\n", to_text(asked));
+  if (!(asked == problem)) text += fmt::format("the same   {}\n", to_text(problem));
   text += fmt::format("kernel     {} for {}\n", kernel_template->name(), arch.name());
   text += fmt::format("config     {}\n", config.to_text());
   text += fmt::format("rung       {}: {}\n", rung_name(rung), why);

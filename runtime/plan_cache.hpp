@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans made so far, by problem and whether the layout suits TMA. A hit costs one shared lock and
-// one hash look-up.
+// Plans used last, by problem, canonical or in another form, and whether the layout suits TMA. A
+// hit costs one shared lock and one hash look-up. When there are too many entries, the least
+// recently used goes; whoever holds its plan goes on with it.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -37,10 +40,12 @@ struct PlanKeyHash {
 
 class PlanCache {
  public:
+  explicit PlanCache(size_t capacity) : capacity_(std::max<size_t>(capacity, 1)) {}
+
   std::shared_ptr<const Plan> find(const PlanKey& key) const {
     const std::shared_lock lock(mutex_);
     const auto found = plans_.find(key);
-    return found == plans_.end() ? nullptr : found->second;
+    return found == plans_.end() ? nullptr : used(found->second);
   }
   // Raised by clear: a plan made from what was known before must not be kept.
   uint64_t generation() const {
@@ -51,18 +56,47 @@ class PlanCache {
   std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan,
                                      uint64_t generation) {
     const std::unique_lock lock(mutex_);
-    return generation == generation_ ? plans_.emplace(key, std::move(plan)).first->second : plan;
+    if (generation != generation_) return plan;
+    ++inserts_;
+    const auto [place, is_new] = plans_.try_emplace(key);
+    if (is_new) place->second.plan = std::move(plan);
+    std::shared_ptr<const Plan> kept = used(place->second);
+    if (plans_.size() > capacity_) drop_oldest();
+    return kept;
   }
   void clear() {
     const std::unique_lock lock(mutex_);
     plans_.clear();
     ++generation_;
   }
+  size_t size() const {
+    const std::shared_lock lock(mutex_);
+    return plans_.size();
+  }
 
  private:
+  struct Entry {
+    std::shared_ptr<const Plan> plan;
+    mutable std::atomic<uint64_t> last_used{0};  // counted in inserts, so that a hit only stores
+  };
+
+  const std::shared_ptr<const Plan>& used(const Entry& entry) const {
+    entry.last_used.store(inserts_, std::memory_order_relaxed);
+    return entry.plan;
+  }
+  // Looks at all: some microseconds, where making the new plan took many times that.
+  void drop_oldest() {
+    plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_used.load(std::memory_order_relaxed) <
+             b.second.last_used.load(std::memory_order_relaxed);
+    }));
+  }
+
+  const size_t capacity_;
   mutable std::shared_mutex mutex_;
   uint64_t generation_ = 0;
-  std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKeyHash> plans_;
+  uint64_t inserts_ = 0;
+  std::unordered_map<PlanKey, Entry, PlanKeyHash> plans_;
 };
 
 inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 #include "tuner/quantise_check.hpp"
 #include "tuner/shape_tuner.hpp"
 #include "tuner/verify.hpp"
@@ -22,7 +23,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Problems of one spec, each shape once, in the order given.
+// Canonical problems of one spec, each shape once, in the order given.
 struct Group {
   KernelSpec spec;
   std::vector<Problem> problems;
@@ -31,8 +32,9 @@ struct Group {
 std::vector<Group> group_by_spec(const std::vector<Problem>& problems) {
   std::vector<Group> groups;
   std::set<std::string> seen;
-  for (const Problem& problem : problems) {
-    validate(problem);
+  for (const Problem& given : problems) {
+    validate(given);
+    const Problem problem = canonical(given);
     const std::string spec = to_text(spec_of(problem));
     if (!seen.insert(spec + " " + to_text(shape_of(problem))).second) continue;
     auto group = std::find_if(groups.begin(), groups.end(),

@@ -39,7 +39,8 @@ KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);
 
-// What validate(Problem) says of each half, for halves that come from a file. Throw kInvalidArgument or kUnsupported.
+// What validate(Problem) says of each half, for halves that come from a file. Throw
+// kInvalidArgument or kUnsupported.
 void validate(const KernelSpec& spec);
 void validate(const Shape& shape);
 

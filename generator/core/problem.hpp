@@ -61,14 +61,15 @@ bool operator==(const Problem& a, const Problem& b);
 // Throws kInvalidArgument or kUnsupported with a sentence naming the argument, its value and what is accepted.
 void validate(const Problem& problem);
 
-// What a text may leave to whoever reads it.
-enum class Lengths { kRequired, kOptional };  // kOptional: seqlen_q and seqlen_kv are 0 where it has none
+// kOptional: seqlen_q and seqlen_kv are 0 where the text has none; the caller gives them.
+enum class Lengths { kRequired, kOptional };
 
-// Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch, seqlen, seqlen_q, seqlen_kv,
-// mask, window (left:right, "-" = open), scale, op, accuracy, v_layout, scale_block (both sides), scale_block_q,
-// scale_block_kv, rotation; in any order, spaces around commas are fine. heads, the head dims and the lengths must stand
-// there, the rest has the defaults above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys, and
-// two that set the same field, throw kInvalidArgument. The result is validated.
+// Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch,
+// seqlen, seqlen_q, seqlen_kv, mask, window (left:right, "-" = open), scale, op, accuracy,
+// v_layout, scale_block (both sides), scale_block_q, scale_block_kv, rotation; in any order, spaces
+// around commas are fine. heads, the head dims and the lengths must stand there, the rest has the
+// defaults above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys,
+// and two that set the same field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, Lengths lengths = Lengths::kRequired);
 std::string to_text(const Problem& problem);
 

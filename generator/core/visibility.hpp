@@ -16,11 +16,12 @@ struct Columns {
 };
 Columns visible_columns(const Problem& problem, int64_t row);
 
-// Two valid problems that differ in mask and window alone have equal canonical problems exactly when
-// each of their rows sees the same keys. Look-up, plan cache, tuner and store work on these:
+// Two valid problems that differ in mask and window alone have equal canonical problems exactly
+// when each of their rows sees the same keys. Look-up, plan cache, tuner and store work on these:
 //   - a side of a window that hides nothing at these lengths is open;
 //   - no mask where nothing is hidden: one query row at the bottom right, no rows, no keys;
-//   - causal_bottom_right where both alignments are the same; also for a window that ends on its diagonal;
+//   - causal_bottom_right where both alignments are the same; also for a window that ends on its
+//   diagonal;
 //   - causal_top_left rather than a window that ends on that diagonal;
 //   - no window_right under a causal mask.
 // What hides depends on the lengths, so it holds for this problem's Shape, not for its bucket. A

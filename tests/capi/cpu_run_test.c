@@ -137,6 +137,22 @@ static void the_first_plan_info_is_filled(attune_context* context) {
   attune_plan_release(plan);
 }
 
+static void forms_of_one_problem_are_said(attune_context* context) {
+  attune_problem p;
+  attune_plan *asked, *same;
+  CHECK_OK(attune_problem_parse(
+      "dtype=fp32,head_dim=64,heads=4/2,seqlen=70,mask=causal_top_left,window=69:-", &p));
+  CHECK_OK(attune_plan_get(context, &p, NULL, &asked));
+  CHECK(strstr(attune_plan_explain(asked), "mask=causal_top_left,window=69:-\n") != NULL);
+  CHECK(strstr(attune_plan_explain(asked), "the same   dtype=fp32,") != NULL);
+  CHECK(strstr(attune_plan_explain(asked), "mask=causal_bottom_right\n") != NULL);
+  p.mask = ATTUNE_CAUSAL_BOTTOM_RIGHT;
+  p.window_left = -1;
+  CHECK_OK(attune_plan_get(context, &p, NULL, &same));
+  CHECK(strstr(attune_plan_explain(same), "the same") == NULL);
+  attune_plan_release(asked), attune_plan_release(same);
+}
+
 static void policies_are_kept(void) {
   attune_context_options options;
   attune_context* context;
@@ -202,6 +218,7 @@ int main(void) {
   check_problem(context, "dtype=fp32,head_dim=64,heads=2,seqlen_q=0,seqlen_kv=9", 0);
   plans_are_shared_and_explained(context);
   the_first_plan_info_is_filled(context);
+  forms_of_one_problem_are_said(context);
   policies_are_kept();
   attune_context_destroy(context);
   logs_go_to_the_caller();

@@ -30,8 +30,38 @@ load contract
   need_cpu_target
   attune explain --target cpu --problem dtype=e5m2,head_dim=64,heads=4,seqlen=64
   refused 2 "dtype_q is e5m2" e4m3
-  attune explain --target cpu --problem $problem,window=2000000000:-
+  attune explain --target cpu --problem dtype=fp32,head_dim=64,heads=4,seqlen_q=1,seqlen_kv=2100000000,window=2000000000:-
   refused 2 "window_left is 2000000000"
+}
+
+@test "a problem without its length is refused, not taken as empty" {
+  attune explain --target cpu --problem dtype=fp32,head_dim=64,heads=4
+  refused 1 "no seqlen_q" "seqlen=N"
+  attune explain --target cpu --problem dtype=fp32,head_dim=64,head_dim=32,heads=4,seqlen=8
+  refused 1 "head_dim stands twice"
+}
+
+@test "another form of the tuned problem finds its winner and says what it is" {
+  tuned
+  local asked=${problem/causal_bottom_right/causal_top_left}
+  attune explain --target cpu --problem $asked,window=2000000000:-
+  expect 0
+  [[ $output == *"exact"* && $output == *"the same   "*mask=causal_bottom_right* ]]
+  attune explain --target cpu --problem $asked --json
+  json 'o["rung"] == "exact" and "causal_top_left" in o["problem"] and "causal_bottom_right" in o["same_as"]'
+}
+
+@test "what was tuned with other threads serves, and is said" {
+  tuned
+  local threads=$(($(nproc) + 1))
+  attune explain --target cpu:$threads --problem $problem --json
+  expect 0
+  json 'o["rung"] == "nearest" and "tuned for '$(nproc)' threads, this is '$threads'" in o["why"]'
+  json 'o["expected_time_s"] is None'
+  attune explain --target cpu:$threads --problem $problem --policy strict
+  refused 2 tuned
+  attune db ls --json
+  json 'o["winners"][0]["threads"] == '$(nproc)
 }
 
 @test "unknown policy" {

@@ -13,6 +13,7 @@
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/ladder.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
@@ -107,6 +108,22 @@ TEST_F(BundleTest, AnEngineRunsFromItWithoutCompilerAndStore) {
   EXPECT_EQ(plan->image_from, "bundle");
   EXPECT_EQ(plan->expected_us, 0) << "measured on another device";
   EXPECT_THAT(plan->explain(), HasSubstr("on NVIDIA H200"));
+}
+
+// So that an engine on that CPU with other threads does not take the times for its own.
+TEST_F(BundleTest, WinnersOfACpuSayTheirThreads) {
+  BundledKernel written = kernel();
+  written.winners[0].device.arch = "cpu:znver4";
+  written.winners[0].device.sm_count = 2;
+  write_bundle(folder_.path(), {written});
+  const Bundle bundle = Bundle::open(folder_.path());
+  const WinnerRecord& row = bundle.winners().at(0);
+  EXPECT_EQ(row.device.sm_count, 2);
+  DeviceIdentity here = row.device;
+  here.arch = "cpu:znver4";
+  EXPECT_TRUE(measured_on(row, here));
+  here.sm_count = 1;
+  EXPECT_FALSE(measured_on(row, here));
 }
 
 TEST_F(BundleTest, AKernelOf8BitOperandsServesItsOwnChoicesAlone) {

@@ -61,7 +61,25 @@ class LadderTest : public ::testing::Test {
   }
   Ladder climb_for(int64_t seqlen, const std::vector<WinnerRecord>& winners,
                    Policy policy = Policy::kDefault, bool may_compile = true) const {
-    return climb(problem(seqlen), candidates_, winners, policy, may_compile);
+    return climb_for(problem(seqlen), winners, policy, may_compile);
+  }
+  Ladder climb_for(const Problem& asked, const std::vector<WinnerRecord>& winners,
+                   Policy policy = Policy::kDefault, bool may_compile = true) const {
+    return climb(asked, candidates_, winners, device_, policy, may_compile);
+  }
+  // Of any mask and window, at the lengths of `seqlen`.
+  Problem masked(int64_t seqlen, const std::string& mask) const {
+    return parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=" + std::to_string(seqlen) + mask);
+  }
+  WinnerRecord winner_of(const Problem& tuned, int64_t block = 128) const {
+    WinnerRecord row = winner(tuned.seqlen_q, block);
+    row.spec = spec_of(tuned);
+    return row;
+  }
+  WinnerRecord with_threads(WinnerRecord row, int threads) const {
+    row.device = device_;
+    row.device.sm_count = threads;
+    return row;
   }
   static std::vector<Rung> rungs(const Ladder& ladder) {
     std::vector<Rung> all;
@@ -70,6 +88,7 @@ class LadderTest : public ::testing::Test {
   }
 
   mutable int digests_asked_ = 0;
+  DeviceIdentity device_{"cpu:test", 4, 0, 0, 0, 0, 0, "+avx2", "Test CPU", ""};
   OneKnob tiled_{"tiled"}, reference_{"reference_fake"};
   std::vector<Candidate> candidates_{
       {&tiled_, parse_arch("sm_90"), [this] { return ++digests_asked_, "digest"; }},
@@ -169,6 +188,96 @@ TEST(ShapeDistance, CountsOctavesOfRowsQueriesAndKeys) {
   EXPECT_NEAR(shape_distance(a, b), 2.0 + 0.002,
               0.01);  // 17/16 heads x batch counts little, keys two octaves
   EXPECT_EQ(shape_distance(a, a), 0);
+}
+
+const std::string kTopLeft = ",mask=causal_top_left", kBottomRight = ",mask=causal_bottom_right";
+const std::string kWindow = ",mask=causal_bottom_right,window=2047:-";
+
+// Models are tuned with one form, programs ask in another.
+TEST_F(LadderTest, AWinnerServesEveryFormOfItsProblem) {
+  for (const auto& [tuned, asked] :
+       {std::pair{kBottomRight, kTopLeft}, std::pair{kTopLeft, kBottomRight},
+        std::pair{kWindow, kTopLeft}, std::pair{kBottomRight, kWindow},
+        std::pair{std::string(",window=999:999"), std::string()}}) {
+    const Ladder ladder = climb_for(masked(1000, asked), {winner_of(masked(1000, tuned), 32)});
+    ASSERT_EQ(ladder.choices[0].rung, Rung::kExact) << tuned << " for " << asked;
+    EXPECT_EQ(ladder.choices[0].config.at("block"), 32);
+    EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(1000, tuned)))
+        << "its own kernel, of which there is an image and a timing";
+  }
+}
+
+TEST_F(LadderTest, WhatItsKernelWouldHideElsewhereIsCompiledForTheProblemAskedFor) {
+  // The window hides nothing at 2000, so the row stands for the plain mask there; at 4000 it would.
+  const Ladder ladder =
+      climb_for(masked(4000, kBottomRight), {winner_of(masked(2000, kWindow), 32)});
+  ASSERT_EQ(ladder.choices[0].rung, Rung::kNearest);
+  EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(4000, kBottomRight)));
+}
+
+TEST_F(LadderTest, AWindowThatHidesFindsThePlainWinnersOfShorterLengths) {
+  const Ladder ladder =
+      climb_for(masked(2060, kWindow), {winner_of(masked(2048, kBottomRight), 32)});
+  ASSERT_EQ(ladder.choices[0].rung, Rung::kNearest) << "at 2048 keys both are one problem";
+  EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(2060, kWindow)));
+}
+
+TEST_F(LadderTest, WinnersOfOtherProblemsAreNotTaken) {
+  for (const auto& [tuned, asked] :
+       {std::pair{std::string(), kBottomRight}, std::pair{kBottomRight, std::string()},
+        std::pair{kBottomRight, kBottomRight + ",window=500:-"}})
+    EXPECT_EQ(climb_for(masked(1000, asked), {winner_of(masked(1000, tuned))}).choices[0].rung,
+              Rung::kDefaultConfig)
+        << tuned << " for " << asked;
+}
+
+TEST_F(LadderTest, WithoutACompilerTheFormAskedForStandsBelowTheCanonicalOne) {
+  const Ladder ladder = climb_for(masked(1000, kWindow), {}, Policy::kDefault, false);
+  ASSERT_THAT(rungs(ladder),
+              ElementsAre(Rung::kDefaultConfig, Rung::kDefaultConfig, Rung::kReference));
+  EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(1000, kBottomRight)));
+  EXPECT_EQ(ladder.choices[1].spec, spec_of(masked(1000, kWindow)));
+}
+
+TEST_F(LadderTest, TheNearestThreadCountServesBelowThisOne) {
+  const std::vector<WinnerRecord> winners{with_threads(winner(1000, 32), 64),
+                                          with_threads(winner(1000, 128), 2)};
+  const Ladder ladder = climb_for(1000, winners);
+  EXPECT_THAT(rungs(ladder),
+              ElementsAre(Rung::kNearest, Rung::kNearest, Rung::kDefaultConfig, Rung::kReference));
+  EXPECT_EQ(ladder.choices[0].config.at("block"), 128);
+  EXPECT_EQ(ladder.choices[0].why, "tuned for 2 threads, this is 4: this shape");
+  EXPECT_TRUE(climb_for(1000, winners, Policy::kStrict).choices.empty());
+
+  std::vector<WinnerRecord> with_own = winners;
+  with_own.push_back(with_threads(winner(900, 64), 4));
+  EXPECT_EQ(climb_for(1000, with_own).choices[0].rung, Rung::kBucket) << "of this thread count";
+  const WinnerRecord near = with_threads(winner(2000), 2);
+  EXPECT_THAT(climb_for(1000, {near}).choices[0].why,
+              HasSubstr("tuned for 2 threads, this is 4: nearest tuned shape is"));
+}
+
+TEST_F(LadderTest, TimesOfOtherThreadCountsAreNotThisDevices) {
+  EXPECT_TRUE(measured_on(with_threads(winner(1000), 4), device_));
+  EXPECT_FALSE(measured_on(with_threads(winner(1000), 2), device_));
+}
+
+TEST_F(LadderTest, ManyWinnersNotTakenAreCounted) {
+  std::vector<WinnerRecord> stale;
+  for (int i = 0; i < 100; ++i) {
+    stale.push_back(winner(1000 + i));
+    stale.back().toolchain.template_digest = "older";
+  }
+  const Ladder ladder = climb_for(1000, stale);
+  EXPECT_EQ(ladder.passed_over.size(), 17u);
+  EXPECT_EQ(ladder.passed_over.back(), "84 more winners, for reasons like these");
+}
+
+// A negative extent would give a distance of NaN, which is farther than nothing.
+TEST_F(LadderTest, AShapeAtNoDistanceIsNotNear) {
+  WinnerRecord odd = winner(2000);
+  odd.shape.batch = -8;
+  EXPECT_EQ(climb_for(1000, {odd}).choices[0].rung, Rung::kDefaultConfig);
 }
 
 }  // namespace

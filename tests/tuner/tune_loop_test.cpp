@@ -111,6 +111,19 @@ TEST(TuneLoop, BadCandidatesNeverWinAndCostOnlyThemselves) {
   }
 }
 
+TEST(TuneLoop, FormsOfOneProblemAreTunedOnce) {
+  const World world({.seed = 1});
+  Problem top_left = llama_problem(1024), window = llama_problem(1024), hides = llama_problem(1024);
+  top_left.mask = Mask::kCausalTopLeft;
+  window.window_left = 1023;
+  hides.window_left = 500;
+  const Outcome run = tune_simulated(world, {top_left, llama_problem(1024), window, hides}, 1);
+  ASSERT_EQ(run.report.shapes.size(), 2U);
+  EXPECT_EQ(run.report.shapes[0].problem, llama_problem(1024));
+  EXPECT_EQ(run.report.shapes[0].winner->spec, spec_of(llama_problem(1024)));
+  EXPECT_EQ(run.report.shapes[1].problem, hides);
+}
+
 TEST(TuneLoop, TunedIsNeverSlowerThanDefault) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const World world({.seed = seed});

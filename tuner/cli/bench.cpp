@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 #include "tuner/cli/bench_backend.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
@@ -147,9 +148,9 @@ std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& probl
   }
 }
 
-Row bench_one(Engine& engine, const Engine& untuned, const Problem& problem,
-              const Options& options) {
-  Row row{problem, nullptr, nullptr, {}, {}};
+Row bench_one(Engine& engine, const Engine& untuned, const Problem& asked, const Options& options) {
+  Row row{asked, nullptr, nullptr, {}, {}};
+  const Problem problem = canonical(asked);  // of tuned and default alike
   const Plan choice = untuned.choose(problem);
   row.tuned = tuned_plan(engine, problem, choice, options);
   row.untuned =

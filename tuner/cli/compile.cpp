@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cache/store.hpp"
+#include "generator/core/visibility.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/options.hpp"
@@ -44,6 +45,17 @@ struct Job {
   std::string failure;
 };
 
+// Each as it is called at its own lengths and, for lengths where its window or alignment matters,
+// as it was given.
+std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
+  std::vector<Problem> forms;
+  for (const Problem& problem : problems) {
+    forms.push_back(canonical(problem));
+    forms.push_back(problem);
+  }
+  return forms;
+}
+
 // One job per distinct (spec, arch, config): shapes that share a kernel share a job.
 std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
@@ -55,7 +67,7 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   for (const Arch& arch : archs) {
     note_slow_kernels(arch, workload);
     const Compiler& compiler = compiler_for(arch);
-    for (const Problem& problem : workload->problems) {
+    for (const Problem& problem : forms_of(workload->problems)) {
       KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
                                         template_digest(*choice.kernel_template),

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
 #include "tuner/cli/record_output.hpp"
@@ -36,7 +37,7 @@ int ls(const DbOptions& options) {
   }
   Table table({"device", "problem", "template", "config", "tuned", "gain", "effort", "measured"});
   for (const WinnerRecord& winner : winners)
-    table.add({winner.device.name, to_text(problem_of(winner.spec, winner.shape)),
+    table.add({winner.device.title(), to_text(problem_of(winner.spec, winner.shape)),
                winner.toolchain.template_name,
                winner.config.to_text() + (winner.pinned ? " (pinned)" : ""),
                format_time(winner.timing.median_us),
@@ -68,14 +69,18 @@ Json trial_json(const StoredTrial& row) {
   return body;
 }
 
-// Of the problem's spec and shape, on any device; fastest first, failed last.
+// Whether rows of this spec and shape are of the problem, in whatever form they were stored.
+bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
+  return to_text(shape) == to_text(shape_of(problem)) &&
+         spec_of(canonical(problem_of(spec, shape))) == spec_of(canonical(problem));
+}
+
+// Of the problem, on any device; fastest first, failed last.
 std::vector<StoredTrial> trials_of(const Store& store, const DbOptions& options,
                                    const Problem& problem) {
   std::vector<StoredTrial> rows;
-  const std::string spec = to_text(spec_of(problem));
-  const std::string shape = to_text(shape_of(problem));
   for (StoredTrial& row : store.all_trials())
-    if (to_text(row.key.spec) == spec && to_text(row.key.shape) == shape &&
+    if (is_of(problem, row.key.spec, row.key.shape) &&
         matches(options, row.key.device, row.trial.toolchain))
       rows.push_back(std::move(row));
   std::stable_sort(rows.begin(), rows.end(), [](const StoredTrial& a, const StoredTrial& b) {
@@ -115,7 +120,7 @@ int show(const DbOptions& options, const std::string& problem_text) {
                             options.path().string(), to_text(problem)));
   std::vector<WinnerRecord> winners;
   for (const WinnerRecord& winner : store.all_winners())
-    if (problem_of(winner.spec, winner.shape) == problem_of(spec_of(problem), shape_of(problem)) &&
+    if (is_of(problem, winner.spec, winner.shape) &&
         matches(options, winner.device, winner.toolchain))
       winners.push_back(winner);
   if (options.json) {
@@ -127,7 +132,7 @@ int show(const DbOptions& options, const std::string& problem_text) {
     return kOk;
   }
   for (const WinnerRecord& winner : winners)
-    print(fmt::format("{}: {} {}: {} ({} candidates, {} effort, {})\n", winner.device.name,
+    print(fmt::format("{}: {} {}: {} ({} candidates, {} effort, {})\n", winner.device.title(),
                       winner.toolchain.template_name, winner.config.to_text(), winner.why,
                       winner.candidates, effort_name(winner.effort), winner.created));
   print("error: largest against the oracle, in units of what is allowed\n");

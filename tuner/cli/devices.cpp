@@ -45,6 +45,7 @@ Json device_json(const Found& found) {
           {"arch", identity.arch},
           {"compiles_for", archs},
           {"sm_count", identity.sm_count},
+          {"threads", identity.is_cpu() ? Json(identity.sm_count) : Json(nullptr)},
           {"shared_bytes_per_block", identity.shared_bytes_per_block},
           {"registers_per_sm", identity.registers_per_sm},
           {"l2_bytes", identity.l2_bytes},
@@ -67,7 +68,7 @@ int devices(bool as_json) {
   Table table({"target", "name", "arch", "SMs or threads", "L2", "driver", "identity"});
   for (const Found& one : found) {
     const DeviceIdentity& identity = one.device->identity();
-    table.add({one.target, identity.name, identity.arch, std::to_string(identity.sm_count),
+    table.add({one.target, identity.title(), identity.arch, std::to_string(identity.sm_count),
                format_bytes(static_cast<double>(identity.l2_bytes)),
                identity.driver.empty() ? "-" : identity.driver, identity.digest().substr(0, 12)});
   }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "generator/core/visibility.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
 #include "tuner/cli/command.hpp"
@@ -88,7 +89,7 @@ std::string artefact(const Options& options, const Problem& problem, const Kerne
 }
 
 int emit(const Options& options) {
-  const Problem problem = parse_problem(options.problem);
+  const Problem problem = canonical(parse_problem(options.problem));
   const KernelChoice choice = choose_kernel(problem, arch_by_name(options.arch),
                                             options.template_name, options.config);
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);

@@ -34,7 +34,7 @@ int explain(const Options& options) {
   const Plan plan = engine.choose(problem);
 
   if (!options.json) {
-    std::string text = plan.explain() + "\nTemplates:\n";
+    std::string text = plan.explain(problem) + "\nTemplates:\n";
     for (const auto& [name, reason] : checks)
       text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
     print(text);
@@ -45,6 +45,7 @@ int explain(const Options& options) {
     templates.push_back(
         {{"name", name}, {"serves", !reason}, {"reason", reason ? Json(*reason) : Json(nullptr)}});
   print_json("explain", {{"problem", to_text(problem)},
+                         {"same_as", to_text(plan.problem)},
                          {"device", engine.device().identity().name},
                          {"rung", rung_name(plan.rung)},
                          {"why", plan.why},

@@ -16,6 +16,7 @@ Json timing_json(const Timing& timing) {
 Json winner_json(const WinnerRecord& winner) {
   return {{"problem", to_text(problem_of(winner.spec, winner.shape))},
           {"device", winner.device.name},
+          {"threads", winner.device.is_cpu() ? Json(winner.device.sm_count) : Json(nullptr)},
           {"device_identity", winner.device.digest()},
           {"arch", winner.arch},
           {"template", winner.toolchain.template_name},

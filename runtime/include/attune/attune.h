@@ -44,14 +44,15 @@ ATTUNE_API attune_status attune_context_create(const attune_context_options* opt
                                                attune_context** context);
 /* Plans still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
 ATTUNE_API void attune_context_destroy(attune_context* context);
-/* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..."; lives as long as the context. */
+/* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8 threads"; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
 
 ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
 #define attune_problem_init(problem) attune_problem_init_sized((problem), sizeof(attune_problem))
 /* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,
- * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window. For 8
- * bits: dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
+ * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window.
+ * heads, head dims and lengths must be given, and nothing twice. For 8 bits:
+ * dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
  * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. */
 ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_problem* problem,
                                                     size_t size);
@@ -68,9 +69,11 @@ ATTUNE_API void attune_operands_contiguous_sized(const attune_problem* problem, 
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))
 
-/* Cached by problem; compiles or loads at most once. `layout`: NULL for contiguous operands, else
- * operands with the strides of the coming runs (data may be NULL): kernels that cannot take those
- * strides are passed over. Release what you get. */
+/* Cached by what the problem computes; compiles or loads at most once. Problems whose masks and
+ * windows hide the same keys at these lengths are one. The 2048 plans used last are kept; a plan
+ * that you hold stays good, and one that went is made again without compiling. `layout`: NULL for
+ * contiguous operands, else operands with the strides of the coming runs (data may be NULL):
+ * kernels that cannot take those strides are passed over. Release what you get. */
 ATTUNE_API attune_status attune_plan_get(attune_context* context, const attune_problem* problem,
                                          const attune_operands* layout, attune_plan** plan);
 ATTUNE_API void attune_plan_release(attune_plan* plan);

@@ -68,7 +68,8 @@ typedef enum attune_mask {
 typedef enum attune_policy {
   ATTUNE_POLICY_FROM_ENVIRONMENT = -1, /* $ATTUNE_POLICY, else default */
   ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the default config, else the reference */
-  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, else ATTUNE_NOT_TUNED */
+  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, on a CPU with any
+                                          number of threads, else ATTUNE_NOT_TUNED */
   ATTUNE_POLICY_STRICT = 2             /* this shape or its bucket, else ATTUNE_NOT_TUNED */
 } attune_policy;
 
@@ -77,7 +78,7 @@ typedef enum attune_rung {
   ATTUNE_RUNG_PINNED = 0,
   ATTUNE_RUNG_EXACT = 1,
   ATTUNE_RUNG_BUCKET = 2,
-  ATTUNE_RUNG_NEAREST = 3,
+  ATTUNE_RUNG_NEAREST = 3, /* a similar shape; on a CPU also this one tuned with other threads */
   ATTUNE_RUNG_DEFAULT_CONFIG = 4,
   ATTUNE_RUNG_REFERENCE = 5
 } attune_rung;
@@ -102,7 +103,10 @@ typedef struct attune_context_options {
   void* log_user;
 } attune_context_options;
 
-/* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init. */
+/* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init: bf16,
+ * head dims 128, one head, batch 1, no mask, open windows, and lengths of 0, for which there is
+ * nothing to compute. A struct of zeros is something else: head dims and heads of 0 are refused,
+ * and windows of 0 show the diagonal alone. */
 typedef struct attune_problem {
   size_t size;
   int32_t dtype;       /* attune_dtype of q, and of k, v and o unless given below; products are
@@ -172,7 +176,7 @@ typedef struct attune_plan_info {
   const char* kernel_template; /* texts live as long as the plan */
   const char* arch;
   const char* config;
-  double expected_us;     /* as tuned for this very shape; 0 = not known */
+  double expected_us;     /* as tuned here for this very shape; 0 = not known */
   size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
   int64_t shared_bytes;   /* dynamic shared memory of a block */
   size_t zeroed_bytes;    /* the workspace's first bytes, which attune_workspace_init zeroes and every

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which problems share a plan, a winner or an image, and how many plans the engine keeps.
+#include <gmock/gmock.h>
+
+#include "generator/renderer.hpp"
+#include "tests/runtime/engine_fixture.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+using EnginePlansTest = EngineTest;
+
+Problem at_length(int64_t seqlen, const std::string& mask) {
+  return parse_problem("dtype=bf16,head_dim=128,heads=32/8,seqlen=" + std::to_string(seqlen) +
+                       mask);
+}
+
+const std::string kTopLeft = ",mask=causal_top_left", kBottomRight = ",mask=causal_bottom_right";
+const std::string kWideWindow = ",mask=causal_bottom_right,window=4095:-";
+
+TEST_F(EnginePlansTest, FormsOfOneProblemHaveOnePlan) {
+  put_winner(at_length(2048, kBottomRight));
+  Engine engine = this->engine(options());
+  const auto plan = engine.plan(at_length(2048, kTopLeft));
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->expected_us, 90);
+  for (const std::string& mask : {kBottomRight, kWideWindow, std::string(",window=2047:0")})
+    EXPECT_EQ(engine.plan(at_length(2048, mask)), plan) << mask;
+  EXPECT_NE(engine.plan(at_length(2048, ",mask=none")), plan);
+  EXPECT_EQ(engine.choose(at_length(2048, kWideWindow)).rung, Rung::kExact);
+  const std::string text = plan->explain(at_length(2048, kTopLeft));
+  EXPECT_THAT(text, HasSubstr("problem    " + to_text(at_length(2048, kTopLeft)) + "\n"));
+  EXPECT_THAT(text, HasSubstr("the same   " + to_text(at_length(2048, kBottomRight)) + "\n"));
+  EXPECT_THAT(plan->explain(), ::testing::Not(HasSubstr("the same")));
+}
+
+// As older stores have them: a winner and its image under the form it was tuned with.
+TEST_F(EnginePlansTest, ATunedFormServesTheOthersWithItsOwnImage) {
+  const Problem tuned = at_length(2048, kWideWindow);
+  const WinnerRecord row = put_winner(tuned);
+  KernelImage image = device_->compiler_.compile({}, parse_arch("sm_90a"));
+  Store::open(folder_ / "store.db", StoreMode::kReadWrite)
+      .put_image({spec_of(tuned), row.arch, row.toolchain, row.config}, image);
+  EngineOptions no_jit = options();
+  no_jit.may_compile = false;
+  for (const std::string& mask : {kWideWindow, kBottomRight, kTopLeft}) {
+    const auto plan = engine(no_jit).plan(at_length(2048, mask));
+    EXPECT_EQ(plan->rung, Rung::kExact) << mask;
+    EXPECT_EQ(plan->image_from, "store") << mask;
+  }
+  EXPECT_EQ(code_of([&] { engine(no_jit).plan(at_length(8192, kBottomRight)); }),
+            ErrorCode::kWouldCompile)
+      << "there the window would hide keys";
+}
+
+TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
+  const Problem asked = at_length(2048, kWideWindow);
+  const KernelSpec spec = spec_of(asked);
+  const Arch arch = parse_arch("sm_90a");
+  const KernelTemplate& best = *templates_for(spec, arch).front();
+  Store::open(folder_ / "store.db", StoreMode::kReadWrite)
+      .put_image({spec,
+                  arch.name(),
+                  {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
+                  best.default_config(spec, arch, shape_of(asked))},
+                 device_->compiler_.compile({}, arch));
+  EngineOptions no_jit = options();
+  no_jit.may_compile = false;
+  EXPECT_EQ(engine(no_jit).plan(asked)->image_from, "store");
+}
+
+TEST_F(EnginePlansTest, TheLeastRecentlyUsedPlansGo) {
+  EngineOptions few = options();
+  few.max_plans = 3;
+  Engine engine = this->engine(few);
+  const auto first = engine.plan(at_length(1000, ""));
+  const auto second = engine.plan(at_length(1001, ""));
+  engine.plan(at_length(1002, ""));
+  EXPECT_EQ(engine.plan(at_length(1000, "")), first);  // now 1001 is the oldest
+  engine.plan(at_length(1003, ""));
+  EXPECT_EQ(engine.plan(at_length(1000, "")), first);
+  const int compiled = device_->compiler_.total();
+  EXPECT_NE(engine.plan(at_length(1001, "")), second) << "it went, and is made again";
+  EXPECT_EQ(device_->compiler_.total(), compiled) << "its kernel stayed";
+  EXPECT_EQ(second->problem.seqlen_q, 1001) << "whoever holds a plan keeps it";
+}
+
+TEST_F(EnginePlansTest, PlansInUseOutliveTheirPlaceInTheCache) {
+  EngineOptions one = options();
+  one.max_plans = 1;
+  Engine engine = this->engine(one);
+  std::vector<std::shared_ptr<const Plan>> held;
+  for (int64_t seqlen = 1; seqlen <= 200; ++seqlen)
+    held.push_back(engine.plan(at_length(seqlen, "")));
+  for (const auto& plan : held) EXPECT_EQ(plan->kernel->info().registers, 168);
+  EXPECT_EQ(engine.plan(at_length(200, "")), held.back());
+}
+
+}  // namespace
+}  // namespace attune
