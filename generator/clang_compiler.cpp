@@ -16,6 +16,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "generator/clang_thread.hpp"
 #include "generator/core/error.hpp"
 
 namespace attune {
@@ -33,17 +34,31 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   llvm::raw_string_ostream log_stream(*log);
   llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
   clang::TextDiagnosticPrinter printer(log_stream, options.get());
-  clang::CompilerInstance instance;
-  instance.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
-  instance.setVerboseOutputStream(log_stream);
-  if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers,
-                                                 instance.getDiagnostics()))
-    return false;
-  instance.getPreprocessorOpts().addRemappedFile(
-      source.file_name, llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
-  instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(*object));
-  clang::EmitObjAction action;
-  return instance.ExecuteAction(action);
+  // By hand: when LLVM fails in the midst, its destructors would meet what is half made.
+  auto* const instance = new clang::CompilerInstance;
+  auto* const action = new clang::EmitObjAction;
+  instance->createDiagnostics(&printer, /*ShouldOwnClient=*/false);
+  instance->setVerboseOutputStream(log_stream);
+  bool compiled = false;
+  if (clang::CompilerInvocation::CreateFromArgs(instance->getInvocation(), pointers,
+                                                instance->getDiagnostics())) {
+    instance->getPreprocessorOpts().addRemappedFile(
+        source.file_name,
+        llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
+    instance->setOutputStream(std::make_unique<llvm::raw_svector_ostream>(*object));
+    compiled = instance->ExecuteAction(*action);
+  }
+  delete action;
+  delete instance;
+  return compiled;
+}
+
+bool initialised() {
+  static const bool has_target =
+      !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
+  if (!has_target)
+    throw Error(ErrorCode::kCompile, "this LLVM has no code generator for this machine");
+  return has_target;
 }
 
 void compile(const Source& source, const Arch& arch, KernelImage* image) {
@@ -53,15 +68,22 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
   // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at
   // a time.
   static std::mutex mutex;
+  static const char* failure = nullptr;
   const std::lock_guard lock(mutex);
-  static const bool has_target =
-      !llvm::InitializeNativeTarget() && !llvm::InitializeNativeTargetAsmPrinter();
-  if (!has_target)
-    throw Error(ErrorCode::kCompile, "this LLVM has no code generator for this machine");
-
   const auto start = std::chrono::steady_clock::now();
   llvm::SmallVector<char, 0> object;
-  const bool compiled = run_clang(source, clang_arguments(arch), &object, &image->log);
+  bool compiled = false;
+  if (!failure) try {
+      run_on_clang_thread([&] {
+        compiled = initialised() && run_clang(source, clang_arguments(arch), &object, &image->log);
+      });
+    } catch (const LlvmFailure& met) {
+      failure = met.reason;
+    }
+  if (failure)
+    throw Error(ErrorCode::kCompile,
+                fmt::format("{} failed in this process: {}; it is not used again before a restart",
+                            clang_version(), failure));
   if (!compiled || object.empty())
     throw Error(ErrorCode::kCompile,
                 fmt::format("{} refused {} for {}: {}", clang_version(), source.file_name,

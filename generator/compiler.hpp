@@ -29,6 +29,8 @@ class Compiler {
   virtual std::string options(const Arch& arch) const = 0;
   // Thread-safe. Throws kCompile with the compiler's first errors, the file name and the arch.
   virtual KernelImage compile(const Source& source, const Arch& arch) const = 0;
+  // Throws kCompile when the compiler cannot be opened here; compile opens it by itself.
+  virtual void open() const {}
 };
 
 }  // namespace attune

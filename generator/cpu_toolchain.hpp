@@ -34,7 +34,7 @@ class CpuToolchain {
 
 // What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface
 // that crosses the plugin's border changes, so that a plugin of another build is refused.
-inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_1";
+inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_2";
 using CpuToolchainFunction = const CpuToolchain* (*)();
 
 // Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 #include <filesystem>
 
@@ -19,8 +20,24 @@
 namespace attune {
 namespace {
 
+// Address space that opening LLVM and clang takes. Their initialisers run meanwhile, and end the
+// process where memory ends; so it is asked for before.
+constexpr size_t kClangBytes = size_t{272} << 20;
+
+void require_address_space() {
+  void* const space =
+      ::mmap(nullptr, kClangBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED)
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("clang is not opened, so no CPU kernel can be compiled here: it takes "
+                            "{} MB of address space, which this process has not left",
+                            kClangBytes >> 20));
+  ::munmap(space, kClangBytes);
+}
+
 // Opens libattune_clang.so beside this library and keeps it for the life of the process.
 ClangCompileFunction open_clang() {
+  require_address_space();
   const auto folder = code_folder(reinterpret_cast<const void*>(&open_clang));
   if (!folder)
     throw Error(ErrorCode::kCompile,
@@ -42,11 +59,17 @@ class LazyClangCompiler final : public Compiler {
     return fmt::format("{}", fmt::join(clang_arguments(arch), " "));
   }
   KernelImage compile(const Source& source, const Arch& arch) const override {
-    static const ClangCompileFunction clang = open_clang();
     KernelImage image;
-    clang(source, arch, &image);
+    clang()(source, arch, &image);
     if (auto info = read_elf(image.bytes, image.entry)) image.info = *info;
     return image;
+  }
+  void open() const override { clang(); }
+
+ private:
+  static ClangCompileFunction clang() {
+    static const ClangCompileFunction opened = open_clang();
+    return opened;
   }
 };
 
@@ -70,7 +93,7 @@ class LlvmCpuToolchain final : public CpuToolchain {
 }  // namespace attune
 
 extern "C" __attribute__((visibility("default"))) const attune::CpuToolchain*
-attune_cpu_toolchain_1() {
+attune_cpu_toolchain_2() {
   static const attune::LlvmCpuToolchain toolchain;
   return &toolchain;
 }
