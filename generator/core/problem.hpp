@@ -62,7 +62,7 @@ bool operator==(const Problem& a, const Problem& b);
 void validate(const Problem& problem);
 
 // kOptional: seqlen_q and seqlen_kv are 0 where the text has none; the caller gives them.
-enum class Lengths { kRequired, kOptional };
+enum class TextLengths { kRequired, kOptional };
 
 // Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch,
 // seqlen, seqlen_q, seqlen_kv, mask, window (left:right, "-" = open), scale, op, accuracy,
@@ -70,7 +70,7 @@ enum class Lengths { kRequired, kOptional };
 // around commas are fine. heads, the head dims and the lengths must stand there, the rest has the
 // defaults above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys,
 // and two that set the same field, throw kInvalidArgument. The result is validated.
-Problem parse_problem(std::string_view text, Lengths lengths = Lengths::kRequired);
+Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
 std::string to_text(const Problem& problem);
 
 // Whether q, k and v, or for the quantise op o, are 8-bit numbers.

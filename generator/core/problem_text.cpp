@@ -242,12 +242,12 @@ std::string to_text(const Fp8Options& options) {
   return text;
 }
 
-Problem parse_problem(std::string_view text, Lengths lengths) {
+Problem parse_problem(std::string_view text, TextLengths lengths) {
   TextReader reader;
   for (const auto& [key, value] : pairs_of(text)) reader.apply(key, value);
   reader.require({"heads"}, "heads=Q or heads=Q/KV");
   reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
-  if (lengths == Lengths::kRequired)
+  if (lengths == TextLengths::kRequired)
     reader.require({"seqlen_q", "seqlen_kv"}, "seqlen=N, or seqlen_q=N,seqlen_kv=N");
   validate(reader.problem());
   return reader.problem();

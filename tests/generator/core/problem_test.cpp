@@ -124,7 +124,7 @@ TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
       {"head_dim=64,heads=4,seqlen_q=8", {"no seqlen_kv", "seqlen_q=N,seqlen_kv=N"}},
   });
   EXPECT_EQ(parse_problem("head_dim=64,heads=4,seqlen=0").seqlen_q, 0) << "written, it is meant";
-  EXPECT_EQ(parse_problem("head_dim=64,heads=4", Lengths::kOptional).seqlen_q, 0);
+  EXPECT_EQ(parse_problem("head_dim=64,heads=4", TextLengths::kOptional).seqlen_q, 0);
 }
 
 TEST(Problem, NoFieldIsSetTwice) {
