@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <numeric>
 
 #include "generator/core/error.hpp"
@@ -15,10 +16,15 @@
 namespace attune {
 namespace {
 
-// None, or the most heads that divide a group and the rows of a warpgroup.
+// None, or the most heads that divide a group and the rows of a warpgroup; where those are not the
+// whole group, also places for all of it, some of them idle.
 std::vector<int64_t> pack_heads(const KernelSpec& spec) {
+  std::vector<int64_t> values{1};
   const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
-  return most == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, most};
+  if (most > 1) values.push_back(most);
+  const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
+  if (most != spec.gqa_ratio && places <= kWarpgroupRows) values.push_back(places);
+  return values;
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {

@@ -142,7 +142,8 @@ bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
   const int64_t packed = config.get("pack_heads", 1);
   const int64_t rows = config.at("block_m") / packed;
-  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.batch * shape.num_heads_q / packed};
+  const int64_t heads = std::min<int64_t>(packed, shape.num_heads_q / shape.num_heads_kv);
+  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.batch * shape.num_heads_q / heads};
 }
 
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,

@@ -251,10 +251,11 @@ LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape
   }
   const int packed = static_cast<int>(config.get("pack_heads", 1));
   const int head_rows = kWarpgroupRows / packed;
-  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, head_rows, kPanelRowBytes, packed},
+  const int heads = std::min(packed, spec.gqa_ratio);
+  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, head_rows, kPanelRowBytes, heads},
                              {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
                              {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
-                             {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, packed}};
+                             {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
   return plan;
 }
 

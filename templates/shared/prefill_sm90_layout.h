@@ -13,7 +13,7 @@
 // |          |   row_given, with transpose_inside       |            |                    |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
-// | stop     | 16 if used: a slot of given v is the end | producer   | idle warps         |
+// | stop     | 8 for each slot of given v: it is none   | mbarrier   | idle warps         |
 //
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
 // A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
@@ -137,7 +137,7 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   l.tile_empty = l.tile_full + 8 * kTileSlots;
   l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
   l.stop = l.tiles + kTileSlotBytes * kTileSlots;
-  l.bytes = l.stop + (c.transposes ? 16 : 0);
+  l.bytes = l.stop + 8 * given_slots;
   return l;
 }
 

@@ -166,7 +166,8 @@ class Numerics : public DeviceFixture {
   void check_changed(const std::string& name, const std::string& problem, const std::string& own_knobs, const std::string& changes,
                      const std::string& trace) {
     if (!device_) return;
-    const Problem p = parse_problem("batch=2,seqlen=600," + problem);
+    const std::string lengths = problem.find("seqlen") == std::string::npos ? "seqlen=600," : "";
+    const Problem p = parse_problem("batch=2," + lengths + problem);
     const KernelTemplate& t = template_by_name(name);
     if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
     Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,o_staging=1,"
@@ -207,6 +208,18 @@ TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   check_sm90("head_dim=256,heads=8/1,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "packed");
   check_sm90("head_dim=128,heads=16/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
   check_sm90("head_dim=64,heads=64/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "packed");
+}
+
+// Groups that share a tile beside idle rows: the same ways, 16, 8, 4 and 1 rows of each head.
+TEST_F(Cuda, IdleRowsOfSm90KeepTheRule) {
+  open("cuda");
+  const std::string causal = ",mask=causal_bottom_right";
+  check_sm90("head_dim=72,heads=6/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=4", "idle rows");
+  check_sm90("head_dim=128,heads=14/2,window=70:0" + causal, "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=8", "idle rows");
+  check_sm90("head_dim=256,heads=12/2,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "idle rows");
+  check_sm90("head_dim=128,heads=9/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "idle rows");
+  check_sm90("head_dim=128,seqlen_q=1,seqlen_kv=600,heads=28/4", "block_n=96,scheduler=0,kv_splits=2,pack_heads=8", "idle rows");
+  check_sm90("head_dim=64,heads=33/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "idle rows");
 }
 
 TEST_F(Cpu, LongSumsOf8BitsKeepTheMeanOfV) {

@@ -113,11 +113,12 @@ std::vector<int64_t> pack_heads_of(const std::string& heads) {
   return {};
 }
 
-TEST(PrefillSm90Space, PacksTheMostHeadsThatDivideAGroupAndAWarpgroup) {
+TEST(PrefillSm90Space, PacksTheMostHeadsThatDivideAGroupAndAWarpgroupOrTheWholeGroup) {
   using Values = std::vector<int64_t>;
   EXPECT_EQ(pack_heads_of("8/8"), Values({1}));
-  EXPECT_EQ(pack_heads_of("7/1"), Values({1}));
-  EXPECT_EQ(pack_heads_of("12/2"), Values({1, 2}));
+  EXPECT_EQ(pack_heads_of("7/1"), Values({1, 8}));
+  EXPECT_EQ(pack_heads_of("12/2"), Values({1, 2, 8}));
+  EXPECT_EQ(pack_heads_of("65/1"), Values({1}));  // no tile holds them
   EXPECT_EQ(pack_heads_of("32/8"), Values({1, 4}));
   EXPECT_EQ(pack_heads_of("128/1"), Values({1, 64}));
 }
@@ -134,6 +135,19 @@ TEST(PrefillSm90Launch, PackedTilesCoverFewerRowsOfMoreHeads) {
     EXPECT_EQ(plan.main().tensor_maps[map].box_heads, 4);
   }
   EXPECT_EQ(plan.main().tensor_maps[1].box_heads, 1);
+}
+
+TEST(PrefillSm90Launch, AGroupThatDividesNoTileSharesOneBesideIdlePlaces) {
+  const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=28/4,batch=2,seqlen=1000");
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  c.set("block_m", 128);
+  c.set("pack_heads", 8);
+  const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
+  EXPECT_EQ(plan.num_tiles, 63 * 4 * 2);  // 16 rows of 7 heads
+  for (const int map : {0, 3}) {
+    EXPECT_EQ(plan.main().tensor_maps[map].box_rows, 8);
+    EXPECT_EQ(plan.main().tensor_maps[map].box_heads, 7);
+  }
 }
 
 TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {

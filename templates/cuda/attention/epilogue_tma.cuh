@@ -36,6 +36,13 @@ __device__ __forceinline__ RowPlace row_place(const PrefillTile& tile, int warpg
           tile.head + thread_head(thread)};
 }
 
+// Whether O and LSE have the first (half 0) or the second of a thread's rows.
+__device__ __forceinline__ bool has_row(const AttentionArgs& args, const PrefillTile& tile,
+                                        RowPlace place, int half) {
+  return place.row + kNextRow * half < args.seqlen_q &&
+         !is_idle(place.head + kNextHead * half - tile.head);
+}
+
 __device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
                                             const RowStats& rows) {
   RowEnds ends;
@@ -65,8 +72,8 @@ __device__ __forceinline__ void store_lse(const AttentionArgs& args, const Prefi
                                           RowPlace at, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
   float* out = args.lse + tile.batch * args.lse_batch_stride + at.head * args.lse_head_stride;
-  if (at.row < args.seqlen_q) out[at.row] = ends.lse[0];
-  if (at.row + kNextRow < args.seqlen_q)
+  if (has_row(args, tile, at, 0)) out[at.row] = ends.lse[0];
+  if (has_row(args, tile, at, 1))
     out[kNextHead * args.lse_head_stride + at.row + kNextRow] = ends.lse[1];
 }
 
@@ -159,7 +166,7 @@ __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                          (place.row + kNextRow * half) * args.o.row_stride +
                          (place.head + kNextHead * half) * args.o.head_stride;
     unsigned* out = reinterpret_cast<unsigned*>(static_cast<unsigned short*>(args.o.data) + at);
-    const bool inside = place.row + kNextRow * half < args.seqlen_q;
+    const bool inside = has_row(args, tile, place, half);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       FourWords words;

@@ -6,6 +6,7 @@
 //   producer, one thread: wait given_empty, TMA -> given_full
 //   idle warps:           wait given_full and v_empty, transpose, arrive given_empty and v_full
 //   consumers:            wait v_full, wgmma, arrive v_empty
+//   at the end:           the producer arrives on stop of the next slot, then on given_full without bytes
 //
 // One tile: fp8_tile_transposer.cuh.
 #pragma once
@@ -23,7 +24,7 @@ __device__ __forceinline__ void transpose_tiles(unsigned shared) {
   while (true) {
     const int slot = cursor.slot();
     mbarrier_wait(shared + kLayout.given_full + 8 * slot, cursor.parity(), "given_full");
-    if (load_shared_word(shared + kLayout.stop + 4 * slot)) return;
+    if (mbarrier_test(shared + kLayout.stop + 8 * slot, 0)) return;
     mbarrier_wait(shared + kLayout.v_empty + 8 * slot, cursor.parity() ^ 1, "v_empty");
     TileTransposer().run(shared + kLayout.given_v + slot * kLayout.given_bytes,
                          shared + kLayout.v + slot * kLayout.v_slot_bytes,

@@ -12,7 +12,6 @@
 
 #include "cuda/attention/sm90_layout.cuh"
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/shared_word.cuh"
 
 namespace attune {
 
@@ -97,7 +96,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     for (int i = 0; i < kLayout.v_slots; ++i) {
       mbarrier_init(shared + kLayout.given_full + 8 * i, 1);
       mbarrier_init(shared + kLayout.given_empty + 8 * i, kIdleWarps);
-      store_shared_word(shared + kLayout.stop + 4 * i, 0);
+      mbarrier_init(shared + kLayout.stop + 8 * i, 1);
     }
   }
   fence_mbarrier_init();

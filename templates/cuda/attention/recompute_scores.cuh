@@ -38,8 +38,13 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
     row = first_row + thread_row(thread);
     head += thread_head(thread);
   }
+  int head_below = head + kNextHead;
+  if constexpr (kHasIdleRows) {  // which repeat the last head, as rows past seqlen_q the last row
+    head = min(head, tile.head + kTileHeads - 1);
+    head_below = min(head_below, tile.head + kTileHeads - 1);
+  }
   const unsigned* q = word_address(args.q, tile.batch, head, min(row, args.seqlen_q - 1), word);
-  const unsigned* q_below = word_address(args.q, tile.batch, head + kNextHead,
+  const unsigned* q_below = word_address(args.q, tile.batch, head_below,
                                          min(row + kNextRow, args.seqlen_q - 1), word);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = 0.f;

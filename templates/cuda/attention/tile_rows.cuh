@@ -6,18 +6,24 @@
 // | row of the warpgroup | 0 .. kHeadRows - 1        | kHeadRows .. 2 kHeadRows - 1  | ...  |
 // | row and head of Q    | the same rows, first head | the same rows, the next head  |      |
 //
-// That is the order in which a box of kPackHeads heads comes and goes through TMA.
+// That is the order in which a box of kPackHeads heads comes and goes through TMA. A group whose number
+// of heads does not divide 64 shares a tile whole, beside places that stay empty: the rows of the last
+// kPackHeads - kGqaRatio heads are idle. They hold zeros of Q (clear_idle_rows), and nothing of them is
+// stored.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
 
 namespace attune {
 
-static_assert(kGqaRatio % kPackHeads == 0 && kWarpgroupRows % kPackHeads == 0,
-              "pack_heads divides the heads of a group, and the 64 rows of a warpgroup");
+static_assert(kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
+              "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
 constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // of each head in a warpgroup
 constexpr int kTileRows = kBlockM / kPackHeads;         // of each head in a tile
+constexpr bool kHasIdleRows = kPackHeads > kGqaRatio;
+constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // that a tile holds
+constexpr int kHeldRows = kHeadRows * kTileHeads;                  // rows of a warpgroup that are not idle
 
 // First of the two rows that a thread of a warpgroup holds; the second is 8 further down.
 __device__ __forceinline__ int accumulator_row(int thread) {
@@ -36,6 +42,9 @@ __device__ __forceinline__ int thread_head(int thread) {
   if constexpr (kPackHeads == 1) return 0;
   return accumulator_row(thread) / kHeadRows;
 }
+
+// `head` counts from the tile's first one.
+__device__ __forceinline__ bool is_idle(int head) { return kHasIdleRows && head >= kTileHeads; }
 
 constexpr int kNextRow = kHeadRows > 8 ? 8 : 0;
 constexpr int kNextHead = kHeadRows > 8 ? 0 : 8 / kHeadRows;

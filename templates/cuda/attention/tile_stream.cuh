@@ -25,7 +25,7 @@ namespace attune {
 // Values of the knob scheduler.
 enum SchedulerKind : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
-// A tile of kTileRows query rows of kPackHeads heads, and the blocks of keys that this block of
+// A tile of kTileRows query rows of kTileHeads heads, and the blocks of keys that this block of
 // threads works through, last to first.
 struct PrefillTile {
   int first_row;
@@ -39,7 +39,7 @@ struct PrefillTile {
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
-using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRatio / kPackHeads>;
+using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRatio / kTileHeads>;
 
 // The key at which a tile's blocks begin. With a window it is the first that the tile sees, so that
 // no block is visited for the sake of where the window stands.
@@ -54,14 +54,14 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
   AttentionArgs here =
       args;  // divisors of this tile only: their reciprocals must not stay in registers
   here.seqlen_q = anew(args.seqlen_q);
-  here.num_heads_q = anew(args.num_heads_q) / kPackHeads;
+  here.num_heads_q = anew(args.num_heads_q) / kTileHeads;
   const PrefillTiles order(here);
   PrefillTile work;
   work.number = tile / kKvSplits;
   work.split = tile % kKvSplits;
   const Tile place = order(work.number);
   work.first_row = place.row_block * kTileRows;
-  work.head = place.head * kPackHeads;
+  work.head = place.head * kTileHeads;
   work.batch = place.batch;
   const BlockRange range =
       visible_blocks<kBlockN>(args, work.first_row, min(work.first_row + kTileRows, args.seqlen_q),

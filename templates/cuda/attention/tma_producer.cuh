@@ -12,15 +12,15 @@
 namespace attune {
 
 // Panels of kRows x kRowBytes of one operand, side by side from `column` on, into consecutive
-// panels of shared memory.
-template <int kPanels, int kRows, int kRowBytes>
+// panels of shared memory, which have room for kRoom rows.
+template <int kPanels, int kRows, int kRowBytes, int kRoom = kRows>
 __device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
                                             unsigned full, int column, int row, int head,
                                             int batch) {
   mbarrier_arrive_expect_tx(full, kPanels * kRows * kRowBytes);
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel)
-    tma_load(shared_address + panel * kRows * kRowBytes, map, full,
+    tma_load(shared_address + panel * kRoom * kRowBytes, map, full,
              {column + panel * kRowBytes / kOperandBytes, row, head, batch});
 }
 
@@ -62,7 +62,7 @@ class TmaProducer {
 #pragma unroll
     for (int i = 0; i < kWarpgroups; ++i) {
       mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, parity ^ 1, "q_empty");
-      load_panels<kLayout.panels_qk, kWarpgroupRows, kLayout.row_qk>(
+      load_panels<kLayout.panels_qk, kHeldRows, kLayout.row_qk, kWarpgroupRows>(
           shared_ + kLayout.q + i * kLayout.q_bytes, q_, shared_ + kLayout.q_full + 8 * i, 0,
           tile.first_row + i * kHeadRows, tile.head, tile.batch);
     }
@@ -105,7 +105,7 @@ class TmaProducer {
 
   __device__ __forceinline__ void stop_transposing() {
     const int slot = await_given_slot();
-    store_shared_word(shared_ + kLayout.stop + 4 * slot, 1);
+    mbarrier_arrive(shared_ + kLayout.stop + 8 * slot);
     mbarrier_arrive(shared_ + kLayout.given_full + 8 * slot);
   }
 

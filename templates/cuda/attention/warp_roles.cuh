@@ -68,6 +68,19 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
   if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
+// Zeros where no head of Q comes to stand, so that the idle rows never raise a maximum. A barrier follows.
+__device__ __forceinline__ void clear_idle_rows(unsigned shared) {
+  if constexpr (kHasIdleRows) {
+    constexpr int kIdleBytes = (kWarpgroupRows - kHeldRows) * kLayout.row_qk;
+    constexpr int kPanels = kWarpgroups * kLayout.panels_qk;
+    for (int at = 16 * threadIdx.x; at < kPanels * kIdleBytes; at += 16 * kThreads)
+      store_shared_16(shared + kLayout.q + at / kIdleBytes * kWarpgroupRows * kLayout.row_qk +
+                          kHeldRows * kLayout.row_qk + at % kIdleBytes,
+                      {{0u, 0u, 0u, 0u}});
+    fence_proxy_async();
+  }
+}
+
 template <class Consumer>
 __device__ __forceinline__ void attend_tiles(const typename Consumer::Args& args,
                                              unsigned char* shared_bytes, const TensorMap& map_q,
@@ -81,6 +94,7 @@ __device__ __forceinline__ void attend_tiles(const typename Consumer::Args& args
     prefetch_tensor_map(map_k);
     prefetch_tensor_map(map_v);
   }
+  clear_idle_rows(shared);
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
                                     0);  // the same in all lanes, so kept in a uniform register
