@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
 
-    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flex --out results/grid.json [--store FILE] [--only "d128"]
+    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out results/grid.json [--store FILE] [--only "d128"]
 
-Prints a table of TFLOP/s over visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with
-the first peer before anything is timed. FlashAttention-3 is timed where it can be imported, else taken through fa3_ratios.py.
+Every runner is timed as a captured graph; what a call costs the host stands beside it. Prints a table of TFLOP/s over visible elements
+and the ratio to the best peer; writes everything as JSON. Outputs are compared with the first peer before anything is timed. A peer that
+is not installed, or does not serve a case, is named in the result and stands in no ratio.
 """
 import argparse
 import json
@@ -20,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import attune  # noqa: E402
 import cases  # noqa: E402
-import fa3_ratios  # noqa: E402
 import peers  # noqa: E402
 import timing  # noqa: E402
 
@@ -34,22 +34,17 @@ def tensors(case):
 
 
 def attune_runner(context, case, q, k, v):
-    """The plan, its output tensor and a callable that enqueues it on the current stream."""
+    """The plan, its output tensor and a callable that enqueues it on the stream of the benchmarks."""
     o = torch.full_like(q, float("nan"))
     plan = context.plan(case.problem)
-    return plan, o, plan.launcher(q, k, v, o)
-
-
-def as_bshd(result):
-    out = result[0] if isinstance(result, tuple) else result
-    return out.transpose(1, 2)
+    torch.cuda.synchronize()  # operands are made on another stream
+    return plan, o, plan.launcher(q, k, v, o, stream=timing.stream().cuda_stream)
 
 
 def check(case, o, peer_runners):
     """Relative distance to the first peer that answers; raises when it cannot be rounding."""
     for name, run in peer_runners.items():
-        want = run()
-        want = want if name == "flash3" else as_bshd(want)
+        want = peers.as_bshd(name, run())
         distance = ((o.float() - want.float()).norm() / want.float().norm()).item()
         if not distance < 0.02:
             raise SystemExit(f"{case.name}: attune and {name} differ by {distance:.3g} of the norm")
@@ -65,8 +60,8 @@ def peer_runners(case, q, k, v, names, failures):
             if run is not None:
                 run()
                 runners[name] = run
-        except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
-            failures.append({"case": case.name, "peer": name, "error": str(error).splitlines()[0]})
+        except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
+            failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
     return runners
 
 
@@ -81,11 +76,12 @@ def run_case(case, contexts, names, arguments, rng, failures):
         torch.cuda.synchronize()
         distance = check(case, o, others)
         runners[label], plans[label] = call, plan
-    timings = timing.interleaved_us({**runners, **others}, arguments.rounds, arguments.sample_us, rng)
+    runners.update(others)
+    samplers = {name: timing.graph_sampler(run, arguments.sample_us) for name, run in runners.items()}
+    timings = timing.interleaved_us(samplers, arguments.rounds, rng)
+    for name, run in runners.items():
+        timings[name]["enqueue_us"] = timing.enqueue_us(run)
     tflops = {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()}
-    if "flash3" in names and "flash3" not in others:
-        estimate = fa3_ratios.flash3_tflops(case, tflops.get("cudnn"))
-        tflops.update({} if estimate is None else {"flash3_ratio": estimate})
     ours = {"tuned", "default", "standard"}
     best_peer = max((speed for name, speed in tflops.items() if name not in ours), default=math.nan)
     return {"case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings, "tflops": tflops,
@@ -107,7 +103,7 @@ def extra_bytes(run):
 
 def print_row(row, names):
     speeds = row["tflops"]
-    columns = " ".join(f"{speeds.get(name, speeds.get(name + '_ratio', math.nan)):8.1f}" for name in names)
+    columns = " ".join(f"{speeds.get(name, math.nan):8.1f}" for name in names)
     print(f"{row['case']:32s} {columns}   x{row['tuned_over_best_peer']:.3f}  {row['plans']['tuned']['template']} "
           f"{row['plans']['tuned']['rung']}", flush=True)
 
@@ -121,14 +117,15 @@ def summary(rows, gemm, has_default):
     ratios = [row["tuned_over_best_peer"] for row in rows if row["tuned_over_best_peer"] == row["tuned_over_best_peer"]]
     result = {"geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan), "gemm_8192_tflops": gemm}
     if has_default:
-        result["geomean_over_default"] = geomean([row["timings"]["default"]["median_us"] / row["timings"]["tuned"]["median_us"] for row in rows])
+        over_default = [row["timings"]["default"]["median_us"] / row["timings"]["tuned"]["median_us"] for row in rows]
+        result.update(geomean_over_default=geomean(over_default), worst_over_default=min(over_default, default=math.nan))
     return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="grid", choices=sorted(cases.SETS))
-    parser.add_argument("--peers", default="cudnn,flash2,flash3,flex")
+    parser.add_argument("--peers", default=",".join(peers.DEFAULT))
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--store", default=None)
     parser.add_argument("--tuned-only", action="store_true", help="leave the default out: it may be another family's than the tuned kernel")
@@ -140,14 +137,19 @@ def main():
     chosen = [case for case in cases.SETS[arguments.set]() if arguments.only in case.name]
     torch.manual_seed(arguments.seed)
     rng = random.Random(arguments.seed)
-    names = [name for name in arguments.peers.split(",") if name]
+    asked = [name for name in arguments.peers.split(",") if name]
+    missing = peers.missing(asked)
+    names = [name for name in asked if name not in missing]
     contexts = {"tuned": attune.Context(target="cuda", store=arguments.store)}
     if not arguments.tuned_only:
         contexts["default"] = attune.Context(target="cuda", store="")
     columns = list(contexts) + names
+    for reason in missing.values():
+        print(f"{reason}: not measured")
     print(f"{'TFLOP/s':32s} {' '.join(f'{name:>8s}' for name in columns)}   tuned / best peer")
     gemm, rows, failures = [timing.gemm_tflops()], [], []
-    facts = {"schema": "attune.bench.attention.1", "command": timing.command(), **timing.facts(), "attune": attune.version()}
+    facts = {"schema": "attune.bench.attention.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+             "peers": peers.versions(names), "missing_peers": missing}
 
     def write():
         if arguments.out:

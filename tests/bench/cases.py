@@ -2,7 +2,8 @@
 """The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run the same.
 `python3 cases.py grid models` prints the problems of those sets, one a line.
 
-Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), models, windows, chunked.
+Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), head_dims (those between, at two
+lengths), models, windows, chunked, rows (one query row a sequence).
 """
 import dataclasses
 import sys
@@ -49,9 +50,17 @@ class Case:
         return 4.0 * self.head_dim * self.visible_elements * self.batch * self.heads_q
 
 
-def grid(dims=(64, 128, 256)):
+def squares(dims, seqlens):
     return [Case(f"d{d} {'causal' if causal else 'full'} {s}", 16384 // s, s, s, 2048 // d, 2048 // d, d, causal)
-            for d in dims for causal in (False, True) for s in SEQLENS]
+            for d in dims for causal in (False, True) for s in seqlens]
+
+
+def grid():
+    return squares((64, 128, 256), SEQLENS)
+
+
+def head_dims():
+    return squares((80, 96, 112, 160, 192), (2048, 8192))
 
 
 def models():
@@ -77,6 +86,10 @@ def chunked():
             Case("512 queries over 8192 batch 4", 4, 512, 8192, 32, 8, 128, True)]
 
 
+def rows():
+    return [Case("1 query over 8192 gqa7 batch 16", 16, 1, 8192, 28, 4, 128)]
+
+
 FP8_MODES = ("accurate", "fast")
 
 
@@ -85,7 +98,7 @@ def fp8():
     return grid() + [dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}") for mode in FP8_MODES for case in grid()]
 
 
-SETS = {"grid": grid, "models": models, "windows": windows, "chunked": chunked}  # of attention.py
+SETS = {"grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows}  # of attention.py
 
 if __name__ == "__main__":
     print("\n".join(case.problem for name in sys.argv[1:] for case in {**SETS, "fp8": fp8}[name]()))

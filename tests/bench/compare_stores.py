@@ -33,8 +33,10 @@ def tensors(problem):
 def compare(contexts, text, arguments, rng):
     plans = {name: context.plan(text) for name, context in contexts.items()}
     operands = tensors(plans["first"].problem)
-    runners = {name: plan.launcher(*operands) for name, plan in plans.items()}
-    timings = timing.interleaved_us(runners, arguments.rounds, arguments.sample_us, rng)
+    torch.cuda.synchronize()
+    samplers = {name: timing.graph_sampler(plan.launcher(*operands, stream=timing.stream().cuda_stream), arguments.sample_us)
+                for name, plan in plans.items()}
+    timings = timing.interleaved_us(samplers, arguments.rounds, rng)
     return {"problem": text, "timings": timings, "first_over_second": timings["first"]["median_us"] / timings["second"]["median_us"],
             "configs": {name: plan.config for name, plan in plans.items()}, "rungs": {name: plan.rung for name, plan in plans.items()},
             "same_config": plans["first"].config == plans["second"].config}

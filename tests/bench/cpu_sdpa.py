@@ -63,7 +63,8 @@ def run_case(case, contexts, arguments, rng):
         distance = (o.float() - want.float()).abs().max().item()
         if not distance < TOLERANCE[arguments.dtype]:
             raise SystemExit(f"{case['name']}: attune ({label}) and PyTorch differ by {distance:.3g}")
-    timings = timing.interleaved_us(runners, arguments.rounds, arguments.sample_us, rng, once=timing.host_us)
+    samplers = {name: timing.host_sampler(run, arguments.sample_us) for name, run in runners.items()}
+    timings = timing.interleaved_us(samplers, arguments.rounds, rng)
     return {"case": case["name"], "problem": case["problem"], "timings": timings,
             "gflops": {name: flops(case) / row["median_us"] / 1e3 for name, row in timings.items()},
             "tuned_over_torch": timings["torch"]["median_us"] / timings["tuned"]["median_us"],

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlexAttention, standard attention.
+"""Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package fa3-fwd),
+FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py.
 
-Each builder returns a callable or None when the peer does not serve the case. FlashAttention-3 runs live where
-flash_attn_interface can be imported.
+Each builder returns a callable, or None when the peer does not serve the case. A peer whose package is not installed is listed by
+missing() and stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
 """
+import importlib.metadata
 import math
 
 import torch
@@ -37,12 +39,18 @@ def flash2(case, q, k, v):
 
 
 def flash3(case, q, k, v):
-    try:
-        from flash_attn_interface import flash_attn_func
-    except ImportError:
+    """Also for e4m3 operands. The package holds no kernels for windows and none for fp16."""
+    from fa3_fwd_interface import flash_attn_func
+    if case.window_left >= 0 or q.dtype == torch.float16:
         return None
-    window = (case.window_left, 0) if case.window_left >= 0 else (-1, -1)
-    return lambda: flash_attn_func(q, k, v, causal=case.causal, window_size=window)
+    splits = 1 if case.seqlen_q == case.seqlen_kv else 0  # 0: its own heuristic, for few query rows
+    return lambda: flash_attn_func(q, k, v, causal=case.causal, num_splits=splits)
+
+
+def flash4(case, q, k, v):
+    from flash_attn.cute import flash_attn_func
+    window = (case.window_left, 0) if case.window_left >= 0 else (None, None)
+    return lambda: flash_attn_func(q, k, v, causal=case.causal and case.window_left < 0, window_size=window)
 
 
 def flex(case, q, k, v):
@@ -81,4 +89,30 @@ def standard(case, q, k, v):
     return run
 
 
-PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flex": flex, "standard": standard}
+PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flash4": flash4, "flex": flex, "standard": standard}
+DEFAULT = ("cudnn", "flash2", "flash3", "flash4", "flex")
+PACKAGES = {"flash3": "fa3-fwd", "flash4": "flash-attn-4"}  # the others are PyTorch's
+ROWS_BEFORE_HEADS = ("flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
+
+
+def as_bshd(name, result):
+    out = result[0] if isinstance(result, tuple) else result
+    return out if name in ROWS_BEFORE_HEADS else out.transpose(1, 2)
+
+
+def versions(names):
+    """The package and version of each peer that is installed, by its name here."""
+    found = {}
+    for name in names:
+        package = PACKAGES.get(name, "torch")
+        try:
+            found[name] = f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def missing(names):
+    """Peers that were asked for and are not here, with the package that holds them."""
+    found = versions(names)
+    return {name: f"{PACKAGES[name]} is not installed" for name in names if name not in found}

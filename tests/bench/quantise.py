@@ -21,7 +21,7 @@ import timing
 SHAPES = ((1, 16384, 16, 128), (1, 2048, 16, 128), (1, 16384, 32, 64), (1, 16384, 8, 256))
 OPTIONS = ({"scale_block": 128}, {"scale_block": 128, "rotation": "hadamard"}, {"scale_block": 128, "v_layout": "transposed"},
            {"scale_block": 64}, {"scale_block": 0}, {"scale_block": 0, "rotation": "hadamard"})
-CALLS = 24  # in one graph
+MAX_SETS = 24
 
 
 def hadamard(size):
@@ -31,29 +31,21 @@ def hadamard(size):
     return (matrix * size ** -0.5).to(torch.bfloat16)
 
 
-def graph_of(call, sets):
-    """A function that replays CALLS calls over the sets in turn."""
-    for x in sets[:2]:
-        call(x)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(CALLS):
-            call(sets[i % len(sets)])
-    return graph.replay
+def in_turn(call, sets):
+    """A function that calls `call` with the next of the sets each time."""
+    rest = itertools.cycle(sets)
+    return lambda: call(next(rest))
 
 
 def run_case(shape, options, rng, arguments):
     bytes_in = 2 * shape[0] * shape[1] * shape[2] * shape[3]
-    sets = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(min(CALLS, 160_000_000 // bytes_in + 2))]
-    attune.prepare_quantise(sets[0], **options)
-    runners = {"quantise": graph_of(lambda x: attune.quantise(x, **options), sets), "cast": graph_of(lambda x: x.to(torch.float8_e4m3fn), sets)}
+    sets = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(min(MAX_SETS, 160_000_000 // bytes_in + 2))]
+    runners = {"quantise": in_turn(lambda x: attune.quantise(x, **options), sets), "cast": in_turn(lambda x: x.to(torch.float8_e4m3fn), sets)}
     if options.get("rotation") == "hadamard":
         matrix, plain = hadamard(shape[3]), {key: value for key, value in options.items() if key != "rotation"}
-        attune.prepare_quantise(sets[0], **plain)
-        runners["rotate, then quantise"] = graph_of(lambda x: attune.quantise(x @ matrix, **plain), sets)
-    timings = timing.interleaved_us(runners, arguments.rounds, 3000, rng)
-    us = {name: row["median_us"] / CALLS for name, row in timings.items()}
+        runners["rotate, then quantise"] = in_turn(lambda x: attune.quantise(x @ matrix, **plain), sets)
+    samplers = {name: timing.graph_sampler(run, 3000) for name, run in runners.items()}
+    us = {name: row["median_us"] for name, row in timing.interleaved_us(samplers, arguments.rounds, rng).items()}
     row = {"shape": shape, "options": options, "us": us, "gb_per_s": {name: 1.5 * bytes_in / time / 1e3 for name, time in us.items()}}
     if "rotate, then quantise" in us:
         row["fused_speedup"] = us["rotate, then quantise"] / us["quantise"]

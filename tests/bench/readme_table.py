@@ -8,8 +8,6 @@ import json
 import sys
 from pathlib import Path
 
-import fa3_ratios
-
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, FP8_BEGIN = ("<!-- begin generated: tests/bench/readme_table.py -->", "<!-- begin generated: tests/bench/readme_table.py, 8 bits -->")
@@ -17,8 +15,32 @@ END = "<!-- end generated -->"
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
+NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4", "flex": "FlexAttention"}
+
+
 def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def listed(names):
+    names = list(names)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def measured_peers(result):
+    """Peers that gave a figure at one point at least."""
+    return [name for name in NAMES if any(name in row["tflops"] for row in result["rows"])]
+
+
+def absent_text(result):
+    """What the result lacks, in a sentence."""
+    absent = [NAMES[name] for name in NAMES if name not in measured_peers(result)]
+    return f" Not in this run: {listed(absent)}." if absent else ""
+
+
+def versions_text(result):
+    packages = dict.fromkeys(version for name, version in result["peers"].items() if not version.startswith("torch ") and name in measured_peers(result))
+    return f"PyTorch {result['torch']}, cuDNN {result['cudnn']}" + "".join(f", {package}" for package in packages)
 
 
 def best_peer(row):
@@ -43,14 +65,6 @@ def fp8_cell(row):
     return f"**{speeds['accurate']:.0f}** / {speeds['fast']:.0f} / {speeds['bf16']:.0f}"
 
 
-def over_flash3(row, grid):
-    """Tuned over FlashAttention-3 on a window: its figure of another run, scaled by what cuDNN gives now and gave then (causal, 8192)."""
-    dim = 128 if "d128" in row["case"] else 64
-    now = next(r["tflops"]["cudnn"] for r in grid["rows"] if r["case"] == f"d{dim} causal 8192")
-    then = fa3_ratios.GRID[dim, True][0][fa3_ratios.SEQLENS.index(8192)]
-    return row["tflops"]["tuned"] / (fa3_ratios.WINDOWS[row["case"]] * now / then)
-
-
 def cpu_line(cpu):
     runs = [f"{run['threads']} thread{'s' if run['threads'] > 1 else ''} {run['summary']['geomean_over_torch']:.2f} times (lowest "
             f"{run['summary']['worst_over_torch']:.2f})" for run in cpu["results"]]
@@ -58,28 +72,34 @@ def cpu_line(cpu):
             f"threads: {', '.join(runs)}.")
 
 
+def over_peers(result, usual=None):
+    """The result's summary; names its peers where they are not those of `usual`."""
+    summary = result["summary"]
+    text = f"{summary['geomean_over_best_peer']:.2f} times, lowest {summary['worst_over_best_peer']:.2f}"
+    if usual is not None and measured_peers(result) != measured_peers(usual):
+        text += f" (over {listed(NAMES[name] for name in measured_peers(result))} alone)"
+    return text
+
+
 def text():
-    grid, models, chunked, windows, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "sm80_grid"))
-    names = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3_ratio": "FlashAttention-3", "flash3": "FlashAttention-3",
-             "flex": "FlexAttention"}
-    peers = ", ".join(dict.fromkeys(names[n] for row in grid["rows"] for n in row["tflops"] if n in names))
+    grid, models, chunked, windows, head_dims, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "head_dims", "sm80_grid"))
     gemm = ", ".join(f"{speed:.0f}" for speed in grid["summary"]["gemm_8192_tflops"])
-    lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {peers} at that point, "
-             "timed in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
+    lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {listed(NAMES[n] for n in measured_peers(grid))} at that "
+             "point, timed as captured graphs in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
     lines += grid_table(grid, bf16_cell)
-    windows_over = [over_flash3(row, grid) for row in windows["rows"]]
+    others = [("model shapes", models), ("head dims 80 to 192", head_dims), ("chunked prefill", chunked), ("sliding windows", windows)]
     lines += ["",
-              f"Geomean {grid['summary']['geomean_over_best_peer']:.2f} times the best peer, lowest point "
-              f"{grid['summary']['worst_over_best_peer']:.2f}; model shapes {models['summary']['geomean_over_best_peer']:.2f}; chunked prefill "
-              f"{chunked['summary']['geomean_over_best_peer']:.2f}; sliding windows {min(windows_over):.2f} to {max(windows_over):.2f} times FlashAttention-3. The "
-              f"mma.sync family alone, against FlashAttention-2: {sm80['summary']['geomean_over_best_peer']:.2f}, lowest "
-              f"{sm80['summary']['worst_over_best_peer']:.2f}. An 8192³ bf16 product in the same run: {gemm}.",
-              "",
+              f"Over the best peer, geomean of the table: {over_peers(grid)}; " + "; ".join(f"{what} {over_peers(result, grid)}" for what, result in others) +
+              f". The mma.sync family alone, against FlashAttention-2 ({sm80['date'][:10]}): {over_peers(sm80)}. An 8192³ bf16 product in the same run: {gemm}."]
+    if (RESULTS / "grid_h100.json").exists():
+        h100 = load("grid_h100")
+        lines[-1] += (f" The table's shapes on one {h100['device']}, tuned there: {over_peers(h100)}; over its own default configs "
+                      f"{h100['summary']['geomean_over_default']:.2f} ({grid['summary']['geomean_over_default']:.2f} on the {grid['device'].split()[-1]}).")
+    lines += ["",
               cpu_line(load("cpu")),
               "",
-              f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, PyTorch {grid['torch']}, cuDNN {grid['cudnn']}. FlashAttention-3 is taken "
-              "through its measured ratio to cuDNN, see `tests/bench/fa3_ratios.py`. Repeat with `tests/bench/run_gpu.sh`; all numbers and "
-              "their spread: `tests/bench/results/`.",
+              f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, {versions_text(grid)}.{absent_text(grid)} Repeat with "
+              "`tests/bench/run_gpu.sh`; all numbers, their spread and what a call costs the host: `tests/bench/results/`.",
               "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
     return "\n".join(lines)
 
@@ -90,9 +110,11 @@ def fp8_text():
              "interleaved in one process):", ""]
     lines += grid_table(speeds, fp8_cell)
     summary, over_twin = speeds["summary"], errors["summary"]["over_twin"]
+    over = {mode: summary[mode]["over_flash3_fp8_d128_d256"] for mode in ("accurate", "fast")}
     lines += ["",
-              f"Over FlashAttention-3's e4m3 kernels (through their ratio to cuDNN), head_dim 128 and 256: accurate {summary['accurate']['over_flash3_fp8']:.2f} times, "
-              f"fast {summary['fast']['over_flash3_fp8']:.2f}. Root mean square error over a kernel with one factor a tensor, accurate: "
+              f"Over FlashAttention-3's e4m3 kernels ({speeds['peers']['flash3']}, same tensors, same run), head_dim 128 and 256: accurate "
+              f"{over['accurate']['geomean']:.2f} times (lowest {over['accurate']['lowest']:.2f}), fast {over['fast']['geomean']:.2f} (lowest {over['fast']['lowest']:.2f}). "
+              f"Root mean square error over a kernel with one factor a tensor, accurate: "
               f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with a factor a head and a rotation, "
               f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
               f"([all](tests/bench/results/fp8_error.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with `tests/bench/run_gpu.sh BUILD OUT fp8`."]
@@ -104,7 +126,7 @@ def put_between(readme, begin, text):
     return head + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1]
 
 
-COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash2": "#1565c0", "flash3_ratio": "#8e24aa", "flash3": "#8e24aa", "flex": "#ef6c00"}
+COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash3": "#8e24aa", "flash2": "#1565c0", "flash4": "#00838f", "flex": "#ef6c00"}
 
 
 def polyline(rows, name, x0, y0, width, height, top):
@@ -133,8 +155,8 @@ def plot(grid):
                 label = str(seqlen) if seqlen < 1024 else f"{seqlen // 1024}k"
                 parts.append(f'<text x="{x0 + index * width / 5 - 8:.1f}" y="{y0 + height + 15}">{label}</text>')
             parts += [polyline(panel, name, x0, y0, width, height, top) for name in COLOURS if any(name in row["tflops"] for row in panel)]
-    for index, (name, label) in enumerate((("tuned", "attune, tuned"), ("cudnn", "cuDNN"), ("flash3_ratio", "FlashAttention-3"), ("flash2", "FlashAttention-2"),
-                                           ("flex", "FlexAttention"))):
+    present = [name for name in COLOURS if name == "tuned" or name in measured_peers(grid)]
+    for index, (name, label) in enumerate((name, NAMES.get(name, "attune, tuned")) for name in present):
         x = 45 + index * 145
         parts.append(f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>')
     parts.append(f'<text x="770" y="454">TFLOP/s, {grid["device"]}</text></svg>')

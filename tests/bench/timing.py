@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names."""
+"""Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names.
+
+On a device a runner is timed as a captured graph of its launches, so that what a call costs on the host hides nothing of a kernel and
+adds nothing to it; host costs stand beside it (enqueue_us)."""
 import datetime
 import json
 import random
@@ -11,49 +14,95 @@ from pathlib import Path
 
 import torch
 
+MAX_LAUNCHES = 200  # of one graph
+_stream = None
 
-def device_us(run, launches: int) -> float:
-    """Microseconds a call of `launches` calls, by CUDA events."""
+
+def stream():
+    """The stream on which everything is warmed up and captured; runners that are bound to a stream are made for this one."""
+    global _stream
+    if _stream is None:
+        _stream = torch.cuda.Stream()
+    return _stream
+
+
+def replay_us(graph, launches: int) -> float:
+    """Microseconds a launch of a graph that holds `launches` of them, by CUDA events."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(launches):
-        run()
-    stop.record()
+    with torch.cuda.stream(stream()):
+        start.record()
+        graph.replay()
+        stop.record()
     stop.synchronize()
     return start.elapsed_time(stop) * 1000.0 / launches
 
 
-def host_us(run, calls: int) -> float:
-    """Microseconds a call of `calls` calls that return when their work is done."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        run()
-    return (time.perf_counter() - start) * 1e6 / calls
+def capture(run, launches: int):
+    """A graph of `launches` calls, whose results are dropped, so that one result's memory serves all of them."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream()):
+        for _ in range(launches):
+            run()
+    return graph
 
 
-def interleaved_us(runners: dict, rounds: int, sample_us: float, rng: random.Random, once=device_us) -> dict:
-    """Median, lowest and highest of `rounds` samples per runner, in random order within each round."""
-    calls = {}
-    for name, run in runners.items():
-        once(run, 1)
-        calls[name] = max(1, min(200, int(sample_us / max(once(run, 2), 1e-3))))
-    samples = {name: [] for name in runners}
+def graph_sampler(run, sample_us: float):
+    """A function that takes one sample of about `sample_us`: microseconds a call of `run`, captured."""
+    with torch.cuda.stream(stream()):
+        for _ in range(2):  # compiles, allocates, sets attributes: all that a capture refuses
+            run()
+    torch.cuda.synchronize()
+    single = capture(run, 1)
+    replay_us(single, 1)
+    launches = max(1, min(MAX_LAUNCHES, round(sample_us / max(replay_us(single, 1), 1e-3))))
+    graph = capture(run, launches)
+    replay_us(graph, launches)
+    return lambda: replay_us(graph, launches)
+
+
+def host_sampler(run, sample_us: float):
+    """As graph_sampler, for calls that return when their work is done."""
+    def timed(calls):
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) * 1e6 / calls
+
+    timed(1)
+    calls = max(1, min(MAX_LAUNCHES, int(sample_us / max(timed(2), 1e-3))))
+    return lambda: timed(calls)
+
+
+def enqueue_us(run, calls: int = 20) -> float:
+    """What one call costs the host: the median over calls on an idle device."""
+    costs = []
+    with torch.cuda.stream(stream()):
+        for _ in range(calls):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            run()
+            costs.append((time.perf_counter() - start) * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(costs)
+
+
+def interleaved_us(samplers: dict, rounds: int, rng: random.Random) -> dict:
+    """Median, lowest and highest of `rounds` samples of each, in random order within each round."""
+    samples = {name: [] for name in samplers}
     for _ in range(rounds):
-        order = list(runners)
+        order = list(samplers)
         rng.shuffle(order)
         for name in order:
-            samples[name].append(once(runners[name], calls[name]))
+            samples[name].append(samplers[name]())
     return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
             for name, values in samples.items()}
 
 
 def gemm_tflops() -> float:
     """An 8192^3 bf16 product on N(0,1) data: what the board gives at this moment."""
-    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    for _ in range(3):
-        a @ b
-    return 2 * 8192**3 / statistics.median(device_us(lambda: a @ b, 5) for _ in range(3)) / 1e6
+    a, b, c = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    sample = graph_sampler(lambda: torch.mm(a, b, out=c), 8000)
+    return 2 * 8192**3 / statistics.median(sample() for _ in range(3)) / 1e6
 
 
 def command() -> str:

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random specs and
+configs of the numerics test, and single configs that random ones seldom meet.
+
+    python3 tests/bench/sanitize.py BUILD_DIR --out results/sanitizer.json [--only prefill_sm90] [--seeds 2]
+
+Prints a line for each run that reports something, then the count. Exit status 1 when any does.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import timing  # noqa: E402
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm89")
+FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
+# template, problem, knobs that differ from its default
+CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
+           ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "pack_heads=4"),
+           ("prefill_sm90_fp8", FP8, "transpose_inside=1"),
+           ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=64") + ",accuracy=fast", "transpose_inside=1"))
+
+
+def runs(build, only, seeds):
+    """(what, environment, command) of each run."""
+    bin_dir = Path(build) / "bin"
+    for template in TEMPLATES:
+        for seed in range(1, seeds + 1):
+            yield ({"template": template, "seed": seed}, {"ATTUNE_NUMERICS_TEMPLATE": template, "ATTUNE_NUMERICS_SEED": str(seed), "ATTUNE_NUMERICS_SPECS": "1"},
+                   [bin_dir / "numerics_test", "--gtest_filter=Cuda.EveryTemplateKeepsTheRule"])
+    yield {"template": "quantise_cuda", "test": "Cuda.Corners"}, {}, [bin_dir / "quantise_test", "--gtest_filter=Cuda.Corners"]
+    for template, problem, knobs in CONFIGS:
+        yield ({"template": template, "problem": problem, "config": knobs}, {},
+               [bin_dir / "attune", "check", "--target", "cuda", "--store", "", "--template", template, "--problem", problem, "--config", knobs])
+
+
+def run_one(what, environment, command, tool):
+    done = subprocess.run(["compute-sanitizer", "--tool", tool, *map(str, command)], env={**os.environ, **environment}, capture_output=True, text=True,
+                          timeout=570, check=False)
+    text = done.stdout + done.stderr
+    found = re.findall(r"ERROR SUMMARY: (\d+)|RACECHECK SUMMARY: (\d+) hazard", text)
+    errors = sum(int(count) for pair in found for count in pair if count)
+    row = {**what, "tool": tool, "errors": errors if found else None, "exit_status": done.returncode}
+    if not found or errors or done.returncode:
+        row["output"] = "\n".join(line for line in text.splitlines() if line.startswith("=====") or "error" in line.lower())[:2000]
+        print(row, flush=True)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--only", default="", help="one template")
+    parser.add_argument("--seeds", type=int, default=1, help="random specs of each template")
+    parser.add_argument("--jobs", type=int, default=8, help="runs beside each other on the device")
+    parser.add_argument("--out", default=None)
+    arguments = parser.parse_args()
+    chosen = [run for run in runs(arguments.build, arguments.only, arguments.seeds) if arguments.only in ("", run[0]["template"])]
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        rows = list(pool.map(lambda job: run_one(*job[0], job[1]), [(run, tool) for run in chosen for tool in TOOLS]))
+    bad = [row for row in rows if row["errors"] != 0 or row["exit_status"] != 0]
+    print(f"{len(rows)} runs, {len(bad)} with a report")
+    if arguments.out:
+        timing.write_result(arguments.out, {"schema": "attune.bench.sanitizer.2", "command": timing.command(), **timing.facts(), "rows": rows})
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
