@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
 #include "generator/nvrtc_locate.hpp"
 
 namespace attune {
@@ -166,19 +167,27 @@ std::string path_of(const void* symbol) {
 
 OpenedNvrtc open_first() {
   OpenedNvrtc opened;
+  const std::string chosen = chosen_nvrtc();
   for (const std::string& candidate : nvrtc_candidates()) {
     opened.location.tried.push_back(candidate);
     for (const std::string& builtins : nvrtc_builtins_beside(candidate)) ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
     void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    if (!opened.nvrtc.bind(library)) {
+    const char* error = library == nullptr ? ::dlerror() : nullptr;
+    if (library != nullptr && !opened.nvrtc.bind(library)) {
       ::dlclose(library);
+      library = nullptr;
+      error = "it is not NVRTC";
+    }
+    if (library == nullptr) {
+      if (candidate == chosen) opened.location.passed_over = fmt::format("ATTUNE_NVRTC is {}, which cannot be used: {}", chosen, error != nullptr ? error : "no reason given");
       continue;
     }
     opened.location.path = path_of(reinterpret_cast<const void*>(opened.nvrtc.version));
     opened.location.version = fmt::format("{}.{}", opened.nvrtc.major, opened.nvrtc.minor);
     break;
   }
+  if (!opened.location.passed_over.empty())
+    opened.location.passed_over += opened.location.path.empty() ? "; no other was found" : fmt::format("; {} is used instead", opened.location.path);
   return opened;
 }
 
@@ -190,6 +199,7 @@ const NvrtcCompiler* opened_compiler(NvrtcLocation* location) {
   }();
   static_cast<void>(ready);
   if (location != nullptr) *location = opened.location;
+  if (!opened.location.passed_over.empty()) log(LogLevel::kWarning, opened.location.passed_over);
   return opened.compiler.get();
 }
 

@@ -14,10 +14,12 @@ struct NvrtcLocation {
   std::string path;     // "" when none was found
   std::string version;  // "13.0"
   std::vector<std::string> tried;
+  std::string passed_over;  // why $ATTUNE_NVRTC is not what is used; "" when it is, or is not set
 };
 
 // Opens NVRTC once for the process: $ATTUNE_NVRTC, the loader's path, CUDA toolkits, nvidia-cuda-nvrtc wheels.
-// nullptr when there is none; `location`, if given, says what was found or tried.
+// nullptr when there is none; `location`, if given, says what was found or tried. Logs a warning when
+// $ATTUNE_NVRTC was passed over.
 const Compiler* open_nvrtc_compiler(NvrtcLocation* location = nullptr);
 
 // The PTX that NVRTC makes of a source on its way to the cubin. Throws kCompile, also when there is no NVRTC.

@@ -45,9 +45,11 @@ void append(std::vector<std::string>* to, const std::vector<std::string>& from) 
 
 }  // namespace
 
+std::string chosen_nvrtc() { return environment_variable("ATTUNE_NVRTC").value_or(""); }
+
 std::vector<std::string> nvrtc_candidates() {
   std::vector<std::string> candidates;
-  if (const auto chosen = environment_variable("ATTUNE_NVRTC"); chosen && !chosen->empty()) candidates.push_back(*chosen);
+  if (const std::string chosen = chosen_nvrtc(); !chosen.empty()) candidates.push_back(chosen);
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) candidates.emplace_back(name);
   for (const std::string& root : {folder_in("CUDA_HOME"), folder_in("CUDA_PATH"), std::string("/usr/local/cuda"), std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
     if (!root.empty()) append(&candidates, expand(root + "/lib64/libnvrtc.so.1[23]"));

@@ -7,6 +7,8 @@
 
 namespace attune {
 
+// $ATTUNE_NVRTC; "" when it is not set.
+std::string chosen_nvrtc();
 // Names and paths to dlopen, in order: $ATTUNE_NVRTC, the loader's path, toolkits, Python wheels.
 std::vector<std::string> nvrtc_candidates();
 // libnvrtc-builtins files in the same folder; opened first, since NVRTC asks the loader for them by name.

@@ -175,6 +175,26 @@ bool Bundle::serves(const std::string& arch, const std::string& options) const {
   });
 }
 
+std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* fault) const {
+  const fs::path path = folder_ / entry.file;
+  try {
+    std::string bytes = read_file(path);
+    if (sha256_hex(bytes) == entry.sha256) return bytes;
+    *fault =
+        fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());
+  } catch (const Error& error) {
+    *fault = fmt::format("image {}, passed over", error.what());
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Bundle::faults() const {
+  std::vector<std::string> faults;
+  for (const Entry& entry : entries_)
+    if (std::string fault; !sound_bytes(entry, &fault)) faults.push_back(std::move(fault));
+  return faults;
+}
+
 std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
   for (const Entry& entry : entries_) {
     if (identity_text(entry.key) != identity_text(key)) continue;
@@ -182,16 +202,13 @@ std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
       continue;
     if (!key.toolchain.options.empty() && key.toolchain.options != entry.key.toolchain.options)
       continue;
-    try {
-      std::string bytes = read_file(folder_ / entry.file);
-      if (sha256_hex(bytes) != entry.sha256)
-        io_error(folder_ / entry.file, "is not what its manifest says (SHA-256 differs)");
+    std::string fault;
+    if (std::optional<std::string> bytes = sound_bytes(entry, &fault)) {
       KernelImage image = entry.image;
-      image.bytes = std::move(bytes);
+      image.bytes = std::move(*bytes);
       return image;
-    } catch (const Error& error) {
-      log(LogLevel::kWarning, fmt::format("{}; it is not used", error.what()));
     }
+    log(LogLevel::kWarning, fault);
   }
   return std::nullopt;
 }

@@ -65,6 +65,9 @@ class Bundle {
   // An image of that spec, arch, template text and config; `compiler` in the key may be empty. A
   // file that is missing, altered or writable by others is a miss, and logged.
   std::optional<KernelImage> image(const ImageKey& key) const;
+  size_t num_images() const { return entries_.size(); }
+  // One sentence for each image that is missing or not what the manifest says.
+  std::vector<std::string> faults() const;
 
  private:
   struct Entry {
@@ -72,6 +75,8 @@ class Bundle {
     std::string file, sha256;
     KernelImage image;  // without bytes
   };
+  // The file's bytes when they are what the manifest says; else nullopt and why not.
+  std::optional<std::string> sound_bytes(const Entry& entry, std::string* fault) const;
   std::filesystem::path folder_;
   std::vector<Entry> entries_;
   std::vector<WinnerRecord> winners_;

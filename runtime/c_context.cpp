@@ -4,7 +4,6 @@
 
 #include <cstdio>
 
-#include "generator/core/log.hpp"
 #include "runtime/c_support.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
@@ -44,30 +43,21 @@ EngineOptions engine_options(const attune_context_options& c, EngineOptions engi
   if (c.policy != ATTUNE_POLICY_FROM_ENVIRONMENT) engine.policy = policy_of(c.policy);
   if (c.no_jit) engine.may_compile = false;
   if (c.capture_file) engine.capture_file = c.capture_file;
-  if (engine.policy == Policy::kTuneOnMiss)
-    throw Error(
-        ErrorCode::kUnsupported,
-        "policy tune_on_miss needs the tuner, which this library does not hold; use `attune tune`");
   return engine;
 }
 
-void write_to_stderr(LogLevel lowest, LogLevel level, std::string_view message) {
-  if (level >= lowest)
-    std::fprintf(stderr, "attune: %.*s\n", static_cast<int>(message.size()), message.data());
-}
-
-// The caller's function, or standard error when the environment asks for it. True when a sink was
-// set.
-bool set_log(const attune_context_options& c, std::optional<LogLevel> from_environment) {
+// The caller's function, or standard error when the environment asks for it.
+LogSink log_of(const attune_context_options& c, std::optional<LogLevel> from_environment) {
   if (c.log)
-    set_log_sink([log = c.log, user = c.log_user](LogLevel level, std::string_view message) {
+    return [log = c.log, user = c.log_user](LogLevel level, std::string_view message) {
       log(user, static_cast<int>(level), std::string(message).c_str());
-    });
-  else if (from_environment)
-    set_log_sink([lowest = *from_environment](LogLevel level, std::string_view message) {
-      write_to_stderr(lowest, level, message);
-    });
-  return c.log || from_environment;
+    };
+  if (from_environment)
+    return [lowest = *from_environment](LogLevel level, std::string_view message) {
+      if (level >= lowest)
+        std::fprintf(stderr, "attune: %.*s\n", static_cast<int>(message.size()), message.data());
+    };
+  return nullptr;
 }
 
 std::string device_text(const DeviceIdentity& identity) {
@@ -96,7 +86,8 @@ attune_status attune_context_create(const attune_context_options* options,
     const Options environment = options_from_environment();
     auto made = std::make_unique<attune_context>();
     const EngineOptions engine = engine_options(c, environment.engine);
-    made->owns_log_sink = set_log(c, environment.log_level);
+    made->log = log_of(c, environment.log_level);
+    const ThreadLog log(&made->log);
     std::shared_ptr<const Device> device = open_device(c.target ? c.target : "auto");
     made->device = device_text(device->identity());
     made->engine = std::make_unique<Engine>(std::move(device), engine);
@@ -104,7 +95,18 @@ attune_status attune_context_create(const attune_context_options* options,
   });
 }
 
-void attune_context_destroy(attune_context* context) { delete context; }
+void attune_context_destroy(attune_context* context) {
+  if (!context) return;
+  // In a child after fork nobody is left who would end a call that was under way.
+  if (context->owner == getpid()) {
+    const std::unique_lock calls_have_ended(context->in_use);
+  }
+  {
+    const ThreadLog log(&context->log);
+    context->engine.reset();
+  }
+  delete context;
+}
 
 const char* attune_context_device(const attune_context* context) {
   return context ? context->device.c_str() : "";
@@ -115,10 +117,10 @@ attune_status attune_problem_check(attune_context* context, const attune_problem
   return guarded([&] {
     if (reasons && capacity > 0) *reasons = '\0';
     const Problem p = problem_of(problem);
-    const Engine& engine = *not_null(context, "context").engine;
+    const ContextCall engine(context);
     std::string text;
     bool served = false;
-    for (const auto& [name, reason] : engine.check(p)) {
+    for (const auto& [name, reason] : engine->check(p)) {
       text += fmt::format("{}: {}\n", name, reason.value_or("serves this problem"));
       served = served || !reason;
     }
@@ -133,13 +135,13 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
                               const attune_operands* layout, attune_plan** plan) {
   return guarded([&] {
     not_null(plan, "plan") = nullptr;
-    Engine& engine = *not_null(context, "context").engine;
+    const ContextCall engine(context);
     const Problem p = problem_of(problem);
     if (layout) {
       const Operands operands = operands_of(layout);
-      *plan = new attune_plan(engine.plan(p, &operands), p);
+      *plan = new attune_plan(engine->plan(p, &operands), p);
     } else {
-      *plan = new attune_plan(engine.plan(p), p);
+      *plan = new attune_plan(engine->plan(p), p);
     }
   });
 }
@@ -147,12 +149,12 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
 attune_status attune_prewarm(attune_context* context, const attune_problem* problems,
                              size_t num_problems) {
   return guarded([&] {
-    Engine& engine = *not_null(context, "context").engine;
+    const ContextCall engine(context);
     if (num_problems > 0) not_null(problems, "problems");
     // An array: the elements' size is the stride, also for an older header.
     const char* at = reinterpret_cast<const char*>(problems);
     for (size_t i = 0; i < num_problems; ++i, at += problems->size)
-      engine.plan(problem_of(reinterpret_cast<const attune_problem*>(at)));
+      engine->plan(problem_of(reinterpret_cast<const attune_problem*>(at)));
   });
 }
 

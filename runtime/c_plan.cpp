@@ -24,7 +24,8 @@ attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* in
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     const size_t size = not_null(info, "info").size;
-    if (size < kPlanInfoSize) refuse_size("info", size, kPlanInfoSize, "the caller");
+    if (size < kPlanInfoSize || size > kLargestStruct)
+      refuse_size("info", size, kPlanInfoSize, "the caller");
     const attune_plan::Texts& texts = plan->texts();
     const attune_plan_info filled{size,
                                   static_cast<int32_t>(known.rung),

@@ -163,7 +163,8 @@ void attune_problem_init_sized(attune_problem* problem, size_t size) {
 attune_status attune_problem_parse_sized(const char* text, attune_problem* problem, size_t size) {
   return guarded([&] {
     const Problem parsed = parse_problem(&not_null(text, "text"));
-    if (size < kProblemSize) refuse_size("problem", size, kProblemSize, "attune_problem_parse");
+    if (size < kProblemSize || size > kLargestStruct)
+      refuse_size("problem", size, kProblemSize, "attune_problem_parse");
     write_struct(c_problem(parsed), &not_null(problem, "problem"), size);
   });
 }

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <new>
 
-#include "generator/core/log.hpp"
-
 namespace {
 
 // Of the calling thread; see attune_last_error.
@@ -15,10 +13,6 @@ std::string& last_error() {
 }
 
 }  // namespace
-
-attune_context::~attune_context() {
-  if (owns_log_sink) attune::set_log_sink(nullptr);
-}
 
 const attune_plan::Texts& attune_plan::texts() const {
   std::call_once(once_, [this] {
@@ -61,7 +55,8 @@ void refuse_null(const char* argument) { refuse(std::string(argument) + " is a n
 
 void refuse_size(const char* argument, size_t size, size_t smallest, const char* init) {
   refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " +
-         std::to_string(smallest) + " and more, as " + init + " sets it");
+         std::to_string(smallest) + " to " + std::to_string(kLargestStruct) + ", as " + init +
+         " sets it");
 }
 
 bool all_zero(const void* bytes, size_t count) {

@@ -3,21 +3,25 @@
 // headers. Used by c_*.cpp only.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 
 #include "attune/attune.h"
 #include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
 #include "runtime/engine.hpp"
 
 struct attune_context {
   std::unique_ptr<attune::Engine> engine;
   std::string device;
-  bool owns_log_sink = false;
-
-  ~attune_context();
+  attune::LogSink log;  // of the calls on this context
+  std::shared_mutex in_use;
+  const pid_t owner = getpid();
 };
 
 struct attune_plan {
@@ -65,7 +69,24 @@ T& not_null(T* pointer, const char* argument) {
   return *pointer;
 }
 
+// One call on a context: what it logs goes to the context's own function, and destroying the
+// context waits for its end.
+class ContextCall {
+ public:
+  explicit ContextCall(attune_context* context)
+      : context_(not_null(context, "context")), lock_(context_.in_use), log_(&context_.log) {}
+  attune::Engine* operator->() const { return context_.engine.get(); }
+
+ private:
+  attune_context& context_;
+  const std::shared_lock<std::shared_mutex> lock_;
+  const attune::ThreadLog log_;
+};
+
 bool all_zero(const void* bytes, size_t count);
+
+// No struct of this interface will be larger: a size beyond it is a field that was never set.
+inline constexpr size_t kLargestStruct = 65536;
 
 // A caller's struct as this library knows it: fields that an older header lacks come from
 // `defaults`; fields of a newer header must be zero. `smallest`: size of the first version of the
@@ -76,7 +97,7 @@ T read_struct(const T* given, const char* argument, const T& defaults, size_t sm
   const size_t size = not_null(given, argument).size;
   if (size == sizeof(T)) [[likely]]
     return *given;
-  if (size < smallest) refuse_size(argument, size, smallest, init);
+  if (size < smallest || size > kLargestStruct) refuse_size(argument, size, smallest, init);
   if (size > sizeof(T) &&
       !all_zero(reinterpret_cast<const char*>(given) + sizeof(T), size - sizeof(T)))
     refuse(std::string(argument) + " sets fields that this version of attune (" + attune_version() +
@@ -87,8 +108,10 @@ T read_struct(const T* given, const char* argument, const T& defaults, size_t sm
 }
 
 // The inverse: fills what the caller has room for. A newer header's further fields become zero.
+// Nothing is written where there is no room for the size itself, or where no struct is so large.
 template <class T>
 void write_struct(const T& value, T* to, size_t size) {
+  if (size < sizeof(size_t) || size > kLargestStruct) return;
   std::memset(to, 0, size);
   std::memcpy(to, &value, size < sizeof(T) ? size : sizeof(T));
   to->size = size;

@@ -70,7 +70,16 @@ std::string unsupported_text(const Reasons& reasons) {
   return text;
 }
 
+// A tuned kernel that cannot be had, or a compiler or driver that fails, is worth a line in the
+// log; a layout that a kernel does not take, or a default config without an image, is not.
+bool worth_a_warning(const Choice& choice, ErrorCode code) {
+  return code == ErrorCode::kCompile || code == ErrorCode::kDriver ||
+         (code == ErrorCode::kWouldCompile && choice.winner);
+}
+
 }  // namespace
+
+enum class Engine::Kernels { kGet, kForesee, kLeave };  // only kGet compiles and tunes
 
 struct Engine::Impl {
   Impl(std::shared_ptr<const Device> the_device, EngineOptions the_options)
@@ -87,11 +96,12 @@ struct Engine::Impl {
   Ladder ladder(const Problem& asked);
   void tune(const Problem& asked);
   Plan first_plan(const Problem& asked, const std::optional<std::string>& no_tensor_maps,
-                  bool load);
+                  Kernels kernels);
   Reasons reasons(const KernelSpec& spec) const;
   std::optional<std::string> refusal(const KernelTemplate& kernel_template,
                                      const KernelSpec& spec) const;
   void note_refusals(const KernelSpec& spec, Plan* plan) const;
+  void take(CachedKernel kernel, Plan* plan);
 
   const std::shared_ptr<const Device> device;
   const EngineOptions options;
@@ -101,6 +111,8 @@ struct Engine::Impl {
   std::mutex mutex;  // winners, digests
   std::mutex tuning;
   WinnersByFamily winners;
+  std::vector<std::string> opening_warnings;  // of bundles
+  std::vector<std::string> warnings;          // those, and of reading stores
   std::unordered_map<const KernelTemplate*, std::string> digests;
 };
 
@@ -185,10 +197,23 @@ void Engine::Impl::tune(const Problem& asked) {
   rows = std::make_shared<const Winners>(std::move(more));
 }
 
-// The first choice that the layout suits and, if `load`, whose kernel can be had.
+void Engine::Impl::take(CachedKernel kernel, Plan* plan) {
+  plan->kernel = std::move(kernel.kernel);
+  plan->image_from = std::move(kernel.image_from);
+  plan->check_workspace = options.check_workspace;
+  const std::lock_guard lock(mutex);
+  plan->warnings = warnings;
+  for (std::string& text : kernel.warnings)
+    if (std::find(warnings.begin(), warnings.end(), text) == warnings.end())
+      plan->warnings.push_back(std::move(text));
+}
+
+// The first choice that the layout suits and, unless kernels are left alone, whose kernel can be
+// had.
 Plan Engine::Impl::first_plan(const Problem& asked,
-                              const std::optional<std::string>& no_tensor_maps, bool load) {
-  if (options.policy == Policy::kTuneOnMiss && options.config_source && load) tune(asked);
+                              const std::optional<std::string>& no_tensor_maps, Kernels kernels) {
+  if (options.policy == Policy::kTuneOnMiss && options.config_source && kernels == Kernels::kGet)
+    tune(asked);
   const Problem problem = canonical(asked);
   Ladder rungs = ladder(asked);
   std::optional<Error> failure;
@@ -200,18 +225,17 @@ Plan Engine::Impl::first_plan(const Problem& asked,
       Plan plan = plan_of(problem, choice, device);
       if (no_tensor_maps && plan.launch.uses_tensor_maps())
         throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
-      if (load) {
-        CachedKernel kernel = images.kernel(choice, plan.launch);
-        plan.kernel = std::move(kernel.kernel);
-        plan.image_from = std::move(kernel.image_from);
-      }
+      if (kernels == Kernels::kGet)
+        take(images.kernel(choice, plan.launch), &plan);
+      else if (kernels == Kernels::kForesee)
+        take(images.foresee(choice, plan.launch), &plan);
       plan.passed_over = std::move(rungs.passed_over);
       note_refusals(spec_of(problem), &plan);
       return plan;
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
       if (!failure) failure = error;
-      if (error.code() == ErrorCode::kCompile || error.code() == ErrorCode::kDriver)
+      if (worth_a_warning(choice, error.code()))
         log(LogLevel::kWarning, rungs.passed_over.back());
     }
   }
@@ -226,8 +250,10 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                   to_text(asked)));
 }
 
-Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options)
-    : impl_(std::make_unique<Impl>(std::move(device), std::move(options))) {
+Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options) {
+  const WarningCollector warnings;
+  impl_ = std::make_unique<Impl>(std::move(device), std::move(options));
+  impl_->opening_warnings = warnings.texts();
   reload();
 }
 Engine::~Engine() = default;
@@ -247,18 +273,26 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
     impl_->require_template(key.problem);
-    plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, true));
+    plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));
     plan = impl_->plans.insert(key, std::move(plan), generation);
   }
   return impl_->plans.insert(as_asked, std::move(plan), generation);
 }
 
-Plan Engine::choose(const Problem& asked, const Operands* layout) const {
+Plan Engine::look(const Problem& asked, const Operands* layout, Kernels kernels) const {
   validate(asked);
   const Problem problem = canonical(asked);
   impl_->require_template(problem);
   return impl_->first_plan(asked, layout ? tensor_map_refusal(problem, *layout) : std::nullopt,
-                           false);
+                           kernels);
+}
+
+Plan Engine::choose(const Problem& asked, const Operands* layout) const {
+  return look(asked, layout, Kernels::kLeave);
+}
+
+Plan Engine::foresee(const Problem& asked, const Operands* layout) const {
+  return look(asked, layout, Kernels::kForesee);
 }
 
 std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
@@ -273,9 +307,7 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
     const Choice choice{std::move(candidate),  spec, config,      Rung::kPinned,
                         "given by the caller", 0,    std::nullopt};
     Plan plan = plan_of(problem, choice, impl_->device);
-    CachedKernel kernel = impl_->images.kernel(choice, plan.launch);
-    plan.kernel = std::move(kernel.kernel);
-    plan.image_from = std::move(kernel.image_from);
+    impl_->take(impl_->images.kernel(choice, plan.launch), &plan);
     return std::make_shared<const Plan>(std::move(plan));
   }
   throw Error(ErrorCode::kUnsupported, unsupported_text(impl_->reasons(spec)));
@@ -287,9 +319,12 @@ Reasons Engine::check(const Problem& problem) const {
 }
 
 void Engine::reload() {
+  const WarningCollector warnings;
   WinnersByFamily fresh = read_winners(impl_->images, impl_->device->identity());
   const std::lock_guard lock(impl_->mutex);
   impl_->winners = std::move(fresh);
+  impl_->warnings = impl_->opening_warnings;
+  impl_->warnings.insert(impl_->warnings.end(), warnings.texts().begin(), warnings.texts().end());
   impl_->plans.clear();
 }
 

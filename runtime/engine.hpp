@@ -21,10 +21,11 @@ namespace attune {
 
 // The lowest rung a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
 //   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its
-//   bucket. kTuneOnMiss: tunes where kStrict would throw, then as kDefault.
+//   bucket. kTuneOnMiss: tunes where kStrict would throw, then as kDefault; for programs of this
+//   project that bring a ConfigSource, no word of the environment or of attune.h.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
 const char* policy_name(Policy policy);
-Policy parse_policy(std::string_view text);  // default, nearest, strict, tune_on_miss
+Policy parse_policy(std::string_view text);  // default, nearest, strict
 enum class Rung : int { kPinned, kExact, kBucket, kNearest, kDefaultConfig, kReference };
 const char* rung_name(Rung rung);
 
@@ -56,8 +57,10 @@ struct Plan {
       passed_over;  // what stood above it and why it was not taken, one sentence each
   std::optional<WinnerRecord> winner;  // the row that decided, if any
   double distance = 0;                 // kNearest: log2 distance to the tuned shape
+  std::vector<std::string> warnings;   // damaged or refused files met on the way, one sentence each
   std::string image_from;              // "store", "bundle" or "compiler nvrtc 13.0"
   double expected_us = 0;              // 0 = unknown
+  bool check_workspace = false;        // as EngineOptions
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
   std::string explain() const { return explain(problem); }
@@ -78,6 +81,7 @@ struct EngineOptions {
       bundles;  // folders written by write_bundle; asked before the stores
   bool use_store = true;
   bool may_compile = true;  // false = policy no_jit
+  bool check_workspace = false;  // runs wait for the GPU and refuse a workspace not initialised
   bool keep_images = true;  // write images of plans made here into the user store
   Policy policy = Policy::kDefault;
   std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
@@ -102,14 +106,20 @@ class Engine {
   std::shared_ptr<const Plan> plan_with(const Problem& problem,
                                         const KernelTemplate& kernel_template,
                                         const Config& config);
-  // Ladder only: which config and why, compiles nothing. Plan::kernel is null.
+  // Ladder only: which config and why, whether or not its kernel can be had. Plan::kernel is null.
   Plan choose(const Problem& problem, const Operands* layout = nullptr) const;
+  // What plan would give or throw here, found without compiling: Plan::kernel is null when it would
+  // be compiled.
+  Plan foresee(const Problem& problem, const Operands* layout = nullptr) const;
   // Per template: nullopt = serves, else the reason.
   std::vector<std::pair<std::string, std::optional<std::string>>> check(
       const Problem& problem) const;
   void reload();  // reads the stores again
 
  private:
+  enum class Kernels;
+  Plan look(const Problem& problem, const Operands* layout, Kernels kernels) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -127,5 +137,7 @@ void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
 // $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
 // store, when no home directory is known.
 std::filesystem::path default_store_path();
+// The store files that an engine of these options reads, uppermost first.
+std::vector<std::filesystem::path> store_layers(const EngineOptions& options);
 
 }  // namespace attune

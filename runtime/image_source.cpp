@@ -32,14 +32,6 @@ std::filesystem::path user_store(const EngineOptions& options) {
   return options.user_store.empty() ? default_store_path() : options.user_store;
 }
 
-std::vector<std::filesystem::path> layers_of(const EngineOptions& options) {
-  if (!options.use_store) return {};
-  std::vector<std::filesystem::path> layers = options.more_stores;
-  if (const std::filesystem::path user = user_store(options); !user.empty())
-    layers.insert(layers.begin(), user);
-  return layers;
-}
-
 // What the options of an image must be to run here. A cubin runs on every device of its arch. Host
 // code needs the very features it was compiled for, which a CPU's name does not fix (virtual
 // machines hide some): they stand in the options, which are known without opening clang.
@@ -74,21 +66,48 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
 
 }  // namespace
 
+std::vector<std::filesystem::path> store_layers(const EngineOptions& options) {
+  if (!options.use_store) return {};
+  std::vector<std::filesystem::path> layers = options.more_stores;
+  if (const std::filesystem::path user = user_store(options); !user.empty())
+    layers.insert(layers.begin(), user);
+  return layers;
+}
+
 ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
     : device_(std::move(device)),
       may_compile_(options.may_compile),
       keep_images_(options.keep_images && !user_store(options).empty()),
-      stores_(layers_of(options)) {
+      stores_(store_layers(options)) {
   for (const std::filesystem::path& folder : options.bundles)
     bundles_.push_back(Bundle::open(folder));
   note_strangers(bundles_, *device_);
 }
 
 CachedKernel ImageSource::kernel(const Choice& choice, const LaunchPlan& launch) {
-  return kernels_.get(cache_key(choice), [&] { return make(choice, launch); });
+  return kernels_.get(cache_key(choice),
+                      [&] { return obtain(choice, launch, Compile::kNow); });
 }
 
-CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch) const {
+CachedKernel ImageSource::foresee(const Choice& choice, const LaunchPlan& launch) const {
+  return obtain(choice, launch, Compile::kLater);
+}
+
+// What was damaged on the way stands with the kernel, and before the reason why there is none.
+CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch, Compile compile) const {
+  const WarningCollector warnings;
+  try {
+    CachedKernel made = make(choice, launch, compile);
+    made.warnings = warnings.texts();
+    return made;
+  } catch (const Error& error) {
+    if (warnings.texts().empty()) throw;
+    throw Error(error.code(),
+                fmt::format("{}; {}", fmt::join(warnings.texts(), "; "), error.what()));
+  }
+}
+
+CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch, Compile compile) const {
   ImageKey key = image_key(choice);
   key.toolchain.options = needed_options(*device_, choice.candidate.arch);
   if (CachedKernel found = stored(key, launch); found.kernel) return found;
@@ -100,14 +119,17 @@ CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch) c
                     key.toolchain.template_name, key.arch, key.config.to_text(),
                     bundles_.empty() ? std::string()
                                      : "; the bundles hold kernels for " + bundle_archs(bundles_)));
-  return compiled(choice, key, launch);
+  if (compile == Compile::kNow) return compiled(choice, key, launch);
+  const Compiler& compiler = device_->compiler();
+  compiler.open();
+  return {nullptr, "compiler " + compiler.version(), {}};
 }
 
 // An image that does not load is a miss, like a damaged one.
 CachedKernel ImageSource::stored(const ImageKey& key, const LaunchPlan& launch) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
     if (image) try {
-        return {device_->load(*image, key.spec, launch), from};
+        return {device_->load(*image, key.spec, launch), from, {}};
       } catch (const Error& error) {
         log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}",
                                             key.toolchain.template_name, from, error.what()));
@@ -128,7 +150,8 @@ CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key,
   const KernelImage image = compiler.compile(source, arch);
   key.toolchain.compiler = compiler.version();
   key.toolchain.options = compiler.options(arch);
-  CachedKernel made{device_->load(image, key.spec, launch), "compiler " + key.toolchain.compiler};
+  CachedKernel made{
+      device_->load(image, key.spec, launch), "compiler " + key.toolchain.compiler, {}};
   if (keep_images_) keep(key, image);
   return made;
 }

@@ -22,12 +22,19 @@ class ImageSource {
   // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not
   // allowed, else what compiling or loading throws.
   CachedKernel kernel(const Choice& choice, const LaunchPlan& launch);
+  // The same without compiling: no kernel, but where it would come from, when it is to be compiled.
+  // Throws as `kernel` does when nothing has it and there is no compiler.
+  CachedKernel foresee(const Choice& choice, const LaunchPlan& launch) const;
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The user's store over the others; no layers when stores are off.
   const StoreStack& stores() const { return stores_; }
 
  private:
-  CachedKernel make(const Choice& choice, const LaunchPlan& launch) const;
+  enum class Compile { kNow, kLater };
+  CachedKernel obtain(const Choice& choice, const LaunchPlan& launch,
+                      Compile compile) const;
+  CachedKernel make(const Choice& choice, const LaunchPlan& launch,
+                    Compile compile) const;
   CachedKernel stored(const ImageKey& key, const LaunchPlan& launch) const;
   CachedKernel compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const;
   void keep(const ImageKey& key, const KernelImage& image) const;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/device.hpp"
 
@@ -17,7 +18,8 @@ namespace attune {
 
 struct CachedKernel {
   std::shared_ptr<const LoadedKernel> kernel;
-  std::string image_from;  // as Plan::image_from
+  std::string image_from;             // as in Plan
+  std::vector<std::string> warnings;  // as in Plan
 };
 
 class KernelCache {

@@ -67,14 +67,19 @@ void check_written_once(const char* output, const Stride& stride) {
                        output, stride.name, stride.extent));
 }
 
+// Elements have at most 16 bytes with room to spare, so no offset in bytes overflows.
+void check_reach(const char* operand, const Stride& stride) {
+  if (stride.extent > 1 && stride.value > INT64_MAX / 16 / stride.extent)
+    refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", operand,
+                       stride.name, stride.value, stride.extent));
+}
+
 void check_stride(const Extents& x, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
     refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,
                        stride.value));
-  if (stride.value > INT64_MAX / 16 / stride.extent)
-    refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", x.name,
-                       stride.name, stride.value, stride.extent));
+  check_reach(x.name, stride);
   if (stride.value * x.element_bytes % kOperandAlignment != 0)
     refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name,
                        stride.name, stride.value, kOperandAlignment / x.element_bytes,
@@ -128,10 +133,12 @@ void check_lse(const Problem& p, const Operands& x) {
   Stride strides[3] = {{"head_stride", x.lse_head_stride, lse.heads},
                        {"batch_stride", x.lse_batch_stride, lse.batch},
                        {"", 0, 1}};
-  for (const Stride& stride : strides)
+  for (const Stride& stride : strides) {
     if (stride.extent > 1 && stride.value <= 0)
       refuse(fmt::format("lse.{} is {}; accepted are {} and more, or both strides 0 for contiguous",
                          stride.name, stride.value, p.seqlen_q));
+    check_reach("lse", stride);
+  }
   check_overlap(lse, strides);
 }
 
@@ -139,8 +146,12 @@ struct Scale {
   const char* name;
   const ScaleView& view;
   Dtype dtype;   // of the tensor it belongs to
-  int num_heads;
+  int64_t batch, num_heads, blocks;
 };
+
+int64_t blocks_of(int64_t rows, int64_t block) {
+  return block > 0 ? (rows + block - 1) / block : 1;
+}
 
 void check_scale(const Scale& scale) {
   const ScaleView& view = scale.view;
@@ -150,11 +161,14 @@ void check_scale(const Scale& scale) {
                        scale.name, dtype_name(scale.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(scale.name, view.data, sizeof(float));
-  for (const auto& [name, value] : {std::pair{"batch_stride", view.batch_stride},
-                                    std::pair{"head_stride", view.head_stride},
-                                    std::pair{"block_stride", view.block_stride}})
-    if (value < 0)
-      refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", scale.name, name, value));
+  for (const Stride& stride : {Stride{"batch_stride", view.batch_stride, scale.batch},
+                               Stride{"head_stride", view.head_stride, scale.num_heads},
+                               Stride{"block_stride", view.block_stride, scale.blocks}}) {
+    if (stride.value < 0)
+      refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", scale.name, stride.name,
+                         stride.value));
+    check_reach(scale.name, stride);
+  }
   if (view.heads_per_scale < 1 || scale.num_heads % view.heads_per_scale != 0)
     refuse(fmt::format("{}.heads_per_scale is {}; accepted are divisors of the {} heads", scale.name,
                        view.heads_per_scale, scale.num_heads));
@@ -180,14 +194,14 @@ void check_quantise_operands(const Problem& problem, const Operands& operands) {
   if (!operands.o_scale.data)
     refuse("o_scale is a null pointer; op quantise writes a factor for each block of rows there");
   const ScaleView& scale = operands.o_scale;
-  check_scale({"o_scale", scale, problem.dtype_o, problem.num_heads_q});
+  const int64_t blocks = blocks_of(problem.seqlen_q, problem.fp8.scale_block_q);
+  check_scale({"o_scale", scale, problem.dtype_o, problem.batch, problem.num_heads_q, blocks});
   if (scale.heads_per_scale != 1)
     refuse(fmt::format("o_scale.heads_per_scale is {}; op quantise writes a factor for each head: accepted is 1",
                        scale.heads_per_scale));
-  const int64_t block = problem.fp8.scale_block_q;
   const Stride strides[3] = {{"batch_stride", scale.batch_stride, problem.batch},
                              {"head_stride", scale.head_stride, problem.num_heads_q},
-                             {"block_stride", scale.block_stride, block > 0 ? (problem.seqlen_q + block - 1) / block : 1}};
+                             {"block_stride", scale.block_stride, blocks}};
   for (const Stride& stride : strides) check_written_once("o_scale", stride);
 }
 
@@ -200,9 +214,12 @@ void check_operands(const Problem& problem, const Operands& operands) {
   check_operand(v_of(problem, operands));
   check_operand(o_of(problem, operands));
   check_lse(problem, operands);
-  check_scale({"q_scale", operands.q_scale, problem.dtype_q, problem.num_heads_q});
-  check_scale({"k_scale", operands.k_scale, problem.dtype_kv, problem.num_heads_kv});
-  check_scale({"v_scale", operands.v_scale, problem.dtype_kv, problem.num_heads_kv});
+  const Problem& p = problem;
+  const int64_t q_blocks = blocks_of(p.seqlen_q, p.fp8.scale_block_q);
+  const int64_t kv_blocks = blocks_of(p.seqlen_kv, p.fp8.scale_block_kv);
+  check_scale({"q_scale", operands.q_scale, p.dtype_q, p.batch, p.num_heads_q, q_blocks});
+  check_scale({"k_scale", operands.k_scale, p.dtype_kv, p.batch, p.num_heads_kv, kv_blocks});
+  check_scale({"v_scale", operands.v_scale, p.dtype_kv, p.batch, p.num_heads_kv, kv_blocks});
   if (operands.o_scale.data) refuse("o_scale is given; accepted is null: attention writes no scales");
 }
 
@@ -214,6 +231,21 @@ void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_
                        workspace_bytes, needed));
   if (misaligned(workspace, kWorkspaceAlignment))
     refuse_address("workspace", workspace, kWorkspaceAlignment);
+}
+
+void check_workspace_is_clean(const Plan& plan, const void* workspace) {
+  const int64_t bytes = plan.launch.zeroed_bytes;
+  if (bytes == 0 || plan.device->target() == Target::kCpu) return;  // the CPU zeroes it itself
+  std::string head(static_cast<size_t>(bytes), '\0');
+  plan.device->synchronize();
+  plan.device->copy_to_host(head.data(), workspace, bytes);
+  const size_t dirty = head.find_first_not_of('\0');
+  if (dirty == std::string::npos) return;
+  refuse(
+      fmt::format("workspace at address {} is not zero in byte {} of its first {}; call "
+                  "attune_workspace_init once for each buffer, and let a buffer serve one run at a "
+                  "time (checked because ATTUNE_CHECK_WORKSPACE is 1)",
+                  workspace, dirty, bytes));
 }
 
 std::optional<std::string> tensor_map_refusal(const Problem& problem, const Operands& operands) {

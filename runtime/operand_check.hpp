@@ -19,6 +19,8 @@ inline constexpr int kWorkspaceAlignment = 256;  // bytes
 // accepted.
 void check_operands(const Problem& problem, const Operands& operands);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
+// Waits for the device and looks at the part that must be zero before a run.
+void check_workspace_is_clean(const Plan& plan, const void* workspace);
 
 // Why TMA cannot load this layout (a zero stride over more than one row, or 2^40 bytes and more),
 // or nullopt.

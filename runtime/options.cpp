@@ -35,6 +35,8 @@ LogLevel parse_log_level(const std::string& text) {
   refuse("ATTUNE_LOG", text, "debug, info, warning and error");
 }
 
+}  // namespace
+
 std::vector<std::filesystem::path> split_paths(const std::string& text) {
   std::vector<std::filesystem::path> paths;
   for (size_t at = 0; at <= text.size();) {
@@ -45,7 +47,10 @@ std::vector<std::filesystem::path> split_paths(const std::string& text) {
   return paths;
 }
 
-}  // namespace
+std::optional<LogLevel> log_level_from_environment() {
+  const std::optional<std::string> text = variable("ATTUNE_LOG");
+  return text ? std::optional(parse_log_level(*text)) : std::nullopt;
+}
 
 Options options_from_environment() {
   Options options;
@@ -56,12 +61,13 @@ Options options_from_environment() {
     try {
       options.engine.policy = parse_policy(*text);
     } catch (const Error&) {
-      refuse("ATTUNE_POLICY", *text, "default, nearest, strict and tune_on_miss");
+      refuse("ATTUNE_POLICY", *text, "default, nearest and strict");
     }
   }
   if (auto text = variable("ATTUNE_CAPTURE")) options.engine.capture_file = *text;
-  if (auto text = variable("ATTUNE_LOG")) options.log_level = parse_log_level(*text);
+  options.log_level = log_level_from_environment();
   options.engine.may_compile = !flag("ATTUNE_NO_JIT");
+  options.engine.check_workspace = flag("ATTUNE_CHECK_WORKSPACE");
   return options;
 }
 

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the environment says, read once where a program enters the library (attune_context_create,
 // the command line).
-//
-// | variable        | meaning                                                     | default |
-// |-----------------|-------------------------------------------------------------|-------------------------------|
-// | ATTUNE_STORE    | the user's store file; empty string = use none              |
-// ~/.cache/attune/store.db      | | ATTUNE_BUNDLE   | folders written by `attune export`, separated
-// by ':'        |                               | | ATTUNE_POLICY   | default, nearest, strict or
-// tune_on_miss                    | default                       | | ATTUNE_NO_JIT   | 1 = never
-// compile                                           | 0                             | |
-// ATTUNE_CAPTURE  | file to which problems are written, one JSON line each      | off | |
-// ATTUNE_LOG      | debug, info, warning or error: what is written to stderr    | nothing | |
-// ATTUNE_NVRTC    | path of libnvrtc (read by the NVRTC compiler)               | searched |
 #pragma once
 
 #include <optional>
@@ -27,8 +16,34 @@ struct Options {
   std::optional<LogLevel> log_level;
 };
 
+struct EnvironmentVariable {
+  const char* name;
+  const char* meaning;
+  const char* fallback;  // when it is not set
+};
+
+// Every variable that counts, for `attune doctor` and the README.
+// clang-format off
+inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
+    {"ATTUNE_STORE",           "the user's store file; empty = none",       "~/.cache/attune/store.db"},
+    {"ATTUNE_BUNDLE",          "folders of `attune export`, split by ':'",  "none"},
+    {"ATTUNE_POLICY",          "lowest rung: default, nearest, strict",     "default"},
+    {"ATTUNE_NO_JIT",          "1 = never compile",                         "0"},
+    {"ATTUNE_CAPTURE",         "file that gets problems as JSON lines",     "none"},
+    {"ATTUNE_LOG",             "to stderr: debug, info, warning, error",    "none; warning in `attune`"},
+    {"ATTUNE_CHECK_WORKSPACE", "1 = refuse a dirty workspace (slow)",       "0"},
+    {"ATTUNE_NVRTC",           "path of libnvrtc",                          "searched"},
+    {"ATTUNE_CPU_PLUGIN",      "path of libattune_cpu.so",                  "beside libattune"},
+    {"ATTUNE_LIBRARY",         "path of libattune.so, for Python",          "beside the module"},
+};
+// clang-format on
+
 // Throws kInvalidArgument naming the variable, its value and what is accepted.
 Options options_from_environment();
+// The folders of ATTUNE_BUNDLE.
+std::vector<std::filesystem::path> split_paths(const std::string& text);
+// ATTUNE_LOG alone, for a program that logs before it opens anything.
+std::optional<LogLevel> log_level_from_environment();
 
 // `given`, else default_store_path(). Throws kStore when there is neither.
 std::filesystem::path store_path_or_default(const std::filesystem::path& given);

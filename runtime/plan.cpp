@@ -112,13 +112,10 @@ const char* policy_name(Policy policy) {
 }
 
 Policy parse_policy(std::string_view text) {
-  for (const Policy policy :
-       {Policy::kDefault, Policy::kNearest, Policy::kStrict, Policy::kTuneOnMiss})
+  for (const Policy policy : {Policy::kDefault, Policy::kNearest, Policy::kStrict})
     if (text == policy_name(policy)) return policy;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("policy is \"{}\"; accepted are default, nearest, strict and tune_on_miss",
-                  text));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("policy is \"{}\"; accepted are default, nearest and strict", text));
 }
 
 Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* o, float* lse) {
@@ -151,6 +148,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (const auto reason = tensor_map_refusal(plan.problem, operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
+  if (plan.check_workspace) [[unlikely]]
+    check_workspace_is_clean(plan, workspace);
   try {
     plan.kernel->launch(plan.launch, args_of(plan, operands, workspace), stream);
   } catch (const Error& error) {
@@ -175,8 +174,11 @@ std::string Plan::explain(const Problem& asked) const {
   text += fmt::format("rung       {}: {}\n", rung_name(rung), why);
   if (winner) text += fmt::format("timing     {}\n", measured_text(*winner, *device));
   text += fmt::format("resources  {}\n", resources_text(*this));
-  if (!image_from.empty()) text += fmt::format("image      from the {}\n", image_from);
+  if (!image_from.empty())
+    text += fmt::format("image      from the {}{}\n", image_from,
+                        kernel ? "" : ", when a program first asks for it");
   text += fmt::format("workspace  {} bytes\n", workspace_bytes());
+  for (const std::string& sentence : warnings) text += fmt::format("warning    {}\n", sentence);
   for (const std::string& sentence : passed_over) text += fmt::format("not taken  {}\n", sentence);
   return text;
 }

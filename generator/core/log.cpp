@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's log sink; see log.hpp.
+// Where messages go; see log.hpp.
 #include "generator/core/log.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -19,6 +20,13 @@ SinkHolder& holder() {
   return instance;
 }
 
+thread_local ThreadLog* innermost = nullptr;
+
+struct PutBack {
+  ThreadLog* const thread_log;
+  ~PutBack() { innermost = thread_log; }
+};
+
 }  // namespace
 
 LogSink set_log_sink(LogSink sink) {
@@ -27,12 +35,33 @@ LogSink set_log_sink(LogSink sink) {
 }
 
 void log(LogLevel level, std::string_view message) {
+  ThreadLog* const thread_log = innermost;
+  if (thread_log) {
+    const PutBack at_end{thread_log};
+    innermost = thread_log->outer_;  // what the sink itself logs goes on outwards
+    if (thread_log->sink_ && *thread_log->sink_) return (*thread_log->sink_)(level, message);
+    return log(level, message);
+  }
   LogSink sink;
   {
     const std::lock_guard<std::mutex> lock(holder().mutex);
     sink = holder().sink;
   }
   if (sink) sink(level, message);
+}
+
+ThreadLog::ThreadLog(const LogSink* sink) : sink_(sink), outer_(std::exchange(innermost, this)) {}
+ThreadLog::~ThreadLog() { innermost = outer_; }
+
+WarningCollector::WarningCollector()
+    : sink_([this](LogLevel level, std::string_view message) { keep(level, message); }),
+      log_(&sink_) {}
+
+void WarningCollector::keep(LogLevel level, std::string_view message) {
+  if (level >= LogLevel::kWarning &&
+      std::find(texts_.begin(), texts_.end(), message) == texts_.end())
+    texts_.emplace_back(message);
+  log(level, message);
 }
 
 }  // namespace attune

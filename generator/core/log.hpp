@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library never prints: it calls a sink. Default: silence. attune.h and the CLI install theirs.
+// The library never prints: it calls a sink. Default: silence. Messages of a thread go to the
+// innermost ThreadLog that lives on it, and without one to the process's sink. The C interface puts a
+// context's function into a ThreadLog for the time of a call; the program sets the process's.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attune {
 
@@ -15,5 +18,35 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 // Thread-safe; replaces the sink of the process. Returns the former one.
 LogSink set_log_sink(LogSink sink);
 void log(LogLevel level, std::string_view message);
+
+// While it lives, it gets what the thread that made it logs. Lives on the stack of that thread.
+class ThreadLog {
+ public:
+  // `sink` is not owned; nullptr or an empty one: messages go on as without this object.
+  explicit ThreadLog(const LogSink* sink);
+  ~ThreadLog();
+  ThreadLog(const ThreadLog&) = delete;
+  ThreadLog& operator=(const ThreadLog&) = delete;
+
+ private:
+  friend void log(LogLevel level, std::string_view message);
+  const LogSink* const sink_;
+  ThreadLog* const outer_;
+};
+
+// Keeps the warnings and errors that this thread logs while it lives, each text once, and passes
+// everything on.
+class WarningCollector {
+ public:
+  WarningCollector();
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  void keep(LogLevel level, std::string_view message);
+
+  std::vector<std::string> texts_;
+  const LogSink sink_;
+  const ThreadLog log_;
+};
 
 }  // namespace attune

@@ -78,7 +78,11 @@ class CpuKernel final : public LoadedKernel {
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan&, const ScaledAttentionArgs& args, StreamHandle) const override {
+  // The counters are zeroed here, where it costs nothing: a workspace needs no preparation.
+  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
+              StreamHandle) const override {
+    if (plan.zeroed_bytes > 0)
+      std::memset(args.workspace, 0, static_cast<size_t>(plan.zeroed_bytes));
     const HostKernel::Function kernel = code_->function();
     pool_->run(
         [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });

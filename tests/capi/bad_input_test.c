@@ -138,6 +138,48 @@ static void older_structs_are_kept_within_and_understood(attune_context* context
                 "problem");
 }
 
+/* Sizes that no struct has: nothing is read or written by them. */
+static void sizes_that_nobody_has_are_refused(attune_context* context) {
+  static const size_t kSizes[] = {0, 1, 4, 7, 65537, (size_t)1 << 62, SIZE_MAX};
+  attune_problem problem, untouched;
+  attune_operands operands, untouched_operands;
+  attune_context_options options, untouched_options;
+  attune_plan_info info;
+  attune_plan* plan;
+  attune_context* none;
+  memset(&untouched, 0x5a, sizeof untouched);
+  memset(&untouched_operands, 0x5a, sizeof untouched_operands);
+  memset(&untouched_options, 0x5a, sizeof untouched_options);
+  for (size_t i = 0; i < sizeof kSizes / sizeof *kSizes; ++i) {
+    problem = untouched, operands = untouched_operands, options = untouched_options;
+    attune_problem_init_sized(&problem, kSizes[i]);
+    CHECK(memcmp(&problem, &untouched, sizeof problem) == 0);
+    CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, kSizes[i]), ATTUNE_INVALID_ARGUMENT,
+                  "problem->size is");
+    CHECK(memcmp(&problem, &untouched, sizeof problem) == 0);
+    attune_context_options_init_sized(&options, kSizes[i]);
+    CHECK(memcmp(&options, &untouched_options, sizeof options) == 0);
+    CHECK_OK(attune_problem_parse(GOOD, &problem));
+    attune_operands_contiguous_sized(&problem, NULL, NULL, NULL, NULL, NULL, &operands, kSizes[i]);
+    CHECK(memcmp(&operands, &untouched_operands, sizeof operands) == 0);
+
+    CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
+    info.size = kSizes[i];
+    CHECK_REFUSED(attune_plan_get_info(plan, &info), ATTUNE_INVALID_ARGUMENT, "info->size is");
+    attune_operands_contiguous(&problem, NULL, NULL, NULL, NULL, NULL, &operands);
+    operands.size = kSizes[i];
+    CHECK_REFUSED(attune_run(plan, &operands, NULL, 0, NULL), ATTUNE_INVALID_ARGUMENT,
+                  "operands->size is");
+    attune_plan_release(plan);
+    problem.size = kSizes[i];
+    problem_is_refused(context, &problem, "accepted are 76 to 65536");
+    attune_context_options_init(&options);
+    options.size = kSizes[i];
+    CHECK_REFUSED(attune_context_create(&options, &none), ATTUNE_INVALID_ARGUMENT,
+                  "options->size is");
+  }
+}
+
 static void options_are_refused(void) {
   attune_context_options options;
   attune_context* context = (attune_context*)1;
@@ -297,6 +339,7 @@ int main(void) {
   fields_are_refused(context);
   newer_structs_are_refused_when_they_ask_for_more(context);
   older_structs_are_kept_within_and_understood(context);
+  sizes_that_nobody_has_are_refused(context);
   operands_are_refused(context);
   narrow_operands_are_refused(context);
   nulls_are_refused(context);

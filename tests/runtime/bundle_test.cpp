@@ -154,8 +154,28 @@ TEST_F(BundleTest, ItServesOtherShapesOfItsSpec) {
 TEST_F(BundleTest, AnAlteredImageIsNotUsed) {
   write_bundle(folder_.path(), {kernel()});
   std::ofstream(image_file(), std::ios::app) << "x";
-  EXPECT_FALSE(Bundle::open(folder_.path()).image(kernel().key));
-  EXPECT_THROW(Engine(device_, bundle_only()).plan(problem_), Error);
+  const Bundle bundle = Bundle::open(folder_.path());
+  EXPECT_FALSE(bundle.image(kernel().key));
+  EXPECT_THAT(bundle.faults(), ::testing::ElementsAre(::testing::HasSubstr("SHA-256 differs")));
+  try {
+    Engine(device_, bundle_only()).plan(problem_);
+    ADD_FAILURE() << "an altered image was run";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(image_file().string() + ": SHA-256 differs"));
+  }
+  EngineOptions may_compile = bundle_only();
+  may_compile.may_compile = true;
+  EXPECT_THAT(Engine(device_, may_compile).plan(problem_)->explain(),
+              ::testing::HasSubstr(image_file().string() + ": SHA-256 differs"));
+}
+
+TEST_F(BundleTest, ASoundOneHasNoFaults) {
+  write_bundle(folder_.path(), {kernel()});
+  EXPECT_TRUE(Bundle::open(folder_.path()).faults().empty());
+  const std::string file = image_file().string();
+  std::filesystem::remove(file);
+  EXPECT_THAT(Bundle::open(folder_.path()).faults(),
+              ::testing::ElementsAre(::testing::HasSubstr("image " + file)));
 }
 
 TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {

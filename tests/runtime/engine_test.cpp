@@ -13,6 +13,7 @@
 namespace attune {
 namespace {
 
+using testing::EngineTest;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 

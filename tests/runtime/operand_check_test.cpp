@@ -104,6 +104,31 @@ TEST_F(OperandCheck, LseOverlapIsNamed) {
   EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 0; accepted are 5 and more"));
 }
 
+TEST_F(OperandCheck, LseStridesBeyondAddressesAreNamed) {
+  alignas(16) float lse[64];
+  operands_.lse = lse;
+  operands_.lse_batch_stride = 20;
+  for (const int64_t stride : {INT64_MAX, INT64_MAX / 2, int64_t{1} << 61}) {
+    operands_.lse_head_stride = stride;
+    EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is " + std::to_string(stride) +
+                                     "; with 4 steps it leaves the 64-bit address range"));
+  }
+  operands_.lse_head_stride = 5;
+  operands_.lse_batch_stride = int64_t{1} << 60;
+  EXPECT_THAT(refusal(), HasSubstr("lse.batch_stride is"));
+}
+
+// Asked before a plan is made, so before any other check.
+TEST_F(OperandCheck, TensorMapsRefuseStridesOfAnySize) {
+  for (const int64_t stride : {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {
+    operands_.k.batch_stride = stride;
+    ASSERT_TRUE(tensor_map_refusal(problem_, operands_)) << stride;
+    EXPECT_THAT(*tensor_map_refusal(problem_, operands_), HasSubstr("beyond the 2^40 bytes of TMA"));
+  }
+  operands_.k.batch_stride = (int64_t{1} << 39) - 8;
+  EXPECT_FALSE(tensor_map_refusal(problem_, operands_));
+}
+
 TEST_F(OperandCheck, StridesOfSingleStepsDoNotMatter) {
   Problem one = problem_;
   one.batch = 1;
@@ -193,6 +218,12 @@ TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   operands_.v_scale.head_stride = -3;
   EXPECT_THAT(refusal(), HasSubstr("v_scale.head_stride is -3"));
   operands_.v_scale.head_stride = 0;
+  operands_.k_scale.block_stride = int64_t{1} << 60;
+  EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is 1152921504606846976; with 3 steps"));
+  operands_.k_scale.block_stride = 1;
+  operands_.v_scale.batch_stride = INT64_MAX;
+  EXPECT_THAT(refusal(), HasSubstr("v_scale.batch_stride is 9223372036854775807; with 2 steps"));
+  operands_.v_scale.batch_stride = 0;
   operands_.q_scale.heads_per_scale = 3;
   EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; accepted are divisors of the 4"));
   operands_.q_scale.heads_per_scale = 0;

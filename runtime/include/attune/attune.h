@@ -1,18 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attune: attention kernels made for the machine they run on. The C11 interface of libattune.so.
  *
- *   attune_context* context;  attune_plan* plan;  attune_problem problem;
- *   attune_context_create(NULL, &context);
- *   attune_problem_parse("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096", &problem);
- *   attune_plan_get(context, &problem, NULL, &plan);      looks up, or compiles: may take a second
+ *   // With q, k, v, o and stream (NULL on a CPU) of yours, in the memory of the device:
+ *   attune_context* context;
+ *   attune_problem problem;
+ *   attune_plan* plan;
+ *   attune_plan_info info = {.size = sizeof info};
+ *   attune_operands operands;
+ *   attune_context_create(NULL, &context);  // the GPU if there is one, else the CPU
+ *   attune_problem_parse("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=1024", &problem);
+ *   attune_plan_get(context, &problem, NULL, &plan);  // looks up, or compiles: may take a second
+ *   attune_plan_get_info(plan, &info);
+ *   void* workspace = allocate(info.workspace_bytes);  // of the device, aligned to 256 bytes
+ *   attune_workspace_init(plan, workspace, info.workspace_bytes, stream);  // once for a buffer
  *   attune_operands_contiguous(&problem, q, k, v, o, NULL, &operands);
- *   attune_run(plan, &operands, workspace, workspace_bytes, stream);      only enqueues
+ *   attune_run(plan, &operands, workspace, info.workspace_bytes, stream);  // only enqueues
+ *   attune_plan_release(plan);
+ *   attune_context_destroy(context);
  *
  * No function throws, prints, aborts or exits. Each returns a status; attune_last_error() has the
  * sentence. Every struct starts with its size, which what fills it sets: a program built against an
  * older header keeps working. So functions that fill structs are macros here: they pass the size
- * that the caller compiled, and never write beyond it. Threads: contexts and plans may be used from any thread at
- * once; attune_run takes no lock and allocates nothing.
+ * that the caller compiled, and never write beyond it; a size below 8 or above 65536 is nobody's:
+ * functions with a status refuse it, the others write nothing.
+ * Threads: contexts and plans may be used from any thread at once; attune_run takes no lock and
+ * allocates nothing. Compiling for a CPU runs on a thread of its own with a stack of 8 MB.
+ * Fork: a child may run the CPU plans that it holds, on one thread, and release them. It may call
+ * everything else if no other thread of the parent was inside attune when it forked; a GPU is, as
+ * with CUDA itself, for the process that opened it.
  */
 #ifndef ATTUNE_ATTUNE_H_
 #define ATTUNE_ATTUNE_H_
@@ -42,7 +57,8 @@ ATTUNE_API void attune_context_options_init_sized(attune_context_options* option
 /* options NULL = all defaults. On failure *context is NULL. */
 ATTUNE_API attune_status attune_context_create(const attune_context_options* options,
                                                attune_context** context);
-/* Plans still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
+/* Waits for calls on this context that are under way; its log function is not called afterwards.
+ * Plans still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
 ATTUNE_API void attune_context_destroy(attune_context* context);
 /* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8 threads"; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
@@ -79,14 +95,18 @@ ATTUNE_API attune_status attune_plan_get(attune_context* context, const attune_p
 ATTUNE_API void attune_plan_release(attune_plan* plan);
 /* Set info->size first. */
 ATTUNE_API attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* info);
-/* Lines that say which kernel, which rung, how old, why not another; live as long as the plan. */
+/* Lines that say which kernel, which rung, how old, why not another, and what was damaged or
+ * refused on the way; live as long as the plan. `attune explain` prints them without a program. */
 ATTUNE_API const char* attune_plan_explain(const attune_plan* plan);
 /* Plans for all of them, so that attune_plan_get only looks up. Stops at the first failure. */
 ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_problem* problems,
                                         size_t num_problems);
 
 /* Once for each buffer, before its first run with this plan, and again after another plan used it
- * (attune_plan_info.zeroed_bytes says when that is not needed). A buffer serves one run at a time. */
+ * (attune_plan_info.zeroed_bytes says when that is not needed): kernels count tiles there and leave
+ * it zero. A buffer serves one run at a time. Runs on a CPU need no preparation. A GPU run on a
+ * buffer that was not prepared gives nonsense or faults; with ATTUNE_CHECK_WORKSPACE=1 in the
+ * environment each run looks first, and waits for the device to do so. */
 ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
                                                size_t workspace_bytes, void* stream);
 /* Enqueues the launch on `stream` (a CUstream or cudaStream_t; ignored on a CPU, where it returns

@@ -2,10 +2,12 @@
 // attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so; see
 // attune.h for what each call means.
 //
-//   attune::Context context;                                             // the GPU if there is
-//   one, else the CPU attune::Problem
-//   problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+//   // With q, k, v, o and stream (nullptr on a CPU) of yours, in the memory of the device:
+//   attune::Context context;  // the GPU if there is one, else the CPU
+//   attune::Problem problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=1024");
 //   attune::Plan plan = context.plan(problem);
+//   void* workspace = allocate(plan.workspace_bytes());  // of the device, aligned to 256 bytes
+//   plan.init_workspace(workspace, plan.workspace_bytes(), stream);  // once for a buffer
 //   plan.run(problem.contiguous(q, k, v, o), workspace, plan.workspace_bytes(), stream);
 #pragma once
 

@@ -83,7 +83,8 @@ typedef enum attune_rung {
   ATTUNE_RUNG_REFERENCE = 5
 } attune_rung;
 
-/* level: 0 debug, 1 info, 2 warning, 3 error. Called from any thread; must not call attune. */
+/* level: 0 debug, 1 info, 2 warning, 3 error. Called inside calls on the context it was given to,
+ * on the thread that makes the call; must not call attune. */
 typedef void (*attune_log_function)(void* user, int level, const char* message);
 
 typedef struct attune_context_options {
@@ -99,7 +100,7 @@ typedef struct attune_context_options {
   int32_t policy;           /* attune_policy */
   int32_t no_jit;           /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
   const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
-  attune_log_function log;  /* of the whole process while the context lives; NULL leaves it */
+  attune_log_function log;  /* of this context alone; NULL = stderr, when $ATTUNE_LOG is set */
   void* log_user;
 } attune_context_options;
 

@@ -7,7 +7,6 @@
 #include "generator/core/arch.hpp"
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
-#include "generator/core/log.hpp"
 #include "generator/core/unique_handle.hpp"
 
 namespace attune {
@@ -62,15 +61,6 @@ TEST(Arch, RefusesUnknownOnesNamingTheKnown) {
       EXPECT_NE(std::string(error.what()).find("sm_90a"), std::string::npos);
     }
   }
-}
-
-TEST(Log, SinkReceivesAndIsReplaced) {
-  std::string seen;
-  const LogSink former = set_log_sink([&](LogLevel, std::string_view text) { seen += text; });
-  log(LogLevel::kWarning, "one");
-  set_log_sink(former);
-  log(LogLevel::kWarning, "two");
-  EXPECT_EQ(seen, "one");
 }
 
 struct CountingTraits {

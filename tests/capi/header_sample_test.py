@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them.
+
+Usage: header_sample_test.py INCLUDE_DIR LIBRARY CC CXX
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# What the samples say is the reader's: operands, a stream, and a place for the workspace. The workspace is dirty.
+YOURS = """
+#include <stdlib.h>
+#include <string.h>
+static void* allocate(size_t bytes) {
+  void* memory = aligned_alloc(256, bytes / 256 * 256 + 256);
+  if (memory) memset(memory, 255, bytes);
+  return memory;
+}
+static unsigned short* ones(size_t count) {
+  unsigned short* data = (unsigned short*)allocate(count * 2);
+  for (size_t i = 0; i < count; ++i) data[i] = 0x3f80; /* bf16 */
+  return data;
+}
+int main(void) {
+  const size_t rows = 1024, q_count = rows * 32 * 128, kv_count = rows * 8 * 128;
+  void *q = ones(q_count), *k = ones(kv_count), *v = ones(kv_count), *stream = NULL;
+  unsigned short* o = (unsigned short*)allocate(q_count * 2);
+%s
+  for (size_t i = 0; i < q_count; ++i) /* a mean of ones */
+    if (o[i] != 0x3f80) return 1;
+  return 0;
+}
+"""
+
+
+def sample(header, comment):
+    """The indented lines of the opening comment, as they are."""
+    opening = header.read_text().split("#ifndef" if comment == " *" else "#pragma once")[0]
+    lines = re.findall(rf"^{re.escape(comment)}   (\S.*)$", opening, re.M)
+    if not any("workspace" in line and "init" in line for line in lines):
+        sys.exit(f"{header.name}: the sample does not prepare its workspace")
+    return "\n".join(lines)
+
+
+def main():
+    include, library, cc, cxx = sys.argv[1:]
+    library = pathlib.Path(library)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        environment = dict(os.environ, ATTUNE_STORE=str(folder / "store/store.db"), ATTUNE_LOG="warning")
+        for header, comment, source, compiler in (("attune.h", " *", "sample.c", [cc, "-std=c11"]),
+                                                  ("attune.hpp", "//", "sample.cpp", [cxx, "-std=c++17"])):
+            code = sample(pathlib.Path(include) / "attune" / header, comment)
+            (folder / source).write_text(f"#include <attune/{header}>\n" + YOURS % code)
+            program = folder / "sample"
+            subprocess.run(compiler + ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", f"-I{include}", str(folder / source),
+                                       "-o", str(program), str(library), f"-Wl,-rpath,{library.parent}"], check=True)
+            done = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=200, check=False)
+            if "needs clang" in done.stderr or "CPU target is not available" in done.stderr:
+                print(f"SKIP: {header}: there is no device here")
+                sys.exit(77)
+            if done.returncode != 0:
+                sys.exit(f"{header}: the sample ended with {done.returncode}\n{done.stderr}")
+            print(f"{header}: the sample compiles and runs")
+
+
+if __name__ == "__main__":
+    main()
