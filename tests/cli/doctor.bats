@@ -12,7 +12,7 @@ load contract
 @test "doctor --json agrees with its exit code" {
   attune doctor --json
   json 'o["schema"] == "attune.doctor/1" and o["ready"] == ('"$status"' == 0)'
-  json 'o["store_path"].endswith("store/store.db") and o["store_found"]'
+  json 'o["store_path"].endswith("store/store.db") and not o["store_found"]'
 }
 
 @test "doctor does not make the store" {
@@ -25,6 +25,54 @@ load contract
   json 'not o["nvrtc_found"] or "none.so" not in o["nvrtc"]'
   ATTUNE_NVRTC=$dir/none.so attune doctor
   [[ $output == *"found    nvrtc"* || $output == *"pip install nvidia-cuda-nvrtc"* ]]
+}
+
+@test "an NVRTC that was named and is not used" {
+  export ATTUNE_NVRTC=$dir/none.so
+  attune doctor --json
+  json 'any(v["name"] == "ATTUNE_NVRTC" and v["state"] == "passed over" and "none.so" in v["detail"] for v in o["environment"])'
+  json 'any("none.so, which cannot be used" in w and ("is used instead" in w or "no other" in w) for w in o["warnings"])'
+  attune doctor
+  [[ $output == *"ATTUNE_NVRTC=$dir/none.so"*"passed over"* ]]
+}
+
+@test "the store is found when it is there" {
+  tuned
+  attune doctor --json
+  json 'o["store_found"] and not o["warnings"]'
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("update image set bytes = x'00'")
+connection.commit()
+END
+  attune doctor
+  [[ $output == *"found    store"*"warning: "*"SHA-256"* ]]
+}
+
+@test "variables in force, and what they resolve to" {
+  tuned
+  attune export "$dir/kernels"
+  expect 0
+  export ATTUNE_BUNDLE=$dir/kernels ATTUNE_POLICY=nearest ATTUNE_NO_JIT= ATTUNE_POLICIES=strict
+  attune doctor --json
+  json 'o["ready"] and {v["name"]: v["state"] for v in o["environment"] if v["name"] != "ATTUNE_SOURCE"} == {
+    "ATTUNE_STORE": "in force", "ATTUNE_BUNDLE": "in force", "ATTUNE_POLICY": "in force", "ATTUNE_NO_JIT": "passed over",
+    "ATTUNE_POLICIES": "passed over"}'
+  json '"1 images for 1 tuned shapes" in [v["detail"] for v in o["environment"] if v["name"] == "ATTUNE_BUNDLE"][0]'
+  printf x >>"$(ls "$dir"/kernels/*.o)"
+  attune doctor
+  [[ $output == *"SHA-256 differs"* && $output == *"ATTUNE_POLICIES=strict"*"does not know"* ]]
+}
+
+@test "a variable that programs refuse makes doctor say so" {
+  for setting in ATTUNE_POLICY=tune_on_miss ATTUNE_NO_JIT=yes ATTUNE_LOG=loud "ATTUNE_BUNDLE=$dir/nowhere"; do
+    export "${setting?}"
+    attune doctor --json
+    expect 1
+    json "not o['ready'] and any(v['name'] == '${setting%%=*}' and v['state'] == 'refused' for v in o['environment'])"
+    unset "${setting%%=*}"
+  done
 }
 
 @test "without a driver: doctor says so and costs nothing else" {

@@ -26,6 +26,55 @@ load contract
   refused 2 tuned
 }
 
+@test "the policy of the environment counts, unless --policy is given" {
+  need_cpu_target
+  export ATTUNE_POLICY=strict
+  attune explain --target cpu --problem $problem
+  refused 2 "policy strict"
+  attune explain --target cpu --problem $problem --policy default --json
+  expect 0
+  json 'o["rung"] == "default_config" and o["settings"]["policy"] == "default"'
+  ATTUNE_POLICY=tune_on_miss attune explain --target cpu --problem $problem
+  refused 1 "ATTUNE_POLICY" "accepted are default, nearest and strict"
+}
+
+@test "no_jit: what would have to be compiled is not promised" {
+  need_cpu_target
+  ATTUNE_NO_JIT=1 attune explain --target cpu --problem $problem
+  refused 4 no_jit
+}
+
+@test "a damaged image of a bundle is seen: in the lines, in the JSON, on stderr" {
+  tuned
+  attune export "$dir/kernels"
+  expect 0
+  printf x >>"$(ls "$dir"/kernels/*.o)"
+  export ATTUNE_STORE= ATTUNE_BUNDLE=$dir/kernels
+  attune explain --target cpu --problem $problem
+  expect 0
+  [[ $output == *"SHA-256 differs"* && $output == *"bundle     $dir/kernels"* ]]
+  [ "$(grep -c "SHA-256 differs" "$dir/errors")" -eq 1 ]
+  attune explain --target cpu --problem $problem --json
+  json 'any("SHA-256 differs" in w for w in o["warnings"]) and o["rung"] == "exact" and not o["compiled"]'
+  ATTUNE_NO_JIT=1 attune explain --target cpu --problem $problem
+  expect 4
+  [[ ${errors##*$'\n'} == *"SHA-256 differs"* ]]
+}
+
+@test "a store that is no database is seen" {
+  need_cpu_target
+  mkdir -p -m 700 "${ATTUNE_STORE%/*}"
+  echo "no database" >"$ATTUNE_STORE"
+  chmod 600 "$ATTUNE_STORE"
+  attune explain --target cpu --problem $problem
+  expect 0
+  [[ $output == *"warning    "*"$ATTUNE_STORE"* ]]
+  [ "$(grep -c "$ATTUNE_STORE" "$dir/errors")" -eq 1 ]
+  ATTUNE_LOG=error attune explain --target cpu --problem $problem
+  expect 0
+  [ -z "$errors" ]
+}
+
 @test "a problem that nothing serves here" {
   need_cpu_target
   attune explain --target cpu --problem dtype=e5m2,head_dim=64,heads=4,seqlen=64

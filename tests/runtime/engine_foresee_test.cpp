@@ -12,7 +12,6 @@
 namespace attune {
 namespace {
 
-using testing::EngineTest;
 using ::testing::HasSubstr;
 
 TEST_F(EngineTest, ForeseeSaysWhatPlanWouldGive) {

@@ -13,7 +13,6 @@
 namespace attune {
 namespace {
 
-using testing::EngineTest;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune doctor`: which of driver, NVRTC, CPU target and store are here; for what is missing, what
-// that costs and how to get it.
+// that costs and how to get it; which variables count and what they resolve to.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/cli/variables.hpp"
 
 namespace attune::cli {
 namespace {
@@ -24,6 +25,8 @@ struct Finding {
   bool found = false;
   std::string detail;  // what was found, or why not and how to get it
   std::string cost;    // what does not work without it
+  bool will_be_made = false;  // not there yet, and nothing to mend
+  std::vector<std::string> warnings = {};
 };
 
 Finding driver_finding() {
@@ -53,6 +56,7 @@ Finding nvrtc_finding() {
                   "no CUDA kernel can be compiled here; stored and exported ones run"};
   finding.detail =
       finding.found ? fmt::format("{} in {}", location.version, location.path) : nvrtc_advice();
+  if (!location.passed_over.empty()) finding.warnings.push_back(location.passed_over);
   return finding;
 }
 
@@ -90,6 +94,7 @@ Finding store_finding(const std::filesystem::path& path) {
                                    stats.winners, stats.trials, stats.images,
                                    format_bytes(static_cast<double>(stats.file_bytes)),
                                    writable ? "" : "; it or its folder cannot be written");
+      finding.warnings = store->verify();
       return finding;
     }
   } catch (const Error& error) {
@@ -100,23 +105,68 @@ Finding store_finding(const std::filesystem::path& path) {
   std::error_code error;
   while (!std::filesystem::exists(folder, error) && folder.has_relative_path())
     folder = folder.parent_path();
-  finding.found = can_write_into(folder);
+  finding.will_be_made = can_write_into(folder);
   finding.detail =
-      finding.found
+      finding.will_be_made
           ? fmt::format("{}: will be made by the first tune", path.string())
           : fmt::format("{} cannot be made: {} cannot be written; set ATTUNE_STORE to another file",
                         path.string(), folder.string());
   return finding;
 }
 
-int exit_code_for(const std::vector<Finding>& findings) {
+int exit_code_for(const std::vector<Finding>& findings,
+                  const std::vector<VariableReport>& variables) {
   const auto found = [&](const char* name) {
     for (const Finding& finding : findings)
-      if (finding.name == name) return finding.found;
+      if (finding.name == name) return finding.found || finding.will_be_made;
     return false;
   };
+  for (const VariableReport& variable : variables)
+    if (variable.state == VariableState::kRefused) return kUsage;
   if (!found("store")) return kStorage;
   return (found("driver") && found("nvrtc")) || found("cpu_target") ? kOk : kMissing;
+}
+
+Json doctor_json(const std::vector<Finding>& findings, const std::vector<VariableReport>& variables,
+                 const std::filesystem::path& store, int code) {
+  Json body, warnings = Json::array(), environment = Json::array();
+  for (const Finding& finding : findings) {
+    body[finding.name + "_found"] = finding.found;
+    body[finding.name] = finding.detail;
+    for (const std::string& warning : finding.warnings) warnings.push_back(warning);
+  }
+  for (const VariableReport& variable : variables)
+    environment.push_back({{"name", variable.name},
+                           {"value", variable.value},
+                           {"state", state_name(variable.state)},
+                           {"detail", variable.detail}});
+  body["store_path"] = store.string();
+  body["warnings"] = warnings;
+  body["environment"] = environment;
+  body["ready"] = code == kOk;
+  return body;
+}
+
+std::string doctor_text(const std::vector<Finding>& findings,
+                        const std::vector<VariableReport>& variables, int code) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    const char* state = finding.found ? "found" : finding.will_be_made ? "not yet" : "missing";
+    text += fmt::format("{:8} {:11} {}\n", state, finding.name, finding.detail);
+    if (!finding.found && !finding.will_be_made)
+      text += fmt::format("{:20} without it: {}\n", "", finding.cost);
+    for (const std::string& warning : finding.warnings)
+      text += fmt::format("{:20} warning: {}\n", "", warning);
+  }
+  if (!variables.empty()) text += "Environment:\n";
+  for (const VariableReport& variable : variables)
+    text += fmt::format("  {}={}\n    {}: {}\n", variable.name, variable.value,
+                        state_name(variable.state), variable.detail);
+  return text +
+         (code == kOk
+              ? "Ready: attune tune --problem "
+                "dtype=bf16,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right\n"
+              : "Not ready: see what is missing or refused above.\n");
 }
 
 int doctor(bool as_json, const std::string& store) {
@@ -124,27 +174,13 @@ int doctor(bool as_json, const std::string& store) {
       store.empty() ? default_store_path() : std::filesystem::path(store);
   const std::vector<Finding> findings{driver_finding(), nvrtc_finding(), cpu_finding(),
                                       store_finding(path)};
-  const int code = exit_code_for(findings);
+  const std::vector<VariableReport> variables = report_variables();
+  const int code = exit_code_for(findings, variables);
   if (as_json) {
-    Json body;
-    for (const Finding& finding : findings) {
-      body[finding.name + "_found"] = finding.found;
-      body[finding.name] = finding.detail;
-    }
-    body["store_path"] = path.string();
-    body["ready"] = code == kOk;
-    print_json("doctor", body);
+    print_json("doctor", doctor_json(findings, variables, path, code));
     return code;
   }
-  std::string text;
-  for (const Finding& finding : findings) {
-    text += fmt::format("{:8} {:11} {}\n", finding.found ? "found" : "missing", finding.name,
-                        finding.detail);
-    if (!finding.found) text += fmt::format("{:20} without it: {}\n", "", finding.cost);
-  }
-  text += code == kOk ? "Ready: attune tune examples/models/Llama-3.1-8B/config.json\n"
-                      : "Not ready: see what is missing above.\n";
-  print(text);
+  print(doctor_text(findings, variables, code));
   return code;
 }
 

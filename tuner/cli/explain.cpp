@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune explain`: which kernel would run for a problem here, on which rung of the ladder, and why
-// not another; for a model, see explain_model.hpp. Compiles and launches nothing.
+// `attune explain`: which kernel a program in this environment would get for a problem here, on
+// which rung of the ladder, and why not another. For a model, see explain_model.hpp. Compiles and
+// launches nothing.
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,8 +19,31 @@ struct Options {
   MachineOptions machine;
   WorkloadOptions model;  // MODEL and what goes with it
   std::string problem;
-  std::string policy = "default";
+  std::string policy;  // "" = as the environment says
 };
+
+std::string layers_text(const EngineOptions& settings) {
+  std::string text = fmt::format("policy     {}\n", policy_name(settings.policy));
+  for (const std::filesystem::path& folder : settings.bundles)
+    text += fmt::format("bundle     {}\n", folder.string());
+  for (const std::filesystem::path& store : store_layers(settings))
+    text += fmt::format("store      {}{}\n", store.string(),
+                        std::filesystem::exists(store) ? "" : " (not there)");
+  if (!settings.use_store) text += "store      none\n";
+  if (!settings.may_compile) text += "compiling  never (no_jit)\n";
+  return text;
+}
+
+Json layers_json(const EngineOptions& settings) {
+  Json bundles = Json::array(), stores = Json::array();
+  for (const std::filesystem::path& folder : settings.bundles) bundles.push_back(folder.string());
+  for (const std::filesystem::path& store : store_layers(settings))
+    stores.push_back(store.string());
+  return {{"policy", policy_name(settings.policy)},
+          {"bundles", bundles},
+          {"stores", stores},
+          {"no_jit", !settings.may_compile}};
+}
 
 int explain(const Options& options) {
   const bool of_model = !options.model.model.empty();
@@ -27,14 +51,14 @@ int explain(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument, "accepted is one of MODEL and --problem");
   const Problem problem = of_model ? Problem{} : parse_problem(options.problem);
   EngineOptions engine_settings = engine_options(options.machine);
-  engine_settings.policy = parse_policy(options.policy);
+  if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);
   if (of_model) return explain_model(options.model, engine, options.json);
   const auto checks = engine.check(problem);
-  const Plan plan = engine.choose(problem);
+  const Plan plan = engine.foresee(problem);
 
   if (!options.json) {
-    std::string text = plan.explain(problem) + "\nTemplates:\n";
+    std::string text = plan.explain(problem) + layers_text(engine_settings) + "\nTemplates:\n";
     for (const auto& [name, reason] : checks)
       text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
     print(text);
@@ -50,6 +74,10 @@ int explain(const Options& options) {
                          {"rung", rung_name(plan.rung)},
                          {"why", plan.why},
                          {"passed_over", plan.passed_over},
+                         {"warnings", plan.warnings},
+                         {"image_from", plan.image_from},
+                         {"compiled", plan.kernel != nullptr},
+                         {"settings", layers_json(engine_settings)},
                          {"template", plan.kernel_template->name()},
                          {"arch", plan.arch.name()},
                          {"config", plan.config.to_text()},
@@ -74,9 +102,10 @@ void add_explain(CLI::App& program, int* exit_code) {
   add_model_options(command, &options->model);
   add_problem_option(command, &options->problem);
   command->get_option("--problem")->required(false);
-  command->add_option("--policy", options->policy, "Lowest rung to accept")
-      ->check(CLI::IsMember({"default", "nearest", "strict"}))
-      ->capture_default_str();
+  command
+      ->add_option("--policy", options->policy,
+                   "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")
+      ->check(CLI::IsMember({"default", "nearest", "strict"}));
   add_machine_options(command, &options->machine);
   command->callback([options, exit_code] { *exit_code = explain(*options); });
 }

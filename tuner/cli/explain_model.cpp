@@ -11,14 +11,17 @@ namespace {
 
 Json choice_json(const Engine& engine, const Problem& problem) {
   try {
-    const Plan plan = engine.choose(problem);
+    const Plan plan = engine.foresee(problem);
     return {{"problem", to_text(problem)},
             {"rung", rung_name(plan.rung)},
             {"why", plan.why},
             {"template", plan.kernel_template->name()},
             {"config", plan.config.to_text()}};
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotTuned && error.code() != ErrorCode::kUnsupported) throw;
+    const ErrorCode code = error.code();  // what a program gets for this problem, too
+    if (code != ErrorCode::kNotTuned && code != ErrorCode::kUnsupported &&
+        code != ErrorCode::kWouldCompile && code != ErrorCode::kCompile)
+      throw;
     return {{"problem", to_text(problem)},
             {"rung", nullptr},
             {"why", error.what()},

@@ -4,9 +4,13 @@
 // command.hpp.
 #include <cstdio>
 #include <exception>
+#include <mutex>
+#include <set>
+#include <string>
 #include <string_view>
 
 #include "generator/core/log.hpp"
+#include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/measure_worker.hpp"
 
@@ -36,10 +40,30 @@ void add_commands(CLI::App& program, int* exit_code) {
   add_version(program, exit_code);
 }
 
-void print_log(LogLevel level, std::string_view message) {
-  if (level < LogLevel::kWarning) return;
-  std::fprintf(stderr, "attune: %s: %.*s\n", level == LogLevel::kWarning ? "warning" : "error",
+// Each text once: the same file may be met for every kernel.
+void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
+  static std::mutex mutex;
+  static std::set<std::string, std::less<>> printed;
+  const std::lock_guard lock(mutex);
+  if (level < lowest || !printed.emplace(message).second) return;
+  const char* const names[] = {"debug", "info", "warning", "error"};
+  std::fprintf(stderr, "attune: %s: %.*s\n", names[static_cast<int>(level)],
                static_cast<int>(message.size()), message.data());
+}
+
+// Warnings by default: what is damaged, refused or replaced is seen without being asked for.
+void start_log() {
+  LogLevel lowest = LogLevel::kWarning;
+  std::string refused;
+  try {
+    lowest = log_level_from_environment().value_or(lowest);
+  } catch (const Error& error) {
+    refused = error.what();  // a command that reads the environment fails for it
+  }
+  set_log_sink([lowest](LogLevel level, std::string_view message) {
+    print_log(lowest, level, message);
+  });
+  if (!refused.empty()) log(LogLevel::kWarning, refused);
 }
 
 int run_program(int argc, char** argv) {
@@ -65,8 +89,8 @@ int run_program(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  set_log_sink(print_log);
   try {
+    start_log();
     // The tuner's child process (tuner/isolated_backend.hpp); not for people.
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ATTUNE_* variables are set, what each resolves to and what is wrong with it. Used by
+// `attune doctor`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attune::cli {
+
+enum class VariableState {
+  kInForce,
+  kPassedOver,  // without effect: something else is used, or attune does not know it
+  kRefused,     // no program opens a context until it is mended
+};
+
+struct VariableReport {
+  std::string name, value;
+  VariableState state = VariableState::kInForce;
+  std::string detail;  // what it resolves to, or what is wrong
+};
+
+const char* state_name(VariableState state);  // "in force", "passed over", "refused"
+
+// Those that are set, in the order of kEnvironmentVariables, then unknown ones.
+std::vector<VariableReport> report_variables();
+
+}  // namespace attune::cli
