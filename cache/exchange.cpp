@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <istream>
+#include <optional>
 #include <ostream>
 
 #include "cache/record_json.hpp"
@@ -55,26 +56,38 @@ void export_lines(const StoreContents& contents, std::ostream& out) {
   for (const WinnerRecord& row : contents.winners) lines.push_back(winner_line(row));
   for (const StoredTrial& row : contents.trials) lines.push_back(trial_line(row));
   std::sort(lines.begin(), lines.end());
-  out << header_line() << '\n';
+  out << header_line(lines.size()) << '\n';
   for (const std::string& line : lines) out << line << '\n';
   if (!out.flush()) throw Error(ErrorCode::kIo, "the exported rows cannot be written");
 }
 
 StoreContents import_lines(std::istream& in) {
   StoreContents contents;
+  std::optional<size_t> rows;
   std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
+  int number = 1;
+  for (; std::getline(in, line); ++number) {
     try {
       const LineKind kind = kind_of_line(line);
       if ((number == 1) != (kind == LineKind::kHeader))
         throw Error(ErrorCode::kInvalidArgument,
                     "the first line, and only that, has kind attune_store");
+      if (kind == LineKind::kHeader) rows = rows_of_header(line);
       if (kind == LineKind::kTrial) contents.trials.push_back(parse_trial_line(line));
       if (kind == LineKind::kWinner) contents.winners.push_back(parse_winner_line(line));
     } catch (const Error& error) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("line {}: {}", number, error.what()));
     }
   }
+  if (number == 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                "it is empty; accepted are files whose first line has kind attune_store");
+  const size_t found = contents.trials.size() + contents.winners.size();
+  if (rows && *rows != found)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("its first line says {} rows, and {} follow: the file was cut off or "
+                            "edited",
+                            *rows, found));
   return contents;
 }
 

@@ -7,6 +7,7 @@
 #include "cache/exchange.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
+#include "generator/core/problem_keys.hpp"
 
 namespace attune {
 namespace {
@@ -40,7 +41,7 @@ Evidence evidence(const TrialRecord& t) { return {t.effort, t.timing.samples, t.
 Evidence evidence(const WinnerRecord& w) { return {w.effort, w.timing.samples, w.created}; }
 
 std::string describe(const TuningKey& key, const std::string& arch, const Config& config) {
-  return fmt::format("{} {} on {}: {} {}", to_text(key.spec), to_text(key.shape),
+  return fmt::format("{} on {}: {} {}", to_text(problem_of(key.spec, key.shape)),
                      key.device.name.empty() ? key.device.arch : key.device.name, arch,
                      config.to_text());
 }
@@ -78,7 +79,7 @@ MergeStep merge_image(Database& database, const StoredImage& row, bool dry_run) 
   const bool sound = find_image(database, row.key).has_value();
   if (!sound && !dry_run) replace_image(database, row);
   return {sound ? MergeAction::kKeep : MergeAction::kAdd, "image",
-          fmt::format("{} {} {}", to_text(row.key.spec), row.key.arch, row.key.config.to_text()),
+          fmt::format("{} {} {}", to_problem_text(row.key.spec), row.key.arch, row.key.config.to_text()),
           sound ? "the same" : "new"};
 }
 

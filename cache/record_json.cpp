@@ -165,7 +165,18 @@ ImageInfo parse_info_text(std::string_view text) {
   return reading([&] { return read_info(parse_object(text)); });
 }
 
-std::string header_line() { return dump({{"kind", "attune_store"}, {"schema", kSchemaVersion}}); }
+std::string header_line(size_t rows) {
+  return dump({{"kind", "attune_store"}, {"rows", rows}, {"schema", kSchemaVersion}});
+}
+
+std::optional<size_t> rows_of_header(std::string_view line) {
+  return reading([&]() -> std::optional<size_t> {
+    const Json json = parse_object(line);
+    const auto rows = json.find("rows");
+    if (rows == json.end()) return std::nullopt;
+    return rows->get<size_t>();
+  });
+}
 
 std::string trial_line(const StoredTrial& row) {
   const TrialRecord& t = row.trial;

@@ -21,7 +21,8 @@ constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
 
 WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>& raced,
-                           const WinnerChoice& choice, int candidates) {
+                           const WinnerChoice& choice, int candidates,
+                           const std::string& created) {
   const TrialRecord& best = raced[choice.index];
   WinnerRecord winner;
   winner.spec = key.spec;
@@ -42,7 +43,7 @@ WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>&
   winner.candidates = candidates;
   winner.why = choice.why;
   winner.driver = key.device.driver;
-  winner.created = utc_now();
+  winner.created = created;
   return winner;
 }
 
@@ -99,10 +100,11 @@ bool ShapeTuner::resolved(const std::vector<int>& ids) const {
 void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& stayed) {
   std::vector<TrialRecord> raced;
   double next_us = INFINITY;
+  const std::string now = utc_now();
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
     if (entry.record.status != TrialStatus::kOk || race_->num_samples(id) == 0) continue;
-    record_timing(id, race_->timing(id));
+    record_timing(id, race_->timing(id), now);
     if (std::find(stayed.begin(), stayed.end(), id) != stayed.end())
       raced.push_back(entry.record);
     else
@@ -119,7 +121,7 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   if (std::isfinite(gain) && choice->tied == 1)
     choice->why = fmt::format("fastest by {:.1f} %", 100 * std::max(gain, 0.0));
   const WinnerRecord winner =
-      winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()));
+      winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()), now);
   book_.put_winner(winner);
   for (int id : ids) {
     const Entry& entry = entries_.at(id);

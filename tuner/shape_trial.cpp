@@ -72,9 +72,10 @@ void ShapeTuner::fail(int id, const Fault& fault) {
   book_.put(entry.record);
 }
 
-void ShapeTuner::record_timing(int id, const Timing& timing) {
+void ShapeTuner::record_timing(int id, const Timing& timing, const std::string& created) {
   Entry& entry = entries_.at(id);
   entry.record.timing = timing;
+  entry.record.created = created;
   entry.record.effort = effort_;
   if (!entry.tried_now) ++report_.measured;
   entry.tried_now = true;

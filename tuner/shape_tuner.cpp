@@ -179,8 +179,10 @@ void ShapeTuner::explore_race(const std::vector<int>& ids) {
     if ((pass > 0 && alive.size() <= static_cast<size_t>(plan_.finalists)) || exploring_is_over())
       break;
   }
+  const std::string now = utc_now();
   for (int id : ids)
-    if (race_->num_samples(id) > 0 && entries_.at(id).live) record_timing(id, race_->timing(id));
+    if (race_->num_samples(id) > 0 && entries_.at(id).live)
+      record_timing(id, race_->timing(id), now);
 }
 
 // What the store has of this key takes part from the beginning: a tune that was interrupted goes on
@@ -227,7 +229,7 @@ bool ShapeTuner::enter(int id) {
   if (!make_live(id, entry.candidate.is_default ? INFINITY : explore_until_)) return false;
   if (entry.candidate.is_default || entry.estimate_us < kHopeless * best) return true;
   const double us = entry.estimate_us;
-  record_timing(id, Timing{us, us, us, us, 1, 0});
+  record_timing(id, Timing{us, us, us, us, 1, 0}, utc_now());
   drop(id);
   return false;
 }

@@ -84,7 +84,8 @@ class ShapeTuner {
   std::shared_ptr<const Compiled> wait_compiled(const Entry& entry, double until);
   void fill_record(Entry* entry, const KernelImage& image, const Prepared& prepared);
   void fail(int id, const Fault& fault);
-  void record_timing(int id, const Timing& timing);
+  // `created`: when its race ended; trials of one race share it.
+  void record_timing(int id, const Timing& timing, const std::string& created);
   int race(const std::vector<int>& ids, int rounds);
   void drop(int id);
 

@@ -20,20 +20,26 @@ struct CudaRow {
 };
 
 constexpr int kKiB = 1024;
-constexpr std::array<CudaRow, 9> kCudaRows{{{75, 64 * kKiB, 64 * kKiB},
+constexpr std::array<CudaRow, 11> kCudaRows{{{75, 64 * kKiB, 64 * kKiB},
                                             {80, 163 * kKiB, 164 * kKiB},
                                             {86, 99 * kKiB, 100 * kKiB},
                                             {87, 163 * kKiB, 164 * kKiB},
                                             {89, 99 * kKiB, 100 * kKiB},
                                             {90, 227 * kKiB, 228 * kKiB},
                                             {100, 227 * kKiB, 228 * kKiB},
+                                            {103, 227 * kKiB, 228 * kKiB},
+                                            {110, 227 * kKiB, 228 * kKiB},
                                             {120, 99 * kKiB, 100 * kKiB},
                                             {121, 99 * kKiB, 100 * kKiB}}};
 
 [[noreturn]] void refuse(std::string_view text) {
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("arch is \"{}\"; accepted are sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, "
-                          "sm_100a, sm_120, sm_120a, sm_121, sm_121a and cpu:<llvm cpu name>", text));
+  std::string known;
+  for (const CudaRow& row : kCudaRows) {
+    known += fmt::format("sm_{}, ", row.compute_capability);
+    if (row.compute_capability >= 90) known += fmt::format("sm_{}a, ", row.compute_capability);
+  }
+  known.resize(known.size() - 2);
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("arch is \"{}\"; accepted are {} and cpu:<llvm cpu name>", text, known));
 }
 
 Arch parse_cuda(std::string_view text) {
@@ -81,7 +87,7 @@ Arch parse_arch(std::string_view text) {
 }
 
 const std::vector<std::string>& known_cuda_archs() {
-  static const std::vector<std::string> archs{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_121"};
+  static const std::vector<std::string> archs{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"};
   return archs;
 }
 

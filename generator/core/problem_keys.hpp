@@ -8,6 +8,8 @@
 
 namespace attune {
 
+struct KernelSpec;
+
 struct ProblemKey {
   std::string name;      // "mask"
   std::string accepted;  // "none, causal_top_left, causal_bottom_right"
@@ -16,5 +18,9 @@ struct ProblemKey {
 
 // In the order of the help.
 const std::vector<ProblemKey>& problem_keys();
+
+// A spec in these keys, for people: "dtype=bf16,head_dim=128,heads=4/1,mask=none". It has no lengths,
+// and its heads are the ratio.
+std::string to_problem_text(const KernelSpec& spec);
 
 }  // namespace attune

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "generator/core/error.hpp"
+#include "generator/core/kernel_spec.hpp"
 #include "generator/core/problem.hpp"
 #include "generator/core/problem_keys.hpp"
 
@@ -253,22 +254,40 @@ Problem parse_problem(std::string_view text, TextLengths lengths) {
   return reader.problem();
 }
 
-std::string to_text(const Problem& p) {
+namespace {
+
+// op, types and head dims.
+std::string elements_text(const Problem& p) {
   std::string text = p.op == Op::kPrefill ? "" : fmt::format("op={},", op_name(p.op));
   text += fmt::format("dtype={}", dtype_name(p.dtype_q));
   if (p.dtype_kv != p.dtype_q) text += fmt::format(",dtype_kv={}", dtype_name(p.dtype_kv));
   if (p.dtype_o != (is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q)) text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
-  text += p.head_dim_qk == p.head_dim_v ? fmt::format(",head_dim={}", p.head_dim_qk)
-                                        : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v);
-  text += fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
-  text += p.seqlen_q == p.seqlen_kv ? fmt::format(",seqlen={}", p.seqlen_q)
-                                    : fmt::format(",seqlen_q={},seqlen_kv={}", p.seqlen_q, p.seqlen_kv);
-  text += fmt::format(",mask={}", mask_name(p.mask));
+  return text + (p.head_dim_qk == p.head_dim_v ? fmt::format(",head_dim={}", p.head_dim_qk)
+                                               : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v));
+}
+
+// mask, window and what 8-bit operands have beyond it.
+std::string rules_text(const Problem& p) {
+  std::string text = fmt::format(",mask={}", mask_name(p.mask));
   if (p.window_left >= 0 || p.window_right >= 0)
     text += fmt::format(",window={}:{}", window_side(p.window_left), window_side(p.window_right));
-  text += to_text(p.fp8);
+  return text + to_text(p.fp8);
+}
+
+}  // namespace
+
+std::string to_text(const Problem& p) {
+  std::string text = elements_text(p) + fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
+  text += p.seqlen_q == p.seqlen_kv ? fmt::format(",seqlen={}", p.seqlen_q)
+                                    : fmt::format(",seqlen_q={},seqlen_kv={}", p.seqlen_q, p.seqlen_kv);
+  text += rules_text(p);
   if (p.softmax_scale) text += fmt::format(",scale={}", *p.softmax_scale);
   return text;
+}
+
+std::string to_problem_text(const KernelSpec& spec) {
+  const Problem p = problem_of(spec, Shape{1, 0, 0, spec.gqa_ratio, 1});
+  return elements_text(p) + fmt::format(",heads={}/1", spec.gqa_ratio) + rules_text(p);
 }
 
 }  // namespace attune

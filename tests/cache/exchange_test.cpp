@@ -99,6 +99,28 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(changed("\"effort\":\"normal\",", "")), HasSubstr("effort"));
 }
 
+TEST_F(ExchangeTest, AFileThatWasCutIsRefused) {
+  Store from = store("from");
+  fill(from);
+  const std::string good = lines_of(from);
+  const auto import = [](const std::string& text) {
+    std::istringstream in(text);
+    return import_lines(in);
+  };
+  const auto refusal = [&](const std::string& text) {
+    return error_of(ErrorCode::kInvalidArgument, [&] { import(text); });
+  };
+  EXPECT_THAT(refusal(""), HasSubstr("it is empty"));
+  size_t lines = 0;
+  for (size_t at = good.find('\n'); at + 1 < good.size(); at = good.find('\n', at + 1))
+    EXPECT_THAT(refusal(good.substr(0, at + 1)),
+                HasSubstr("says 5 rows, and " + std::to_string(lines++) + " follow"));
+  EXPECT_EQ(lines, 5U);
+  std::string unsaid = good;
+  unsaid.erase(unsaid.find("\"rows\":5,"), 9);
+  EXPECT_EQ(import(unsaid).trials.size(), 3U) << "files of older programs do not say how many";
+}
+
 TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
   Store from = store("from");
   fill(from);

@@ -24,6 +24,36 @@ expect() {
   return 1
 }
 
+# run_on_terminal COLUMNS ARGUMENT...: runs the program on a terminal of that width (stdout and stderr); $output and $status hold
+# what it showed and the exit code.
+run_on_terminal() {
+  status=0
+  output=$("${PYTHON:-python3}" - "$ATTUNE" "$@" <<'END'
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, int(sys.argv[2]), 0, 0))
+    os.execv(sys.argv[1], [sys.argv[1], *sys.argv[3:]])
+text = b""
+try:
+    while piece := os.read(terminal, 65536):
+        text += piece
+except OSError:  # the program has ended
+    pass
+sys.stdout.buffer.write(text.replace(b"\r\n", b"\n"))
+sys.stdout.flush()
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+END
+  ) || status=$?
+}
+
+# fits COLUMNS: no line of what run_on_terminal gathered is wider; a line that is written over counts each time.
+fits() {
+  local widest
+  widest=$(printf '%s\n' "$output" | tr '\r' '\n' | sed 's/\x1b\[K//g' | awk '{ if (length($0) > most) { most = length($0); line = $0 } } END { print most ": " line }')
+  [ "${widest%%:*}" -le "$1" ] || { echo "wider than $1 columns: $widest"; return 1; }
+}
+
 # refused CODE TEXT...: ended with CODE, printed nothing to stdout, and one sentence on stderr that holds every TEXT.
 refused() {
   expect "$1" || return 1

@@ -14,7 +14,31 @@ load contract
   json 'all(t["timing"]["samples"] > 0 for t in o["trials"] if t["status"] == "ok")'
   attune db show --problem $problem
   expect 0
-  [[ $output == *"(default)"* && $output == *"95 % interval"* ]]
+  [[ $output == *"(default)"* && $output == *"95 % interval"* && $output == *"winner  "* ]]
+  local head=${output%%Explored*}
+  [[ $head == *"Final of 20"*"over default"*"winner  "* && $head == *"(default)"* ]]
+}
+
+@test "show puts the final first, marks the winner, and compares within a race" {
+  tuned
+  attune db show --problem $problem --json
+  expect 0
+  json '[t["is_winner"] for t in o["trials"]].count(True) == 1 and o["trials"][0]["in_final"]'
+  json 'next(t for t in o["trials"] if t["is_winner"])["config"] == o["winners"][0]["config"]'
+  json 'all(t["created"] == o["winners"][0]["created"] for t in o["trials"] if t["in_final"])'
+  json 'any(t["is_default"] and t["in_final"] for t in o["trials"])'
+  json 'sorted(o["trials"], key=lambda t: (t["status"] != "ok", not t["in_final"], -t["round"])) == o["trials"]'
+  json 'len({t["created"] for t in o["trials"] if t["round"] > 0}) == len({t["round"] for t in o["trials"] if t["round"] > 0})'
+  # Times of other moments do not matter: a trial that was explored in a quieter one stays behind the final.
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("update trial set median_us = 0.5, lo_us = 0.4, hi_us = 0.6, created = '2020-01-01T00:00:00.000Z' "
+                   "where id = (select max(id) from trial where is_default = 0 and config <> (select config from winner))")
+connection.commit()
+END
+  attune db show --problem $problem --json
+  json 'o["trials"][0]["in_final"] and [t["timing"]["time_s"] for t in o["trials"] if t["round"] == 1] == [5e-07]'
 }
 
 @test "ls --template and --device filter" {
@@ -30,7 +54,7 @@ load contract
   tuned
   attune db stats --json
   expect 0
-  json 'o["winners"] == 1 and o["trials"] > 3 and o["images"] > 0 and o["schema_version"] > 0'
+  json 'o["winners"] == 1 and o["problems"] == 1 and o["trials"] > 3 and o["images"] > 0 and o["schema_version"] > 0'
   attune db verify --json
   expect 0
   json 'o["sound"] and o["problems"] == []'
@@ -70,7 +94,7 @@ END
   attune db export "$dir/rows.jsonl"
   attune db import "$dir/rows.jsonl" --store "$dir/other/store.db" --dry-run --json
   expect 0
-  json 'o["dry_run"] and o["added"] > 4'
+  json 'o["dry_run"] and o["added"] > 4 and all(s["what"].startswith("dtype=fp32,head_dim=64,heads=4/2,batch=1,") for s in o["steps"])'
   attune db stats --store "$dir/other/store.db" --json
   [ "$status" -eq 5 ] || json 'o["trials"] == 0'
 }
@@ -137,6 +161,48 @@ END
   attune db import "$dir/rows.jsonl" --store "$dir/other/store.db"
   refused 1 rows.jsonl
   [ ! -e "$dir/other/store.db" ]
+}
+
+@test "a file that was cut off, or is empty, is refused before anything is stored" {
+  tuned
+  attune db export "$dir/rows.jsonl"
+  head -n 3 "$dir/rows.jsonl" >"$dir/cut.jsonl"
+  attune db import "$dir/cut.jsonl" --store "$dir/other/store.db"
+  refused 1 cut.jsonl "cut off"
+  : >"$dir/empty.jsonl"
+  attune db import "$dir/empty.jsonl" --store "$dir/other/store.db"
+  refused 1 empty.jsonl "is empty"
+  [ ! -e "$dir/other/store.db" ]
+}
+
+@test "rows that cannot be written are an error" {
+  tuned
+  [ -e /dev/full ] || skip "no /dev/full here"
+  local command
+  for command in "db export -" "db ls" "db show --problem $problem" "db stats" "db ls --json"; do
+    status=0
+    # shellcheck disable=SC2086
+    errors=$("$ATTUNE" $command 2>&1 >/dev/full) || status=$?
+    [ "$status" -eq 5 ] && [[ $errors == *"cannot write to stdout"* ]] || { echo "$command: $status $errors"; return 1; }
+  done
+}
+
+@test "control characters in a store do not reach the terminal" {
+  tuned
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("update winner set why = ?", ("fast\x1b]0;owned\x07\u009b31m\n",))
+connection.execute("update trial set reason = ?, status = 4", ("\x1b[2J",))
+connection.commit()
+END
+  local command
+  for command in "db ls" "db show --problem $problem" "db show --json --problem $problem" "explain --target cpu --problem $problem"; do
+    # shellcheck disable=SC2086
+    attune $command
+    expect 0
+    [[ $output$errors != *$'\x1b'* && $output$errors != *$'\x07'* && $output$errors != *$'\xc2\x9b'* ]] || { echo "$command: $output"; return 1; }
+  done
 }
 
 @test "an export with an ending nobody knows" {

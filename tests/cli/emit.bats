@@ -69,6 +69,50 @@ END
   json '"hold_offsets=1" in o["config"].split(",") and "kHoldOffsets = 1" in o["text"]'
 }
 
+@test "emit --tuned prints the stored winner's kernel and says so" {
+  tuned
+  attune db show --problem $problem --json
+  local winner
+  winner=$("${PYTHON:-python3}" -c 'import json, sys; print(json.loads(sys.argv[1])["winners"][0]["config"])' "$output")
+  attune emit --tuned --problem $problem --arch cpu
+  expect 0
+  [[ $output == *"// config   $winner (the winner of 20"* ]]
+  attune emit --tuned --problem ${problem/seqlen=128/seqlen=640} --arch cpu
+  refused 2 --tuned seqlen=640 "attune db ls"
+  attune emit --tuned --problem $gpu_problem --arch sm_80 --store "$dir/none.db"
+  refused 2 --tuned none.db
+  attune emit --tuned --config block_m=32 --problem $problem --arch cpu
+  refused 1 --config
+}
+
+@test "emit writes a file for each of several archs" {
+  attune emit --problem $gpu_problem --arch sm_80,sm_90a --out "$dir/kernels"
+  expect 0
+  [ "$(cd "$dir/kernels" && echo *)" = "prefill_sm80_sm_80.cu prefill_sm90_sm_90a.cu" ]
+  grep -q "^// compile  nvcc -arch=sm_90a .* prefill_sm90_sm_90a.cu$" "$dir/kernels/prefill_sm90_sm_90a.cu"
+  attune emit --problem $gpu_problem --arch sm_80,sm_90a
+  refused 1 "2 archs" "--out FOLDER"
+  attune emit --problem $gpu_problem --arch all --json
+  expect 0
+  json '[k["arch"] for k in o["kernels"]][:2] == ["sm_75", "sm_80"] and {"sm_103", "sm_110", "sm_121"} <= {k["arch"] for k in o["kernels"]}'
+}
+
+@test "an image goes to files and pipes, not to a terminal" {
+  need_nvrtc
+  attune emit --problem $gpu_problem --arch sm_80 --what image --out "$dir/kernel.cubin"
+  expect 0
+  [ "$(head -c 4 "$dir/kernel.cubin" | tail -c 3)" = ELF ]
+  run_on_terminal 80 emit --problem $gpu_problem --arch sm_80 --what image
+  [[ $output == *'--what is "image", and stdout is a terminal'* && $output != *ELF* ]]
+}
+
+@test "facts are printed in the words that --problem takes" {
+  need_nvrtc
+  attune emit --problem $gpu_problem --arch sm_80 --what resources
+  expect 0
+  [[ $output == *"problem              $gpu_problem"* && $output != *dtype_q* ]]
+}
+
 @test "emit --out writes the whole file" {
   attune emit --problem $gpu_problem --arch sm_80 --out "$dir/new/kernel.cu"
   expect 0

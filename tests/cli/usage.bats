@@ -30,20 +30,87 @@ db_commands="ls show stats verify gc export import merge"
 
 @test "no command" {
   attune
-  refused 1 subcommand
+  refused 1 "no command was given" tune doctor
+  attune db
+  refused 1 "no command was given" "commands of attune db" verify
 }
 
-@test "unknown command" {
+@test "an unknown command is named, with what was meant and the list" {
   attune tun
-  refused 1 tun
+  refused 1 '"tun" is no command' "did you mean tune?" doctor explain
+  attune db shwo
+  refused 1 '"shwo"' "did you mean show?" verify
+  attune frobnicate --json
+  refused 1 '"frobnicate" is no command; commands of attune are doctor,'
 }
 
-@test "unknown option" {
+@test "--version prints the version, help the help" {
+  attune --version
+  expect 0
+  [[ $output =~ ^attune\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+  attune help
+  expect 0
+  local whole=$output
+  attune --help
+  [ "$output" = "$whole" ]
+  attune help db show
+  expect 0
+  [[ $output == *"Example:"*"attune db show"* ]]
+}
+
+@test "an unknown option points to the command's own help" {
   attune doctor --frob
-  refused 1 --frob
+  refused 1 '"--frob" is no option of attune doctor' "attune doctor --help lists the options"
+  attune tune --bugdet 3
+  refused 1 '"--bugdet"' "did you mean --budget?" "attune tune --help"
+  attune db ls winners
+  refused 1 '"winners" was not expected' "attune db ls --help"
 }
 
 @test "an option without its value" {
   attune emit --problem
-  refused 1 --problem
+  refused 1 --problem "attune emit --help"
+}
+
+@test "the keys, masks, types and targets stand in the help of every command that takes a problem" {
+  local name word
+  for name in tune bench check compile emit explain "db show"; do
+    # shellcheck disable=SC2086
+    attune $name --help
+    expect 0
+    for word in "Keys of a problem:" "  mask  " causal_top_left causal_bottom_right "  dtype  " bf16 e5m2 "  heads  " Q/KV "  window  " \
+      "  rotation  "; do
+      [[ $output == *"$word"* ]] || { echo "attune $name --help lacks $word"; return 1; }
+    done
+  done
+  for name in tune bench check explain; do
+    attune $name --help
+    [[ $output == *cpu:THREADS* ]]
+  done
+}
+
+@test "spaces after the commas of a problem" {
+  attune emit --arch sm_80 --problem "dtype=bf16, head_dim=64, heads=8/2, seqlen=128, mask=causal_top_left"
+  expect 0
+}
+
+@test "output that cannot be written is an error" {
+  [ -e /dev/full ] || skip "no /dev/full here"
+  local command
+  for command in "version" "version --json" "--version" "--help" "tune --help" "doctor" "doctor --json" "devices" \
+    "emit --arch sm_80 --problem ${problem/fp32/bf16}" "emit --json --arch sm_80 --problem ${problem/fp32/bf16}"; do
+    status=0
+    # shellcheck disable=SC2086
+    errors=$("$ATTUNE" $command 2>&1 >/dev/full) || status=$?
+    [ "$status" -eq 5 ] && [[ $errors == *"cannot write to stdout: No space left"* ]] ||
+      { echo "attune $command > /dev/full: $status $errors"; return 1; }
+  done
+}
+
+@test "control characters of a command line and of files do not reach the terminal" {
+  attune explain --target cpu --problem $'mask=\x1b]0;title\x07'
+  expect 1
+  [[ $errors == *'\x1b]0;title\x07'* && $errors != *$'\x1b'* ]]
+  attune emit --problem $problem --arch $'sm_\xc2\x9b31m'
+  [[ $errors == *'\xc2\x9b'* && $errors != *$'\xc2\x9b'* ]]
 }

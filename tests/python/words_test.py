@@ -5,11 +5,7 @@ the CPU. Skips aloud (status 77) without NumPy or the CPU target."""
 import fractions
 import inspect
 import os
-import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 
 try:
@@ -122,17 +118,6 @@ class WordsTest(unittest.TestCase):
         with self.assertRaises(attune.Error) as caught:
             attune.quantise(self.q, context=attune.Context("cpu", store="", policy="strict"))
         self.assertEqual(caught.exception.status, "not_tuned")
-
-    def test_a_module_with_its_libraries_beside_it(self):
-        """As pip installs it; see pyproject.toml."""
-        library = pathlib.Path(os.environ["ATTUNE_LIBRARY"]).resolve()
-        with tempfile.TemporaryDirectory() as folder:
-            shutil.copytree(pathlib.Path(attune.__file__).parent, pathlib.Path(folder, "attune"))
-            pathlib.Path(folder, "attune", "lib").symlink_to(library.parent)
-            environment = {key: value for key, value in os.environ.items() if key != "ATTUNE_LIBRARY"}
-            child = subprocess.run([sys.executable, "-c", "import attune; print(attune.__file__, attune.version())"], text=True,
-                                   env={**environment, "PYTHONPATH": folder}, stdout=subprocess.PIPE, check=True)
-        self.assertEqual(child.stdout.split(), [str(pathlib.Path(folder, "attune", "__init__.py")), attune.__version__])
 
     def test_help_and_repr(self):
         self.assertEqual(attune.__version__, attune.version())

@@ -65,6 +65,8 @@ TEST_F(CudaDeviceTest, CodeRunsOnLaterMinorVersionsOfItsMajor) {
   EXPECT_THAT(names(87), ElementsAre("sm_86", "sm_80"));
   EXPECT_THAT(names(75), ElementsAre("sm_75"));
   EXPECT_THAT(names(121), ElementsAre("sm_121", "sm_120"));
+  EXPECT_THAT(names(103), ElementsAre("sm_103", "sm_100")) << "B300";
+  EXPECT_THAT(names(110), ElementsAre("sm_110")) << "Thor";
   EXPECT_TRUE(names(70).empty());
 }
 

@@ -23,6 +23,7 @@
 #include "tuner/cli/output.hpp"
 #include "tuner/cli/progress_line.hpp"
 #include "tuner/cli/workload_options.hpp"
+#include "tuner/cli/workload_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -39,6 +40,7 @@ struct Options {
 };
 
 struct Job {
+  Problem problem;  // the first of those that share the kernel
   KernelChoice choice;
   ImageKey key;
   std::optional<KernelImage> image;
@@ -60,9 +62,7 @@ std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
 std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
-  std::vector<Arch> archs;
-  for (const std::string& name : split_list(options.archs, "--arch"))
-    archs.push_back(arch_by_name(name));
+  const std::vector<Arch> archs = archs_by_name(options.archs);
   *workload = workload_of(options.workload, archs.front().target);
   for (const Arch& arch : archs) {
     note_slow_kernels(arch, workload);
@@ -76,7 +76,7 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
       const std::string text = fmt::format("{} {} {} {}", to_text(key.spec), key.arch,
                                            toolchain.template_name, key.config.to_text());
       if (seen.emplace(text, jobs.size()).second)
-        jobs.push_back({std::move(choice), std::move(key), {}, {}});
+        jobs.push_back({problem, std::move(choice), std::move(key), {}, {}});
     }
   }
   return jobs;
@@ -104,7 +104,7 @@ void compile_all(std::vector<Job>* jobs, int num_threads) {
       const std::lock_guard lock(mutex);
       ++done;
       progress.show(static_cast<double>(done) / static_cast<double>(jobs->size()),
-                    fmt::format("{} of {} kernels", done, jobs->size()));
+                    {fmt::format("{} of {} kernels", done, jobs->size())});
     }
   };
   std::vector<std::jthread> threads;
@@ -129,7 +129,7 @@ std::optional<BundleChange> keep(const Options& options, const std::vector<Job>&
 Json job_json(const Job& job) {
   Json body{{"arch", job.key.arch},
             {"template", job.key.toolchain.template_name},
-            {"spec", to_text(job.key.spec)},
+            {"problem", to_text(job.problem)},
             {"config", job.key.config.to_text()},
             {"failure", job.failure.empty() ? Json(nullptr) : Json(job.failure)}};
   if (job.image) {
@@ -141,11 +141,11 @@ Json job_json(const Job& job) {
 }
 
 void print_jobs(const std::vector<Job>& jobs) {
-  Table table({"arch", "template", "spec", "compile", "bytes", "registers", "result"});
+  Table table({"problem", "arch", "template", "compile", "bytes", "registers", "result"});
   for (const Job& job : jobs) {
     const bool has = job.image.has_value();
     table.add(
-        {job.key.arch, job.key.toolchain.template_name, to_text(job.key.spec),
+        {short_text(job.problem), job.key.arch, job.key.toolchain.template_name,
          has ? format_time(job.image->compile_ms * 1e3) : "-",
          has ? std::to_string(job.image->bytes.size()) : "-",
          has && job.image->info.registers >= 0 ? std::to_string(job.image->info.registers) : "-",
@@ -194,7 +194,7 @@ void add_compile(CLI::App& program, int* exit_code) {
   add_workload_options(command, &options->workload);
   command
       ->add_option("--arch", options->archs,
-                   "List of sm_75 ... sm_121, cpu, or auto: this machine's")
+                   "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
       ->capture_default_str();
   command->add_option("--template", options->template_name,
                       "Template (default: the best that serves)");

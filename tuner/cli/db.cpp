@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in
-// db_read.cpp and db_exchange.cpp.
+// db_read.cpp, db_show.cpp and db_exchange.cpp.
 #include <fmt/format.h>
 
 #include "runtime/options.hpp"
@@ -17,6 +17,12 @@ Store open_db(const DbOptions& options) {
     throw Error(ErrorCode::kStore, fmt::format("there is no store at {}; `attune tune` makes one",
                                                options.path().string()));
   return std::move(*store);
+}
+
+bool matches(const DbOptions& options, const DeviceIdentity& device,
+             const ToolchainIdentity& toolchain) {
+  return device.digest().rfind(options.device, 0) == 0 &&
+         (options.template_name.empty() || options.template_name == toolchain.template_name);
 }
 
 CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `attune db`: reading (db_read.cpp), upkeep and exchange (db_exchange.cpp).
+// The subcommands of `attune db`: reading (db_read.cpp, db_show.cpp), upkeep and exchange (db_exchange.cpp).
 // Registered by db.cpp.
 #pragma once
 
@@ -21,6 +21,9 @@ struct DbOptions {
 
 // The store of an existing file. Throws kStore when there is none.
 Store open_db(const DbOptions& options);
+// Whether rows of this device and template are asked for (--device, --template).
+bool matches(const DbOptions& options, const DeviceIdentity& device,
+             const ToolchainIdentity& toolchain);
 // A subcommand of db with --json and --store.
 CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,
                          const std::string& example, DbOptions* options);

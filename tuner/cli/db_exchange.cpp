@@ -82,7 +82,7 @@ int export_rows(const DbOptions& options, const std::string& file) {
     std::ostringstream text;
     export_lines(contents, text);
     if (file == "-") {
-      print(text.str());
+      print_bytes(text.str());
       return kOk;
     }
     write_file(file, text.str());
@@ -101,11 +101,18 @@ int export_rows(const DbOptions& options, const std::string& file) {
   return kOk;
 }
 
+bool is_database(const std::string& file) {
+  constexpr std::string_view kMagic = "SQLite format 3";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return false;  // a pipe is read but once
+  std::string head(kMagic.size(), '\0');
+  std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == kMagic;
+}
+
 StoreContents contents_of(const std::string& file) {
-  const std::string text = read_file(file);
-  if (text.rfind("SQLite format 3", 0) == 0)
-    return read_contents(Store::open(file, StoreMode::kReadOnly));
-  std::istringstream in(text);
+  if (is_database(file)) return read_contents(Store::open(file, StoreMode::kReadOnly));
+  std::istringstream in(read_file(file));
   try {
     return import_lines(in);
   } catch (const Error& error) {

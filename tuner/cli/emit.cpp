@@ -2,15 +2,19 @@
 // `attune emit`: prints the rendered source, the PTX, the compiled image or the resources of one
 // kernel, for any arch; needs no GPU. The source needs no compiler either.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
+#include "cache/store.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
 #include "tuner/cli/source_header.hpp"
 
@@ -20,24 +24,65 @@ namespace {
 struct Options {
   bool json = false;
   std::string problem;
-  std::string arch = "auto";
+  std::string archs = "auto";
   std::string template_name;
   std::string config;
+  bool tuned = false;
+  std::string store;
   std::string what = "source";
   std::string out;
 };
 
-Json facts(const KernelChoice& choice) {
-  return {{"template", choice.kernel_template->name()},
-          {"arch", choice.arch.name()},
-          {"spec", to_text(choice.spec)},
-          {"config", choice.config.to_text()}};
+// One kernel that was asked for.
+struct Request {
+  Problem problem;
+  KernelChoice choice;
+  std::string config_from;  // "the default"
+  std::string out;          // file; empty: stdout
+};
+
+Json facts(const Request& request) {
+  return {{"template", request.choice.kernel_template->name()},
+          {"arch", request.choice.arch.name()},
+          {"problem", to_text(request.problem)},
+          {"config", request.choice.config.to_text()},
+          {"config_from", request.config_from}};
 }
 
-Json resources_json(const KernelChoice& choice, const KernelImage& image) {
+// The stored winner of the problem's spec and shape on that arch, on any device.
+WinnerRecord stored_winner(const Options& options, const Problem& problem, const Arch& arch) {
+  MachineOptions machine;
+  machine.store = options.store;
+  const std::filesystem::path path = machine.store_path();
+  if (const auto store = Store::open_existing(path))
+    for (WinnerRecord& winner : store->all_winners())
+      if (to_text(winner.spec) == to_text(spec_of(problem)) &&
+          to_text(winner.shape) == to_text(shape_of(problem)) && winner.arch == arch.name() &&
+          (options.template_name.empty() ||
+           options.template_name == winner.toolchain.template_name))
+        return std::move(winner);
+  throw Error(ErrorCode::kNotTuned,
+              fmt::format("--tuned is given, and {} has no winner of {} for {}; `attune db ls` "
+                          "lists what was tuned",
+                          path.string(), to_text(problem), arch.name()));
+}
+
+Request request_for(const Options& options, const Problem& problem, const Arch& arch) {
+  if (!options.tuned)
+    return {problem, choose_kernel(problem, arch, options.template_name, options.config),
+            options.config.empty() ? "the default" : "the default but for --config", options.out};
+  const WinnerRecord winner = stored_winner(options, problem, arch);
+  return {problem,
+          choose_kernel(problem, arch, winner.toolchain.template_name, winner.config.to_text()),
+          fmt::format("the winner of {} on {}", winner.created.substr(0, 10), winner.device.name),
+          options.out};
+}
+
+Json resources_json(const Request& request, const KernelImage& image) {
+  const KernelChoice& choice = request.choice;
   const Resources expected =
       choice.kernel_template->resources(choice.spec, choice.arch, choice.config);
-  Json body = facts(choice);
+  Json body = facts(request);
   body["compiler_log"] = image.log;
   body["compile_time_s"] = image.compile_ms * 1e-3;
   body["image_bytes"] = image.bytes.size();
@@ -66,19 +111,17 @@ std::string resources_text(const Json& body) {
 }
 
 // What goes to stdout or --out as it is.
-std::string artefact(const Options& options, const Problem& problem, const KernelChoice& choice,
-                     const Source& source) {
+std::string artefact(const Options& options, const Request& request, const Source& source) {
+  const KernelChoice& choice = request.choice;
+  const bool is_cuda = choice.arch.target == Target::kCuda;
   if (options.what == "source") {
-    const std::string config_from =
-        options.config.empty() ? "the default" : "the default but for --config";
-    const bool is_cuda = choice.arch.target == Target::kCuda;
-    const std::string file = options.out.empty()
+    const std::string file = request.out.empty()
                                  ? std::string(is_cuda ? "kernel.cu" : "kernel.cpp")
-                                 : std::filesystem::path(options.out).filename().string();
-    return with_header(source.text, problem, choice, config_from, file);
+                                 : std::filesystem::path(request.out).filename().string();
+    return with_header(source.text, request.problem, choice, request.config_from, file);
   }
   if (options.what == "ptx") {
-    if (choice.arch.target != Target::kCuda)
+    if (!is_cuda)
       throw Error(
           ErrorCode::kInvalidArgument,
           fmt::format("--what is \"ptx\", but the arch is {}; PTX exists for CUDA archs only",
@@ -88,29 +131,65 @@ std::string artefact(const Options& options, const Problem& problem, const Kerne
   return compiler_for(choice.arch).compile(source, choice.arch).bytes;
 }
 
-int emit(const Options& options) {
-  const Problem problem = canonical(parse_problem(options.problem));
-  const KernelChoice choice = choose_kernel(problem, arch_by_name(options.arch),
-                                            options.template_name, options.config);
+// Writes or prints one kernel; returns what --json says of it.
+Json emit_one(const Options& options, const Request& request) {
+  const KernelChoice& choice = request.choice;
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
   if (options.what == "resources") {
-    const Json body =
-        resources_json(choice, compiler_for(choice.arch).compile(source, choice.arch));
-    options.json ? print_json("emit", body) : print(resources_text(body));
-    return kOk;
+    Json body = resources_json(request, compiler_for(choice.arch).compile(source, choice.arch));
+    if (!options.json) print(resources_text(body) + "\n");
+    return body;
   }
-  const std::string bytes = artefact(options, problem, choice, source);
-  if (!options.out.empty()) write_file(options.out, bytes);
-  if (options.json) {
-    Json body = facts(choice);
-    body["what"] = options.what;
-    body["bytes"] = bytes.size();
-    if (!options.out.empty()) body["out"] = options.out;
-    if (options.out.empty() && options.what != "image") body["text"] = bytes;
-    print_json("emit", body);
-  } else if (options.out.empty()) {
-    print(bytes);
+  const std::string bytes = artefact(options, request, source);
+  if (!request.out.empty()) write_file(request.out, bytes);
+  Json body = facts(request);
+  body["what"] = options.what;
+  body["bytes"] = bytes.size();
+  if (!request.out.empty()) body["out"] = request.out;
+  if (request.out.empty() && options.what != "image") body["text"] = bytes;
+  if (!options.json && request.out.empty()) print_bytes(bytes);
+  return body;
+}
+
+// Several archs write one file each into the folder --out.
+std::string file_of(const Options& options, const Request& request) {
+  const bool is_cuda = request.choice.arch.target == Target::kCuda;
+  const char* suffix = options.what == "source" ? (is_cuda ? "cu" : "cpp")
+                       : options.what == "ptx"  ? "ptx"
+                       : is_cuda                ? "cubin"
+                                                : "o";
+  std::string arch = request.choice.arch.name();
+  std::replace(arch.begin(), arch.end(), ':', '_');
+  const std::string name =
+      fmt::format("{}_{}.{}", request.choice.kernel_template->name(), arch, suffix);
+  return (std::filesystem::path(options.out) / name).string();
+}
+
+void check_place(const Options& options, size_t num_archs) {
+  if (!options.out.empty() || options.json || options.what == "resources") return;
+  if (num_archs > 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--arch names {} archs; accepted are one, or --out FOLDER, which gets "
+                            "a file for each, or --what resources",
+                            num_archs));
+  if (options.what == "image" && ::isatty(STDOUT_FILENO) == 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--what is \"image\", and stdout is a terminal; accepted is --out FILE, or stdout "
+                "to a file or pipe");
+}
+
+int emit(const Options& options) {
+  const Problem problem = canonical(parse_problem(options.problem));
+  const std::vector<Arch> archs = archs_by_name(options.archs);
+  check_place(options, archs.size());
+  Json kernels = Json::array();
+  for (const Arch& arch : archs) {
+    Request request = request_for(options, problem, arch);
+    if (archs.size() > 1 && !options.out.empty()) request.out = file_of(options, request);
+    kernels.push_back(emit_one(options, request));
   }
+  if (!options.json) return kOk;
+  print_json("emit", archs.size() == 1 ? kernels[0] : Json{{"kernels", kernels}});
   return kOk;
 }
 
@@ -125,16 +204,24 @@ void add_emit(CLI::App& program, int* exit_code) {
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right --arch sm_80",
       &options->json);
   add_problem_option(command, &options->problem);
-  command->add_option("--arch", options->arch, "sm_75 ... sm_121, cpu, or auto: this machine's")
+  command
+      ->add_option("--arch", options->archs,
+                   "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
       ->capture_default_str();
   command->add_option("--template", options->template_name,
                       "Template (default: the best that serves)");
-  command->add_option("--config", options->config,
-                      "Knobs that differ from the default, knob=value,...");
+  CLI::Option* config = command->add_option(
+      "--config", options->config, "Knobs that differ from the default, knob=value,...");
+  command
+      ->add_flag("--tuned", options->tuned,
+                 "The stored winner of this problem on that arch, not the template's default")
+      ->excludes(config);
+  command->add_option("--store", options->store,
+                      "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command->add_option("--what", options->what, "What to print")
       ->check(CLI::IsMember({"source", "ptx", "image", "resources"}))
       ->capture_default_str();
-  command->add_option("--out", options->out, "File to write instead of stdout");
+  command->add_option("--out", options->out, "File to write instead of stdout; with several archs a folder");
   command->callback([options, exit_code] { *exit_code = emit(*options); });
 }
 

@@ -7,12 +7,17 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
+#include <vector>
 
 #include "generator/core/error.hpp"
 #include "generator/core/replace_file.hpp"
 
 namespace attune::cli {
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 30;  // no text that a command takes is near it
+
+}  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
   std::error_code error;
@@ -20,12 +25,19 @@ std::string read_file(const std::filesystem::path& path) {
     throw Error(ErrorCode::kIo, fmt::format("cannot read {}: it is a folder", path.string()));
   errno = 0;
   std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || in.bad())
+  std::string text;
+  std::vector<char> piece(1 << 16);
+  while (in && text.size() <= kMostBytes) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (text.size() > kMostBytes)
+    throw Error(ErrorCode::kIo, fmt::format("cannot read {}: it is larger than {} bytes",
+                                            path.string(), kMostBytes));
+  if (!in.eof() || in.bad())
     throw Error(ErrorCode::kIo,
                 fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
-  return text.str();
+  return text;
 }
 
 void write_file(const std::filesystem::path& path, std::string_view bytes) {

@@ -9,7 +9,7 @@
 
 namespace attune::cli {
 
-// Throws kIo with the path and the system's reason.
+// Throws kIo with the path and the system's reason; a file above 1 GiB is refused.
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 

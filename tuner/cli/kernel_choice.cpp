@@ -8,6 +8,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/problem_keys.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/ladder.hpp"
@@ -22,7 +23,8 @@ std::string refusal_text(const KernelSpec& spec, const Arch& arch,
   for (const Refusal& refusal : refusals)
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.kernel_template->name(),
                            refusal.reason);
-  return fmt::format("no template serves {} on {} ({})", to_text(spec), arch.name(), reasons);
+  return fmt::format("no template serves {} on {} ({})", to_problem_text(spec), arch.name(),
+                     reasons);
 }
 
 bool is_slow(const Problem& problem, const Arch& arch) {
@@ -71,6 +73,14 @@ Arch arch_by_name(const std::string& name) {
                                                  "arch such as sm_90a",
                                                  name, why));
   return toolchain->host_arch();
+}
+
+std::vector<Arch> archs_by_name(const std::string& list) {
+  std::vector<Arch> archs;
+  const std::vector<std::string> names =
+      list == "all" ? known_cuda_archs() : split_list(list, "--arch");
+  for (const std::string& name : names) archs.push_back(arch_by_name(name));
+  return archs;
 }
 
 KernelChoice choose_kernel(const Problem& problem, const Arch& arch,

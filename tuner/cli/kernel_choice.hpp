@@ -23,6 +23,8 @@ struct KernelChoice {
 // "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws
 // kMissing-type errors otherwise.
 Arch arch_by_name(const std::string& name);
+// A list of such names; "all" is every CUDA arch that attune knows.
+std::vector<Arch> archs_by_name(const std::string& list);
 
 // Empty template_name: the best one that serves; empty config_text: its default. A config names the
 // knobs that differ from the default. Throws kInvalidArgument for an unknown template, knob or

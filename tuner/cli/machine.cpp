@@ -13,7 +13,7 @@ std::filesystem::path MachineOptions::store_path() const { return store_path_or_
 void add_machine_options(CLI::App* command, MachineOptions* options) {
   command
       ->add_option("--target", options->target,
-                   "auto (a GPU if there is one, else the CPU), cuda, cuda:N or cpu")
+                   "auto (a GPU if there is one, else the CPU), cuda, cuda:N, cpu or cpu:THREADS")
       ->capture_default_str();
   command->add_option("--store", options->store,
                       "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");

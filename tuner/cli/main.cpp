@@ -2,7 +2,9 @@
 // The program `attune`: parses the command line, runs one command, turns errors into one sentence
 // and an exit code. The commands stand beside this file, one each; what they share is in
 // command.hpp.
-#include <cstdio>
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -12,6 +14,8 @@
 #include "generator/core/log.hpp"
 #include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/output.hpp"
+#include "tuner/cli/usage.hpp"
 #include "tuner/measure_worker.hpp"
 
 namespace {
@@ -20,9 +24,9 @@ using namespace attune;
 using namespace attune::cli;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics, 4 device, driver "
-    "or compiler missing,\n"
-    "            5 store or file, 6 budget ended with a partial result, 7 slower than allowed.\n"
+    "Exit codes: 0 ok, 1 bad usage or input, 2 not supported, 3 wrong numerics,\n"
+    "            4 device, driver or compiler missing, 5 store or file, 6 budget ended\n"
+    "            with a partial result, 7 slower than allowed.\n"
     "Start with:  attune doctor\n"
     "             attune tune examples/models/Llama-3.1-8B/config.json";
 
@@ -47,8 +51,7 @@ void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   const std::lock_guard lock(mutex);
   if (level < lowest || !printed.emplace(message).second) return;
   const char* const names[] = {"debug", "info", "warning", "error"};
-  std::fprintf(stderr, "attune: %s: %.*s\n", names[static_cast<int>(level)],
-               static_cast<int>(message.size()), message.data());
+  print_notice(fmt::format("attune: {}: {}", names[static_cast<int>(level)], message));
 }
 
 // Warnings by default: what is damaged, refused or replaced is seen without being asked for.
@@ -66,22 +69,35 @@ void start_log() {
   if (!refused.empty()) log(LogLevel::kWarning, refused);
 }
 
+int parse_and_run(CLI::App& program, std::vector<std::string> words, const int& exit_code) {
+  try {
+    check_commands(program, words);
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    program.parse(words);
+    return exit_code;
+  } catch (const CLI::CallForVersion& version) {
+    print(version.what() + std::string("\n"));
+    return kOk;
+  } catch (const CLI::Success&) {
+    print(program.help());
+    return kOk;
+  } catch (const CLI::ParseError& error) {
+    print_notice("attune: " + usage_error_text(program, error));
+    return kUsage;
+  }
+}
+
 int run_program(int argc, char** argv) {
   CLI::App program("attune makes attention kernels for the machine it stands on.", "attune");
   program.require_subcommand(1);
+  program.set_version_flag("--version", "attune " ATTUNE_VERSION, "Print the version");
   program.footer(kFooter);
   int exit_code = kOk;
   add_commands(program, &exit_code);
   try {
-    program.parse(argc, argv);
-    return exit_code;
-  } catch (const CLI::Success& asked_for_help) {
-    return program.exit(asked_for_help);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "attune: %s (attune --help lists the commands)\n", error.what());
-    return kUsage;
+    return parse_and_run(program, with_help_option({argv + 1, argv + argc}), exit_code);
   } catch (const Error& error) {
-    std::fprintf(stderr, "attune: %s\n", error.what());
+    print_notice(fmt::format("attune: {}", error.what()));
     return exit_code_of(error.code());
   }
 }
@@ -95,7 +111,7 @@ int main(int argc, char** argv) {
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "attune: internal error: %s\n", error.what());
+    print_notice(fmt::format("attune: internal error: {}", error.what()));
     return kInternalError;
   }
 }

@@ -2,13 +2,17 @@
 // Tables, JSON and units of the program's output.
 #include "tuner/cli/output.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "generator/core/error.hpp"
+#include "tuner/cli/terminal.hpp"
 
 namespace attune::cli {
 namespace {
@@ -19,10 +23,24 @@ bool is_number(const std::string& cell) {
                             std::isdigit(static_cast<unsigned char>(cell[1])) != 0));
 }
 
-// Cells of people's languages are not expected; a byte is a column.
 std::string padded(const std::string& cell, size_t width, bool right) {
-  const std::string space(width > cell.size() ? width - cell.size() : 0, ' ');
+  const size_t columns = columns_of(cell);
+  const std::string space(width > columns ? width - columns : 0, ' ');
   return right ? space + cell : cell + space;
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return printable(text);
+}
+
+// Writes all of it, or throws kIo with the system's reason.
+void write_stdout(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+    return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot write to stdout: {}", std::strerror(errno == 0 ? EIO : errno)));
 }
 
 }  // namespace
@@ -31,47 +49,85 @@ Table::Table(std::vector<std::string> headers) : headers_(std::move(headers)) {}
 
 void Table::add(std::vector<std::string> cells) {
   cells.resize(headers_.size());
+  for (std::string& cell : cells) cell = one_line(std::move(cell));
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
-  std::string out;
-  std::vector<size_t> widths;
-  std::vector<bool> right;
-  for (size_t column = 0; column < headers_.size(); ++column) {
-    size_t width = headers_[column].size();
-    bool numeric = !rows_.empty();
+std::string Table::text() const { return text(terminal_width(STDOUT_FILENO)); }
+
+std::string Table::text(size_t width) const {
+  std::vector<Column> columns(headers_.size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    columns[i].width = headers_[i].size();
+    columns[i].right = !rows_.empty();
     for (const auto& row : rows_) {
-      width = std::max(width, row[column].size());
-      numeric = numeric && (is_number(row[column]) || row[column] == "-" || row[column].empty());
+      columns[i].width = std::max(columns[i].width, columns_of(row[i]));
+      columns[i].right =
+          columns[i].right && (is_number(row[i]) || row[i] == "-" || row[i].empty());
     }
-    widths.push_back(width);
-    right.push_back(numeric);
   }
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string text;
-    for (size_t column = 0; column < cells.size(); ++column)
-      text += padded(cells[column], widths[column], right[column]) + "  ";
-    text.erase(text.find_last_not_of(' ') + 1);
-    out += text + "\n";
-  };
-  line(headers_);
+  while (width > 0 && line_width(columns) > width && columns.size() > 1) {
+    const auto widest = std::max_element(
+        columns.begin(), columns.end(), [](const Column& a, const Column& b) {
+          return (a.in_line ? a.width : 0) < (b.in_line ? b.width : 0);
+        });
+    widest->in_line = false;
+  }
   std::vector<std::string> rule;
-  for (const size_t width : widths) rule.emplace_back(width, '-');
-  line(rule);
-  for (const auto& row : rows_) line(row);
-  return out;
+  for (const Column& column : columns) rule.emplace_back(column.width, '-');
+  const std::string head = line_of(headers_, columns) + line_of(rule, columns);
+  std::string text = line_width(columns) > 0 ? head : std::string();
+  for (const auto& row : rows_) text += wrapped(row_text(row, columns), width);
+  return text;
 }
 
-void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+// 0 when no column stands in the line.
+size_t Table::line_width(const std::vector<Column>& columns) {
+  size_t width = 0;
+  for (const Column& column : columns)
+    if (column.in_line) width += column.width + 2;
+  return width == 0 ? 0 : width - 2 + (columns.front().in_line ? 0 : 2);
+}
 
-void print_notice(std::string_view text) { fmt::print(stderr, "{}\n", text); }
+std::string Table::line_of(const std::vector<std::string>& cells,
+                           const std::vector<Column>& columns) {
+  std::string text = columns.front().in_line ? "" : "  ";
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (columns[i].in_line) text += padded(cells[i], columns[i].width, columns[i].right) + "  ";
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text + "\n";
+}
+
+// The first column, where it does not fit in the line, stands above it; others below it.
+std::string Table::row_text(const std::vector<std::string>& row,
+                            const std::vector<Column>& columns) const {
+  std::string text = columns.front().in_line ? "" : row.front() + "\n";
+  if (line_width(columns) > 0) text += line_of(row, columns);
+  size_t name_width = 0;
+  for (size_t i = 1; i < columns.size(); ++i)
+    if (!columns[i].in_line) name_width = std::max(name_width, headers_[i].size());
+  for (size_t i = 1; i < columns.size(); ++i)
+    if (!columns[i].in_line && !row[i].empty() && row[i] != "-")
+      text += "    " + padded(headers_[i], name_width, false) + "  " + row[i] + "\n";
+  return text;
+}
+
+void print(std::string_view text) {
+  write_stdout(wrapped(printable(text), terminal_width(STDOUT_FILENO)));
+}
+
+void print_bytes(std::string_view bytes) { write_stdout(bytes); }
+
+void print_notice(std::string_view text) {
+  fmt::print(stderr, "{}\n", wrapped(printable(text), terminal_width(STDERR_FILENO)));
+}
 
 void print_json(std::string_view name, const Json& body) {
   Json object;
   object["schema"] = fmt::format("attune.{}/1", name);
   object.update(body);
-  print(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  // Plain ASCII: a terminal takes some bytes above it for commands.
+  print_bytes(object.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
 std::string format_time(double microseconds) {

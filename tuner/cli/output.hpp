@@ -12,21 +12,37 @@ namespace attune::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Columns as wide as their widest cell; numbers to the right.
+// Columns as wide as their widest cell; numbers to the right. On a terminal that is too narrow, the
+// widest columns leave the line: the first one stands above its row, others below it, by name.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers);
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  std::string text() const;
+  std::string text() const;              // for stdout
+  std::string text(size_t width) const;  // 0: as wide as it is
 
  private:
+  struct Column {
+    size_t width = 0;
+    bool right = false;
+    bool in_line = true;
+  };
+  static size_t line_width(const std::vector<Column>& columns);
+  static std::string line_of(const std::vector<std::string>& cells,
+                             const std::vector<Column>& columns);
+  std::string row_text(const std::vector<std::string>& row,
+                       const std::vector<Column>& columns) const;
+
   std::vector<std::string> headers_;
   std::vector<std::vector<std::string>> rows_;
 };
 
-void print(std::string_view text);         // to stdout
-void print_notice(std::string_view text);  // to stderr, with a line end
+// To stdout: text for people, with long lines wrapped on a terminal and control characters made
+// visible. Throws kIo when it cannot be written.
+void print(std::string_view text);
+void print_bytes(std::string_view bytes);  // the same, as it is
+void print_notice(std::string_view text);  // to stderr, likewise, with a line end
 // Writes {"schema": "attune.<name>/1", ...body} to stdout.
 void print_json(std::string_view name, const Json& body);
 

@@ -3,7 +3,6 @@
 #include "tuner/cli/progress_line.hpp"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,15 +10,16 @@
 #include <cstdio>
 #include <string>
 
+#include "tuner/cli/terminal.hpp"
+
 namespace attune::cli {
 namespace {
 
-constexpr int kBarWidth = 24;
+constexpr size_t kBarWidth = 24;
+constexpr size_t kShortBarWidth = 8;
+constexpr size_t kNarrow = 60;  // no bar below
 
-size_t terminal_width() {
-  winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
+constexpr size_t kShortestPart = 12;  // of what is cut: less says nothing
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -31,14 +31,41 @@ ProgressLine::ProgressLine() : active_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() { clear(); }
 
-void ProgressLine::show(double fraction, std::string_view text) {
+namespace {
+
+// As many of the parts as fit, the last of them cut where that leaves enough of it.
+std::string joined(const std::vector<std::string>& parts, size_t width) {
+  std::string text;
+  for (const std::string& part : parts) {
+    const std::string next = (text.empty() ? "" : ", ") + part;
+    const size_t room = width - std::min(width, text.size());
+    if (next.size() > room && room < kShortestPart) break;
+    text += next.substr(0, room);
+    if (next.size() > room) break;
+  }
+  return text;
+}
+
+std::string bar(double fraction, size_t width) {
+  const double full = std::clamp(fraction, 0.0, 1.0) * static_cast<double>(width);
+  const auto done = static_cast<size_t>(full);
+  return fmt::format("[{}{}] ", std::string(done, '#'), std::string(width - done, '.'));
+}
+
+}  // namespace
+
+std::string progress_text(double fraction, const std::vector<std::string>& parts, size_t width) {
+  const std::string all = joined(parts, 1000);
+  if (all.size() + kBarWidth + 3 <= width) return bar(fraction, kBarWidth) + all;
+  if (width < kNarrow) return joined(parts, width);
+  return bar(fraction, kShortBarWidth) + joined(parts, width - kShortBarWidth - 3);
+}
+
+void ProgressLine::show(double fraction, const std::vector<std::string>& parts) {
   if (!active_ || now_s() - last_s_ < 0.1) return;
   last_s_ = now_s();
-  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
-  std::string line = fmt::format("[{}{}] {}", std::string(static_cast<size_t>(full), '#'),
-                                 std::string(static_cast<size_t>(kBarWidth - full), '.'), text);
-  line.resize(std::min(line.size(), terminal_width() - 1));
-  fmt::print(stderr, "\r\033[K{}", line);
+  fmt::print(stderr, "\r\033[K{}",
+             progress_text(fraction, parts, terminal_width(STDERR_FILENO) - 1));
   std::fflush(stderr);
   drawn_ = true;
 }

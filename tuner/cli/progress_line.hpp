@@ -3,7 +3,8 @@
 // Used by tune and compile.
 #pragma once
 
-#include <string_view>
+#include <string>
+#include <vector>
 
 namespace attune::cli {
 
@@ -15,8 +16,9 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   bool active() const { return active_; }
-  // fraction in [0, 1]; drawn at most ten times a second.
-  void show(double fraction, std::string_view text);
+  // fraction in [0, 1]; parts: what matters most first, for a narrow terminal shows no more. Drawn
+  // at most ten times a second.
+  void show(double fraction, const std::vector<std::string>& parts);
   void clear();
 
  private:
@@ -24,5 +26,8 @@ class ProgressLine {
   bool drawn_ = false;
   double last_s_ = 0;
 };
+
+// The line for a terminal of that width.
+std::string progress_text(double fraction, const std::vector<std::string>& parts, size_t width);
 
 }  // namespace attune::cli

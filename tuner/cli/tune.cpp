@@ -70,14 +70,16 @@ double seconds_of(const std::string& text) {
 }
 
 void show(ProgressLine* line, const Progress& now) {
-  const double left_s = now.budget_s - now.elapsed_s;
-  std::string text = fmt::format("{}/{} {}: {}, {} tried", now.shape + 1, now.num_shapes,
-                                 short_text(now.problem), now.phase, now.tried);
-  if (now.best_us > 0) text += fmt::format(", best {}", format_time(now.best_us));
+  std::vector<std::string> parts{fmt::format("{}/{}", now.shape + 1, now.num_shapes),
+                                 fmt::format("{} tried", now.tried)};
+  if (now.budget_s > 0)
+    parts.push_back(fmt::format("{:.0f} s left", std::max(0.0, now.budget_s - now.elapsed_s)));
+  parts.push_back(short_text(now.problem));
+  if (now.best_us > 0) parts.push_back(fmt::format("best {}", format_time(now.best_us)));
   if (now.best_us > 0 && now.default_us > 0)
-    text += fmt::format(" (default {})", format_time(now.default_us));
-  if (now.budget_s > 0) text += fmt::format(", at most {:.0f} s left", std::max(0.0, left_s));
-  line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, text);
+    parts.push_back(fmt::format("default {}", format_time(now.default_us)));
+  parts.push_back(now.phase);
+  line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, parts);
 }
 
 Json report_json(const TuneReport& report, const Device& device,

@@ -78,13 +78,12 @@ _ABI_VERSION = 1
 
 
 def _candidates():
-    """$ATTUNE_LIBRARY; beside the module, as pip installs it; an installed tree (<prefix>/share/attune/python beside <prefix>/lib*); the
-    loader's own search."""
+    """$ATTUNE_LIBRARY; an installed tree (<prefix>/share/attune/python beside <prefix>/lib*); the loader's own search."""
     if os.environ.get("ATTUNE_LIBRARY"):
         yield os.environ["ATTUNE_LIBRARY"]
         return
     here = pathlib.Path(__file__).resolve().parent
-    yield str(here / "lib" / "libattune.so")
+    yield str(here / "libattune.so")
     if len(here.parents) > 3:
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
     yield ctypes.util.find_library("attune") or "libattune.so.0"

@@ -37,6 +37,13 @@ TEST(Problem, TextRoundTrips) {
   }
 }
 
+TEST(Problem, ASpecIsWrittenInTheKeysOfAProblem) {
+  const std::string rest = "mask=causal_bottom_right,window=128:-";
+  const Problem problem = parse_problem("dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=32/8,seqlen=64," + rest);
+  EXPECT_EQ(to_problem_text(spec_of(problem)), "dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=4/1," + rest);
+  EXPECT_EQ(to_text(spec_of(parse_problem(to_problem_text(spec_of(problem)) + ",seqlen=64"))), to_text(spec_of(problem)));
+}
+
 TEST(Problem, SpacesAroundCommasMeanNothing) {
   EXPECT_EQ(parse_problem(" dtype=fp16, head_dim=64 ,heads=4,  seqlen=8 "), parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=8"));
   EXPECT_NE(refusal("seqlen=8, ,batch=1").find("has no '='"), std::string::npos);

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune db show`: every trial of one problem by the race that it was timed in. Times of one race
+// compare; those of two were taken at different moments. The final stands first, with its winner.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/db_commands.hpp"
+#include "tuner/cli/record_output.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Row {
+  StoredTrial stored;
+  bool in_final = false;
+  bool is_winner = false;
+  int round = 0;  // of exploring, from 1 in the order of time; 0: the final, or failed
+};
+
+// What was tuned on one device under one measuring policy.
+struct Group {
+  DeviceIdentity device;
+  std::string policy;
+  std::optional<WinnerRecord> winner;
+  std::vector<Row> rows;
+};
+
+bool is_same(const TrialRecord& trial, const WinnerRecord& winner, const Config& config) {
+  return trial.arch == winner.arch && trial.config == config &&
+         trial.toolchain.digest() == winner.toolchain.digest();
+}
+
+// Trials of one race were stored with one time: those of the final with their winner's. Older stores
+// do not say; there the winner and the default are known to have met in it.
+void place_rows(Group* group) {
+  std::map<std::string, int> rounds;
+  for (Row& row : group->rows) {
+    const TrialRecord& trial = row.stored.trial;
+    if (const auto& winner = group->winner) {
+      row.is_winner = is_same(trial, *winner, winner->config);
+      row.in_final = row.is_winner || trial.created == winner->created ||
+                     (trial.is_default && is_same(trial, *winner, winner->default_config));
+    }
+    if (trial.status != TrialStatus::kOk) row.in_final = false;
+    if (!row.in_final && trial.status == TrialStatus::kOk) rounds[trial.created] = 0;
+  }
+  int number = 0;
+  for (auto& [created, round] : rounds) round = ++number;
+  for (Row& row : group->rows)
+    if (!row.in_final && row.stored.trial.status == TrialStatus::kOk)
+      row.round = rounds.at(row.stored.trial.created);
+}
+
+// The final first, then the rounds of exploring, the last one first, then what failed.
+void sort_rows(std::vector<Row>* rows) {
+  const auto rank = [](const Row& row) {
+    const bool failed = row.stored.trial.status != TrialStatus::kOk;
+    return std::tuple(failed, !row.in_final, -row.round, row.stored.trial.timing.median_us);
+  };
+  std::stable_sort(rows->begin(), rows->end(),
+                   [&](const Row& a, const Row& b) { return rank(a) < rank(b); });
+}
+
+// Whether rows of this spec and shape are of the problem, in whatever form they were stored.
+bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
+  return to_text(shape) == to_text(shape_of(problem)) &&
+         spec_of(canonical(problem_of(spec, shape))) == spec_of(canonical(problem));
+}
+
+std::vector<Group> groups_of(const Store& store, const DbOptions& options,
+                             const Problem& problem) {
+  std::map<std::string, Group> groups;
+  for (StoredTrial& row : store.all_trials()) {
+    if (!is_of(problem, row.key.spec, row.key.shape) ||
+        !matches(options, row.key.device, row.trial.toolchain))
+      continue;
+    Group& group = groups[row.key.device.digest() + row.key.policy.text];
+    group.device = row.key.device;
+    group.policy = row.key.policy.text;
+    group.rows.push_back({std::move(row)});
+  }
+  // Pinned and best first: the first one is what runs.
+  for (WinnerRecord& winner : store.all_winners()) {
+    const auto group = groups.find(winner.device.digest() + winner.policy.text);
+    if (group == groups.end() || group->second.winner ||
+        !is_of(problem, winner.spec, winner.shape) || !matches(options, winner.device, winner.toolchain))
+      continue;
+    group->second.winner = std::move(winner);
+  }
+  std::vector<Group> all;
+  for (auto& [unused, group] : groups) {
+    place_rows(&group);
+    sort_rows(&group.rows);
+    all.push_back(std::move(group));
+  }
+  return all;
+}
+
+Json trial_json(const Row& row) {
+  const TrialRecord& trial = row.stored.trial;
+  Json body{{"device", row.stored.key.device.name},
+            {"policy", row.stored.key.policy.text},
+            {"template", trial.toolchain.template_name},
+            {"compiler", trial.toolchain.compiler},
+            {"arch", trial.arch},
+            {"config", trial.config.to_text()},
+            {"is_default", trial.is_default},
+            {"is_winner", row.is_winner},
+            {"in_final", row.in_final},
+            {"round", row.round},
+            {"status", trial_status_name(trial.status)},
+            {"reason", trial.reason},
+            {"effort", effort_name(trial.effort)},
+            {"error_max", trial.error_max},
+            {"error_mean", trial.error_mean},
+            {"registers", trial.info.registers},
+            {"shared_bytes", trial.shared_bytes},
+            {"driver", trial.driver},
+            {"created", trial.created}};
+  if (trial.status == TrialStatus::kOk) body["timing"] = timing_json(trial.timing);
+  return body;
+}
+
+std::string config_text(const Row& row) {
+  return row.stored.trial.config.to_text() + (row.stored.trial.is_default ? " (default)" : "");
+}
+
+std::string interval_text(const Timing& timing) {
+  return fmt::format("{} .. {}", format_time(timing.lo_us), format_time(timing.hi_us));
+}
+
+std::string final_text(const Group& group) {
+  Table table({"", "over default", "time", "95 % interval", "samples", "error", "registers",
+               "template", "arch", "config"});
+  const WinnerRecord& winner = *group.winner;
+  for (const Row& row : group.rows) {
+    if (!row.in_final) continue;
+    const TrialRecord& t = row.stored.trial;
+    // Of an older store the winner's own record is sure to be of the final.
+    const Timing& timing = row.is_winner ? winner.timing : t.timing;
+    table.add({row.is_winner ? "winner" : "", gain_text(timing, winner.default_timing),
+               format_time(timing.median_us), interval_text(timing),
+               std::to_string(timing.samples), fmt::format("{:.2f}", t.error_max),
+               t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
+               t.toolchain.template_name, t.arch, config_text(row)});
+  }
+  return fmt::format("Final of {}, timed by turns: these compare\n{}", winner.created,
+                     table.text());
+}
+
+std::string explored_text(const Group& group) {
+  Table table({"round", "behind its best", "time", "samples", "error", "registers", "template",
+               "arch", "config"});
+  int round = 0;
+  double best_us = 0;
+  for (const Row& row : group.rows) {
+    const TrialRecord& t = row.stored.trial;
+    if (row.round == 0) continue;
+    if (row.round != round) best_us = t.timing.median_us;  // the first of its round
+    round = row.round;
+    table.add({std::to_string(round),
+               fmt::format("{:.1f} %", 100 * (t.timing.median_us / best_us - 1)),
+               format_time(t.timing.median_us), std::to_string(t.timing.samples),
+               fmt::format("{:.2f}", t.error_max),
+               t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
+               t.toolchain.template_name, t.arch, config_text(row)});
+  }
+  return table.empty() ? ""
+                       : "Explored: times of two rounds are of two moments and do not compare\n" +
+                             table.text();
+}
+
+std::string failed_text(const Group& group) {
+  Table table({"status", "template", "arch", "config", "reason"});
+  for (const Row& row : group.rows)
+    if (const TrialRecord& t = row.stored.trial; t.status != TrialStatus::kOk)
+      table.add({trial_status_name(t.status), t.toolchain.template_name, t.arch, config_text(row),
+                 t.reason});
+  return table.empty() ? "" : "Failed\n" + table.text();
+}
+
+std::string group_text(const Group& group) {
+  std::string text = group.device.title();
+  if (group.winner)
+    text += fmt::format(": {} of {} candidates, {} effort{}", group.winner->why,
+                        group.winner->candidates, effort_name(group.winner->effort),
+                        group.winner->pinned ? ", pinned" : "");
+  else
+    text += ": no winner yet";
+  text += "\nerror: largest against the oracle, in units of what is allowed\n";
+  for (const std::string& part : {group.winner ? final_text(group) : std::string(),
+                                  explored_text(group), failed_text(group)})
+    if (!part.empty()) text += "\n" + part;
+  return text;
+}
+
+int show(const DbOptions& options, const std::string& problem_text) {
+  const Problem problem = parse_problem(problem_text);
+  const std::vector<Group> groups = groups_of(open_db(options), options, problem);
+  if (groups.empty())
+    throw Error(ErrorCode::kNotTuned,
+                fmt::format("{} has no trial of {}; `attune db ls` lists what was tuned",
+                            options.path().string(), to_text(problem)));
+  if (!options.json) {
+    std::string text;
+    for (const Group& group : groups) text += (text.empty() ? "" : "\n") + group_text(group);
+    print(text);
+    return kOk;
+  }
+  Json winners = Json::array(), trials = Json::array();
+  for (const Group& group : groups) {
+    if (group.winner) winners.push_back(winner_json(*group.winner));
+    for (const Row& row : group.rows) trials.push_back(trial_json(row));
+  }
+  print_json("db.show", {{"problem", to_text(problem)}, {"winners", winners}, {"trials", trials}});
+  return kOk;
+}
+
+}  // namespace
+
+void add_db_show(CLI::App* db, int* exit_code) {
+  const auto options = std::make_shared<DbOptions>();
+  const auto problem = std::make_shared<std::string>();
+  CLI::App* command = add_db_command(
+      db, "show", "List every trial of one problem, with the winner and why it is one",
+      "attune db show --problem "
+      "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
+      options.get());
+  add_problem_option(command, problem.get());
+  add_db_filter(command, options.get());
+  command->callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
+}
+
+}  // namespace attune::cli
