@@ -15,6 +15,7 @@ namespace {
 // What the rule looks at in a trial or winner.
 struct Evidence {
   Effort effort;
+  bool complete;
   int samples;
   const std::string& created;
 };
@@ -28,6 +29,9 @@ Verdict judge(const Evidence& mine, const Evidence& theirs) {
   if (theirs.effort != mine.effort)
     return theirs.effort > mine.effort ? Verdict{MergeAction::kReplace, "higher effort"}
                                        : Verdict{MergeAction::kKeep, "lower effort"};
+  if (theirs.complete != mine.complete)
+    return theirs.complete ? Verdict{MergeAction::kReplace, "a search that came to its end"}
+                           : Verdict{MergeAction::kKeep, "a search that was cut short"};
   if (theirs.samples != mine.samples)
     return theirs.samples > mine.samples ? Verdict{MergeAction::kReplace, "more samples"}
                                          : Verdict{MergeAction::kKeep, "fewer samples"};
@@ -37,8 +41,10 @@ Verdict judge(const Evidence& mine, const Evidence& theirs) {
   return {MergeAction::kKeep, "the same"};
 }
 
-Evidence evidence(const TrialRecord& t) { return {t.effort, t.timing.samples, t.created}; }
-Evidence evidence(const WinnerRecord& w) { return {w.effort, w.timing.samples, w.created}; }
+Evidence evidence(const TrialRecord& t) { return {t.effort, true, t.timing.samples, t.created}; }
+Evidence evidence(const WinnerRecord& w) {
+  return {w.effort, w.complete, w.timing.samples, w.created};
+}
 
 std::string describe(const TuningKey& key, const std::string& arch, const Config& config) {
   return fmt::format("{} on {}: {} {}", to_text(problem_of(key.spec, key.shape)),

@@ -211,6 +211,7 @@ std::string winner_line(const WinnerRecord& w) {
                {"default_is_winner", w.default_is_winner},
                {"effort", effort_name(w.effort)},
                {"candidates", w.candidates},
+               {"complete", w.complete},
                {"why", w.why},
                {"driver", w.driver},
                {"created", w.created},
@@ -282,6 +283,7 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.default_is_winner = json.at("default_is_winner").get<bool>();
     w.effort = read_effort(json);
     w.candidates = integer(json, "candidates", 0);
+    w.complete = json.value("complete", true);  // files of schema 2 do not say
     w.why = json.at("why").get<std::string>();
     w.driver = json.at("driver").get<std::string>();
     w.created = json.at("created").get<std::string>();

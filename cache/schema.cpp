@@ -117,7 +117,13 @@ ALTER TABLE trial ADD COLUMN shared_bytes INTEGER NOT NULL DEFAULT -1;
 ALTER TABLE winner ADD COLUMN driver TEXT NOT NULL DEFAULT '';
 )sql";
 
-constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2};
+// Version 3: whether the search that chose a winner came to its end. Older tunes are not asked to
+// go on.
+constexpr const char* kStep3 = R"sql(
+ALTER TABLE winner ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
+)sql";
+
+constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3};
 
 }  // namespace
 

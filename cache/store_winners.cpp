@@ -17,7 +17,7 @@ std::string select_winners(std::string_view where) {
       " w.median_us, w.lo_us, w.hi_us, w.min_us, w.samples, w.sm_clock_mhz, w.default_config,"
       " w.default_median_us, w.default_lo_us, w.default_hi_us, w.default_min_us, "
       "w.default_samples, w.default_sm_clock_mhz,"
-      " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created"
+      " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created, w.complete"
       " FROM winner w JOIN problem p ON p.id = w.problem_id JOIN shape s ON s.id = w.shape_id"
       " JOIN device d ON d.id = w.device_id JOIN toolchain c ON c.id = w.toolchain_id {}"
       " ORDER BY w.pinned DESC, w.effort DESC, w.created DESC, w.id DESC",
@@ -36,7 +36,7 @@ WinnerRecord read_winner(Statement& row) {
   w.timing = read_timing(row);
   row.read(default_config);
   w.default_timing = read_timing(row);
-  row.read(w.default_is_winner, effort, w.candidates, w.why, w.driver, w.created);
+  row.read(w.default_is_winner, effort, w.candidates, w.why, w.driver, w.created, w.complete);
   w.config = parse_config(config);
   w.default_config = parse_config(default_config);
   w.effort = checked_effort(effort);
@@ -82,15 +82,16 @@ void replace_winner(Database& database, const TuningKey& key, const WinnerRecord
       "default_lo_us,"
       " default_hi_us, default_min_us, default_samples, default_sm_clock_mhz, default_is_winner, "
       "effort, candidates,"
-      " why, driver, created)"
-      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      " why, driver, created, complete)"
+      " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "?)");
   const Timing& t = w.timing;
   const Timing& d = w.default_timing;
   insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, w.pinned, w.arch,
               w.config.to_text(), t.median_us, t.lo_us, t.hi_us, t.min_us, t.samples,
               t.sm_clock_mhz, w.default_config.to_text(), d.median_us, d.lo_us, d.hi_us, d.min_us,
               d.samples, d.sm_clock_mhz, w.default_is_winner, w.effort, w.candidates, w.why,
-              w.driver, w.created);
+              w.driver, w.created, w.complete);
   insert.run();
 }
 

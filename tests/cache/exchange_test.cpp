@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
+#include <regex>
 #include <sstream>
 
 #include "cache/record_json.hpp"
@@ -86,7 +87,7 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(good + "{\"kind\": " + std::string(100000, '[') + "\n"),
               HasSubstr("line 7: JSON nests deeper than 64 levels"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
-  EXPECT_THAT(refusal(changed("\"schema\":2", "\"schema\":3")),
+  EXPECT_THAT(refusal(changed("\"schema\":3", "\"schema\":4")),
               HasSubstr("line 1: was written with schema 3"));
   EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
               HasSubstr("kind is \"song\""));
@@ -198,6 +199,30 @@ TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
         << "a row keeps the driver it was measured with";
     EXPECT_EQ(into.all_winners().at(0).timing.median_us, replaced ? 77 : 90);
   }
+}
+
+TEST_F(ExchangeTest, ASearchThatWasCutShortIsSaidAndGivesWay) {
+  Store cut = store("cut"), whole = store("whole"), copy = store("copy");
+  WinnerRecord winner = sample_winner(sample_key());
+  whole.put_winner(sample_key(), winner);
+  winner.complete = false;
+  winner.timing.samples = 1000;
+  winner.created = "2030-01-01T00:00:00.000Z";
+  cut.put_winner(sample_key(), winner);
+  EXPECT_FALSE(cut.all_winners().at(0).complete);
+  EXPECT_TRUE(whole.all_winners().at(0).complete);
+  EXPECT_EQ(merge(copy, read_contents(cut)).steps.at(0).why, "new");
+  EXPECT_FALSE(copy.all_winners().at(0).complete);
+  EXPECT_EQ(merge(copy, read_contents(whole)).steps.at(0).action, MergeAction::kReplace);
+  EXPECT_TRUE(copy.all_winners().at(0).complete);
+  EXPECT_EQ(merge(copy, read_contents(cut)).steps.at(0).action, MergeAction::kKeep);
+
+  const std::string line = lines_of(cut);
+  EXPECT_THAT(line, testing::HasSubstr("\"complete\":false"));
+  Store old = store("old");  // lines as schema 2 wrote them
+  std::istringstream in(std::regex_replace(line, std::regex("\"complete\":false,"), ""));
+  merge(old, import_lines(in));
+  EXPECT_TRUE(old.all_winners().at(0).complete);
 }
 
 TEST_F(ExchangeTest, MergeTakesPinsAndImagesOnlyWhereThereAreNone) {

@@ -66,6 +66,7 @@ class SchemaTest : public StoreTest {
     ASSERT_EQ(winners.size(), 1U);
     EXPECT_EQ(winners[0].config.to_text(), "block_m=64");
     EXPECT_EQ(winners[0].candidates, 5);
+    EXPECT_TRUE(winners[0].complete) << "an old tune is not asked to go on";
   }
 };
 
@@ -101,7 +102,7 @@ TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
   const std::string message = error_of(ErrorCode::kStore, [&] { writer(); });
   EXPECT_THAT(message, HasSubstr(file().string()));
-  EXPECT_THAT(message, HasSubstr("newer attune (schema 3; this one writes schema 2)"));
+  EXPECT_THAT(message, HasSubstr("newer attune (schema 4; this one writes schema 3)"));
   EXPECT_EQ(read_bytes(file()), before);
 }
 
