@@ -11,9 +11,9 @@
 namespace attune {
 
 // "auto" (CUDA where a driver and a device answer, else the CPU), "cuda" (the current context's
-// device, else the first), "cuda:N", "cpu" (a thread for each core) or "cpu:N" (N threads). Throws
-// kInvalidArgument for other words, kDriver or kCompile with a sentence when the target is not
-// there.
+// device, else the first), "cuda:N", "cpu" (a thread for each core) or "cpu:N" (N threads, at
+// most 1024). Throws kInvalidArgument for other words, kDriver or kCompile with a sentence when the
+// target is not there.
 std::shared_ptr<const Device> open_device(std::string_view target);
 
 // Number of CUDA devices; 0 with a sentence in `why` when there is no driver.

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "generator/core/error.hpp"
+#include "generator/core/start_threads.hpp"
 
 namespace attune {
 namespace {
@@ -33,10 +34,9 @@ int default_threads() {
 }  // namespace
 
 CompilePool::CompilePool(const TuneTarget& target, KernelSpec spec, int threads)
-    : target_(target), spec_(spec) {
-  const int count = threads > 0 ? threads : default_threads();
-  for (int i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
-}
+    : target_(target),
+      spec_(spec),
+      threads_(start_threads(threads > 0 ? threads : default_threads(), [this](int) { work(); })) {}
 
 CompilePool::~CompilePool() {
   {
@@ -65,6 +65,7 @@ std::shared_ptr<const Compiled> CompilePool::wait(const TuneCandidate& candidate
     std::erase(queue_, text);
     queue_.push_front(text);
     queued_.notify_one();
+    if (threads_.empty()) compile_first(&lock);
   }
   finished_.wait_for(lock, std::chrono::duration<double>(std::max(0.0, timeout_s)),
                      [&] { return job.result != nullptr; });
@@ -87,17 +88,21 @@ void CompilePool::work() {
   for (;;) {
     queued_.wait(lock, [&] { return closing_ || !queue_.empty(); });
     if (closing_) return;
-    Job& job = jobs_.at(queue_.front());
-    queue_.pop_front();
-    job.begun = true;
-    lock.unlock();
-    auto result =
-        std::make_shared<const Compiled>(compile_candidate(target_, spec_, job.candidate));
-    lock.lock();
-    job.result = std::move(result);
-    ++num_compiled_;
-    finished_.notify_all();
+    compile_first(&lock);
   }
+}
+
+// The job at the head of the queue, with the lock given up meanwhile.
+void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
+  Job& job = jobs_.at(queue_.front());
+  queue_.pop_front();
+  job.begun = true;
+  lock->unlock();
+  auto result = std::make_shared<const Compiled>(compile_candidate(target_, spec_, job.candidate));
+  lock->lock();
+  job.result = std::move(result);
+  ++num_compiled_;
+  finished_.notify_all();
 }
 
 }  // namespace attune

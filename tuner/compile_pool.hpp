@@ -24,7 +24,8 @@ struct Compiled {
 
 class CompilePool {
  public:
-  // threads = 0: one fewer than the machine has, at least one.
+  // threads = 0: one fewer than the machine has, at least one. Where the system grants fewer, those
+  // do the work; where it grants none, `wait` compiles on the caller's thread.
   CompilePool(const TuneTarget& target, KernelSpec spec, int threads = 0);
   ~CompilePool();  // waits only for compilations that have begun
   CompilePool(const CompilePool&) = delete;
@@ -43,6 +44,7 @@ class CompilePool {
     bool begun = false;
   };
   void work();
+  void compile_first(std::unique_lock<std::mutex>* lock);
 
   const TuneTarget& target_;
   const KernelSpec spec_;
@@ -53,7 +55,7 @@ class CompilePool {
   std::deque<std::string> queue_;
   bool closing_ = false;
   int num_compiled_ = 0;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // last: they use what stands above
 };
 
 }  // namespace attune

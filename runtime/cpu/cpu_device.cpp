@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "runtime/cpu/thread_pool.hpp"
 
@@ -71,6 +72,17 @@ struct ForkedPool {
   const pid_t owner;
 };
 
+// With as many threads as the system grants: a run on fewer is slower, and right.
+std::shared_ptr<const ForkedPool> make_pool(int threads) {
+  auto made = std::make_shared<const ForkedPool>(threads);
+  if (const int granted = made->pool->num_threads(); granted < threads)
+    log(LogLevel::kWarning,
+        fmt::format("cpu: the system grants {} of {} threads (see ulimit -u, ulimit -v and the "
+                    "container's pids limit); kernels run on those",
+                    granted, threads));
+  return made;
+}
+
 class CpuKernel final : public LoadedKernel {
  public:
   CpuKernel(std::shared_ptr<const ForkedPool> pool, std::unique_ptr<HostKernel> code,
@@ -98,14 +110,15 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(const CpuToolchain& toolchain, int threads)
       : toolchain_(toolchain),
+        pool_(make_pool(threads)),
         arch_(toolchain.host_arch()),
-        identity_(identity_of(arch_, threads)),
-        facts_{threads, identity_.l2_bytes},
-        pool_(std::make_shared<const ForkedPool>(threads)) {}
+        identity_(identity_of(arch_, pool_->pool->num_threads())),
+        facts_{identity_.sm_count, identity_.l2_bytes} {}
 
   Target target() const override { return Target::kCpu; }
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
+  std::string hardware() const override { return "cpu"; }
   std::vector<Arch> archs() const override { return {arch_}; }
   const Compiler& compiler() const override { return toolchain_.compiler(); }
 
@@ -148,15 +161,19 @@ class CpuDevice final : public Device {
 
  private:
   const CpuToolchain& toolchain_;
+  const std::shared_ptr<const ForkedPool> pool_;
   const Arch arch_;
   const DeviceIdentity identity_;
   const DeviceFacts facts_;
-  const std::shared_ptr<const ForkedPool> pool_;
 };
 
 }  // namespace
 
 std::shared_ptr<const Device> open_cpu_device(int threads) {
+  if (threads < 0 || threads > kMaxCpuThreads)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("target is \"cpu:{}\"; accepted are 1 to {} threads", threads, kMaxCpuThreads));
   std::string why;
   const CpuToolchain* toolchain = open_cpu_toolchain(&why);
   if (!toolchain) throw Error(ErrorCode::kCompile, why);

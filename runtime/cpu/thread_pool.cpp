@@ -3,6 +3,8 @@
 // then asleep in the kernel.
 #include "runtime/cpu/thread_pool.hpp"
 
+#include "generator/core/start_threads.hpp"
+
 namespace attune {
 namespace {
 
@@ -28,10 +30,9 @@ void wait_while(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) {
-  for (int thread = 1; thread < num_threads; ++thread)
-    workers_.emplace_back([this, thread] { serve(thread); });
-}
+// A worker reads workers_ only in a round, and run begins none before this is done.
+ThreadPool::ThreadPool(int num_threads)
+    : workers_(start_threads(num_threads - 1, [this](int worker) { serve(worker + 1); })) {}
 
 ThreadPool::~ThreadPool() {
   stopping_ = true;

@@ -15,7 +15,8 @@ class ThreadPool {
  public:
   using Work = std::function<void(int thread, int num_threads)>;
 
-  // Starts num_threads - 1 workers; the caller of run is thread 0. num_threads below 1 counts as 1.
+  // Starts num_threads - 1 workers, or as many of them as the system grants; the caller of run is
+  // thread 0. num_threads below 1 counts as 1.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,11 +32,11 @@ class ThreadPool {
   void serve(int thread);
 
   std::mutex turn_;
-  std::vector<std::thread> workers_;
   const Work* work_ = nullptr;
   std::atomic<bool> stopping_{false};
   std::atomic<unsigned> round_{0};  // raised to start the workers
   std::atomic<int> unfinished_{0};
+  std::vector<std::thread> workers_;  // last: they use what stands above
 };
 
 }  // namespace attune

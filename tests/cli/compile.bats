@@ -64,7 +64,7 @@ load contract
 
 @test "negative jobs" {
   attune compile --arch sm_80 --problem $problem --out "$dir/kernels" --jobs -1
-  refused 1 --jobs -1
+  refused 1 --jobs -1 1024
 }
 
 @test "fp32 on a CUDA arch is not supported by the tensor-core families" {

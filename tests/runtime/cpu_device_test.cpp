@@ -13,6 +13,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/open_device.hpp"
+#include "tests/support/thread_limit.hpp"
 
 namespace attune {
 namespace {
@@ -86,6 +87,32 @@ TEST_F(CpuDevice, RunsInAChildAfterFork) {
   EXPECT_TRUE(WIFEXITED(status)) << "the child hung or crashed: signal "
                                  << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(CpuDevice, RunsOnTheThreadsThatTheSystemGrants) {
+  EngineOptions options;
+  options.use_store = false;
+  {
+    const testing::ThreadLimit limit(1);
+    device_ = open_cpu_device(8);
+  }
+  EXPECT_EQ(device_->identity().sm_count, 2) << "what is measured belongs to the threads that ran";
+  EXPECT_EQ(device_->facts().sm_count, 2);
+  plan_ = Engine(device_, options).plan(problem_);
+  EXPECT_TRUE(runs_right());
+}
+
+TEST_F(CpuDevice, MoreThreadsThanAnyMachineHasAreRefused) {
+  EXPECT_EQ(open_device("cpu:1024")->facts().sm_count, 1024);
+  for (const char* target : {"cpu:1025", "cpu:40000"}) {
+    try {
+      open_device(target);
+      ADD_FAILURE() << target << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("1 to 1024"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST_F(CpuDevice, CubinsAreRefused) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tests/support/thread_limit.hpp"
 #include "tests/tuner/simulated_device.hpp"
 #include "tuner/compile_pool.hpp"
 
@@ -131,6 +132,20 @@ TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
   EXPECT_GT(spilled, 0);
   EXPECT_EQ(static_cast<size_t>(target.num_made), all.size());
   EXPECT_EQ(static_cast<size_t>(pool.num_compiled()), all.size());
+}
+
+TEST_F(SearchTest, ThePoolCompilesWithTheThreadsThatTheSystemGrants) {
+  const SearchTask t = task(SimulatedTarget(world_).families({}));
+  const std::vector<TuneCandidate> some = first_candidates(t, effort_plan(Effort::kQuick), 1, {});
+  for (const int granted : {0, 2}) {
+    const ThreadLimit limit(granted);
+    const SimulatedTarget target(world_);
+    CompilePool pool(target, t.spaces->spec(), 6);
+    EXPECT_EQ(limit.refused(), 1);
+    for (const TuneCandidate& c : some) pool.submit(c);
+    for (const TuneCandidate& c : some) EXPECT_TRUE(pool.wait(c, 60)) << granted << " threads";
+    EXPECT_EQ(static_cast<size_t>(target.num_made), some.size());
+  }
 }
 
 }  // namespace

@@ -61,4 +61,11 @@ void add_problem_option(CLI::App* command, std::vector<std::string>* problems) {
   add_problem_keys(command);
 }
 
+void add_jobs_option(CLI::App* command, int* jobs) {
+  constexpr int kMostJobs = 1024;
+  command->add_option("--jobs", *jobs, "Compilers at a time; 0: by the machine")
+      ->check(CLI::Range(0, kMostJobs))
+      ->capture_default_str();
+}
+
 }  // namespace attune::cli

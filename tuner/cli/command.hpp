@@ -35,6 +35,9 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 void add_problem_option(CLI::App* command, std::string* problem);
 void add_problem_option(CLI::App* command, std::vector<std::string>* problems);
 
+// --jobs, bounded: each compiler is a thread.
+void add_jobs_option(CLI::App* command, int* jobs);
+
 // One per command. Its callback stores the command's exit code in *exit_code and throws
 // attune::Error.
 void add_doctor(CLI::App& program, int* exit_code);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cache/store.hpp"
+#include "generator/core/start_threads.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
@@ -107,9 +108,9 @@ void compile_all(std::vector<Job>* jobs, int num_threads) {
                     {fmt::format("{} of {} kernels", done, jobs->size())});
     }
   };
-  std::vector<std::jthread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  std::vector<std::thread> threads = start_threads(num_threads - 1, [&work](int) { work(); });
   work();
+  for (std::thread& thread : threads) thread.join();
 }
 
 // What became of a bundle that was there; nullopt when the store took the images.
@@ -155,9 +156,6 @@ void print_jobs(const std::vector<Job>& jobs) {
 }
 
 int compile(const Options& options) {
-  if (options.jobs < 0)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--jobs is {}; accepted are 0 (all cores) and more", options.jobs));
   Workload workload;
   std::vector<Job> jobs = jobs_for(options, &workload);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -205,8 +203,7 @@ void add_compile(CLI::App& program, int* exit_code) {
   command->add_option(
       "--out", options->out,
       "Folder to write instead: images with manifest.json. A bundle there is added to");
-  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: one a core")
-      ->capture_default_str();
+  add_jobs_option(command, &options->jobs);
   command->callback([options, exit_code] { *exit_code = compile(*options); });
 }
 

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/support/thread_limit.hpp"
+
 namespace attune {
 namespace {
 
@@ -62,6 +64,23 @@ TEST(ThreadPool, CallersTakeTurns) {
     });
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(runs, 4 * 50 * 2);
+}
+
+TEST(ThreadPool, WorksWithTheThreadsThatTheSystemGrants) {
+  for (const int granted : {0, 1, 3}) {
+    const testing::ThreadLimit limit(granted);
+    ThreadPool pool(8);
+    EXPECT_EQ(pool.num_threads(), granted + 1);
+    EXPECT_EQ(limit.refused(), 1);
+    std::vector<int> runs(8, 0);
+    for (int round = 0; round < 20; ++round)
+      pool.run([&](int thread, int num_threads) {
+        EXPECT_EQ(num_threads, granted + 1);
+        ++runs[static_cast<size_t>(thread)];
+      });
+    for (int thread = 0; thread < 8; ++thread)
+      EXPECT_EQ(runs[static_cast<size_t>(thread)], thread <= granted ? 20 : 0);
+  }
 }
 
 TEST(ThreadPool, CountsBelowOneMeanOne) {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting several threads on a machine that may refuse some (pids.max, RLIMIT_NPROC, memory). Used
+// by every pool of the project.
+#pragma once
+
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace attune {
+
+// Starts body(0), body(1), ... on threads of their own, `count` at most: when the system refuses
+// one, those that run are all there are. The caller joins them and works on with fewer, also with
+// none. Throws std::bad_alloc before the first thread, never later.
+template <class Body>
+[[nodiscard]] std::vector<std::thread> start_threads(int count, const Body& body) {
+  std::vector<std::thread> threads;
+  threads.reserve(count > 0 ? static_cast<size_t>(count) : 0);
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([body, i] { body(i); });
+  } catch (const std::exception&) {  // system_error or bad_alloc: a thread cannot be had
+  }
+  return threads;
+}
+
+}  // namespace attune
