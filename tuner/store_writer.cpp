@@ -2,70 +2,115 @@
 // Writing to the store behind the tune's back; see store_writer.hpp.
 #include "tuner/store_writer.hpp"
 
+#include <chrono>
 #include <string>
+#include <utility>
 
+#include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/start_threads.hpp"
 
 namespace attune {
+namespace {
+
+constexpr auto kRetryAfter = std::chrono::seconds(2);
+
+}  // namespace
 
 StoreWriter::StoreWriter(Store* store) : store_(store) {
-  if (store_ != nullptr) thread_ = std::thread([this] { work(); });
+  if (store_ != nullptr) thread_ = start_threads(1, [this](int) { work(); });
 }
 
 StoreWriter::~StoreWriter() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (!drained_) drain(&lock);
     closing_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : thread_) thread.join();
 }
 
 void StoreWriter::write(std::function<void(Store&)> job) {
   if (store_ == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   queue_.push_back(std::move(job));
+  drained_ = false;
   changed_.notify_all();
+  if (thread_.empty() && !failing_) attempt(&lock);
 }
 
 void StoreWriter::read(const std::function<void(const Store&)>& job) {
   if (store_ == nullptr) return;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  changed_.wait(lock, [&] { return (queue_.empty() || failing_) && !busy_; });
   job(*store_);
 }
 
 bool StoreWriter::stored_all() {
-  read([](const Store&) {});
-  const std::lock_guard lock(mutex_);
-  return stored_all_;
+  if (store_ == nullptr) return true;
+  std::unique_lock lock(mutex_);
+  drain(&lock);
+  return queue_.empty() && !refused_;
+}
+
+// Until the queue is empty, or an attempt that began after this call failed.
+void StoreWriter::drain(std::unique_lock<std::mutex>* lock) {
+  wanted_ = attempts_ + (busy_ ? 2 : 1);
+  changed_.notify_all();
+  const auto is_over = [&] { return queue_.empty() || (failing_ && attempts_ >= wanted_); };
+  if (thread_.empty())
+    while (!is_over()) attempt(lock);
+  else
+    changed_.wait(*lock, [&] { return is_over() && !busy_; });
+  drained_ = true;
 }
 
 void StoreWriter::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    const std::function<void(Store&)> job = std::move(queue_.front());
-    queue_.pop_front();
-    busy_ = true;
-    lock.unlock();
-    run(job);
-    lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+    const auto has_work = [&] {
+      return closing_ || (!queue_.empty() && (!failing_ || attempts_ < wanted_));
+    };
+    if (failing_)
+      changed_.wait_for(lock, kRetryAfter, has_work);
+    else
+      changed_.wait(lock, has_work);
+    if (closing_) return;
+    if (!queue_.empty()) attempt(&lock);
   }
 }
 
-void StoreWriter::run(const std::function<void(Store&)>& job) {
+// The first write of the queue, with the lock given up meanwhile.
+void StoreWriter::attempt(std::unique_lock<std::mutex>* lock) {
+  const std::function<void(Store&)>& job = queue_.front();  // others only append
+  busy_ = true;
+  lock->unlock();
+  const Outcome outcome = run(job);
+  lock->lock();
+  busy_ = false;
+  ++attempts_;
+  failing_ = outcome == Outcome::kFailed;
+  refused_ = refused_ || outcome == Outcome::kRefused;
+  if (!failing_) queue_.pop_front();
+  changed_.notify_all();
+}
+
+StoreWriter::Outcome StoreWriter::run(const std::function<void(Store&)>& job) {
+  std::string why;
+  Outcome outcome = Outcome::kRefused;
   try {
     job(*store_);
+    return Outcome::kStored;
+  } catch (const Error& error) {
+    why = error.what();
+    if (error.code() == ErrorCode::kStore) outcome = Outcome::kFailed;
   } catch (const std::exception& error) {
-    const std::lock_guard lock(mutex_);
-    if (stored_all_)
-      log(LogLevel::kWarning, std::string("not stored, the tune goes on: ") + error.what());
-    stored_all_ = false;
+    why = error.what();
   }
+  if (!std::exchange(warned_, true))
+    log(LogLevel::kWarning, "not stored yet, the tune goes on: " + why);
+  return outcome;
 }
 
 }  // namespace attune
