@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "generator/core/error.hpp"
 #include "tuner/candidate.hpp"
 
 namespace attune {
@@ -46,9 +48,19 @@ struct Round {
   int sm_clock_mhz = 0;         // 0 = not read
 };
 
+// The wait for an answer was ended (see set_patience): no kernel is at fault.
+class WaitEnded : public Error {
+ public:
+  using Error::Error;
+};
+
 class MeasureBackend {
  public:
   virtual ~MeasureBackend() = default;
+  // How many seconds one request may take from now on, asked again and again while it is waited
+  // for; 0 = stop. open, prepare and round then throw WaitEnded. Only a backend that can leave its
+  // work behind takes notice.
+  virtual void set_patience(std::function<double()> /*seconds*/) {}
   // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error
   // when the device cannot.
   virtual void open(const MeasureTask& task) = 0;

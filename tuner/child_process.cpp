@@ -27,19 +27,51 @@ namespace attune {
 namespace {
 
 constexpr double kReapSeconds = 5;  // a killed process may wait for its driver
+constexpr double kStepSeconds = 0.1, kLongStepSeconds = 60;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool send_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(sent));
+using Status = FrameSocket::Status;
+
+// What is left of a limit.
+class Wait {
+ public:
+  explicit Wait(const WaitLimit& limit)
+      : stop_(limit.stop), deadline_(limit.timeout_s < 0 ? INFINITY : now_s() + limit.timeout_s) {}
+
+  // Until poll reports one of `events` on fd, or that the other side is gone.
+  Status until(int fd, short events) const {
+    for (;;) {
+      if (stop_ && stop_()) return Status::kStopped;
+      const double left_s = std::max(0.0, deadline_ - now_s());
+      const double step_s = std::min(left_s, stop_ ? kStepSeconds : kLongStepSeconds);
+      pollfd waiting{fd, events, 0};
+      const int ready = ::poll(&waiting, 1, static_cast<int>(std::ceil(1e3 * step_s)));
+      if (ready > 0) return Status::kOk;
+      if (ready < 0 && errno != EINTR) return Status::kClosed;
+      if (left_s <= 0) return Status::kTimeout;
+    }
   }
-  return true;
+
+ private:
+  const std::function<bool()>& stop_;
+  const double deadline_;
+};
+
+Status send_all(int fd, std::string_view bytes, const Wait& wait) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (sent < 0 && errno == EAGAIN) {
+      if (const Status status = wait.until(fd, POLLOUT); status != Status::kOk) return status;
+    } else if (sent == 0 || errno != EINTR) {
+      return Status::kClosed;
+    }
+  }
+  return Status::kOk;
 }
 
 std::string ending(int status) {
@@ -49,35 +81,20 @@ std::string ending(int status) {
 }
 
 [[noreturn]] void fail(const std::string& what, int error) {
-  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
+  throw Error(ErrorCode::kDriver, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
 }  // namespace
 
 // Frame on the wire: "<payload bytes> <line>\n<payload>".
-bool FrameSocket::send(const Frame& frame) const {
-  return send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line)) &&
-         send_all(fd_, frame.payload);
+FrameSocket::Status FrameSocket::send(const Frame& frame, const WaitLimit& limit) const {
+  const Wait wait(limit);
+  const Status line = send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line), wait);
+  return line == Status::kOk ? send_all(fd_, frame.payload, wait) : line;
 }
 
-FrameSocket::Status FrameSocket::fill(double deadline) {
-  const double left = deadline - now_s();
-  const int timeout_ms =
-      std::isinf(deadline) ? -1 : static_cast<int>(std::ceil(std::max(0.0, left) * 1000));
-  pollfd waiting{fd_, POLLIN, 0};
-  const int ready = ::poll(&waiting, 1, timeout_ms);
-  if (ready < 0) return errno == EINTR ? Status::kOk : Status::kClosed;
-  if (ready == 0) return Status::kTimeout;
-  char chunk[65536];
-  const ssize_t got = ::recv(fd_, chunk, sizeof chunk, 0);
-  if (got < 0 && errno == EINTR) return Status::kOk;
-  if (got <= 0) return Status::kClosed;
-  buffer_.append(chunk, static_cast<size_t>(got));
-  return Status::kOk;
-}
-
-FrameSocket::Status FrameSocket::receive(Frame* frame, double timeout_s) {
-  const double deadline = timeout_s < 0 ? INFINITY : now_s() + timeout_s;
+FrameSocket::Status FrameSocket::receive(Frame* frame, const WaitLimit& limit) {
+  const Wait wait(limit);
   for (;;) {
     const size_t line_end = buffer_.find('\n');
     const size_t space = buffer_.find(' ');
@@ -93,7 +110,12 @@ FrameSocket::Status FrameSocket::receive(Frame* frame, double timeout_s) {
         return Status::kOk;
       }
     }
-    if (const Status status = fill(deadline); status != Status::kOk) return status;
+    if (const Status status = wait.until(fd_, POLLIN); status != Status::kOk) return status;
+    char chunk[65536];
+    const ssize_t got = ::recv(fd_, chunk, sizeof chunk, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Status::kClosed;
+    buffer_.append(chunk, static_cast<size_t>(got));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,25 +18,28 @@ struct Frame {
   std::string payload;
 };
 
+struct WaitLimit {
+  double timeout_s = -1;         // below 0: for ever
+  std::function<bool()> stop{};  // asked ten times a second; true ends the wait with kStopped
+};
+
 // One end of the socket. Not owned.
 class FrameSocket {
  public:
   explicit FrameSocket(int fd) : fd_(fd) {}
-  bool send(const Frame& frame) const;  // false when the other side is gone
-  enum class Status { kOk, kClosed, kTimeout };
-  // timeout_s < 0 waits for ever.
-  Status receive(Frame* frame, double timeout_s);
+  enum class Status { kOk, kClosed, kTimeout, kStopped };
+  // Waits as well: a process that does not read takes no more than the socket's buffer holds.
+  Status send(const Frame& frame, const WaitLimit& limit = {}) const;
+  Status receive(Frame* frame, const WaitLimit& limit = {});
 
  private:
-  Status fill(double deadline);
-
   int fd_;
   std::string buffer_;
 };
 
 class ChildProcess {
  public:
-  // Throws kIo when the program cannot be started.
+  // Throws kDriver when the program cannot be started.
   explicit ChildProcess(const std::vector<std::string>& command);
   ~ChildProcess();  // kills it
   ChildProcess(const ChildProcess&) = delete;

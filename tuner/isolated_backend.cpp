@@ -54,19 +54,37 @@ void IsolatedBackend::open(const MeasureTask& task) {
   pending_.clear();
   slowest_prepare_s_ = slowest_sample_s_ = 0;
   task_ = task;
-  if (child_)
-    open_in_child();
-  else
-    ensure_child();
+  open_in_child();
 }
 
-// A child that cannot open the problem is given up: nothing later must reach it.
+WaitLimit IsolatedBackend::within(double limit_s) const {
+  if (!patience_) return {limit_s, {}};
+  return {std::min(limit_s, patience_()), [this] { return patience_() <= 0; }};
+}
+
+FrameSocket::Status IsolatedBackend::ask(const Frame& request, Frame* reply,
+                                         const WaitLimit& limit) {
+  const Status sent = child_->socket().send(request, limit);
+  return sent == Status::kOk ? child_->socket().receive(reply, limit) : sent;
+}
+
+// In the child there is, else in a new one. A child that dies (out of memory, killed by hand) is
+// replaced once; one that cannot open the problem is given up: nothing later must reach it.
 void IsolatedBackend::open_in_child() {
-  child_->socket().send(encode(OpenRequest{*task_}));
   Frame frame;
-  const FrameSocket::Status status = child_->socket().receive(&frame, limits_.open_s);
-  if (status != FrameSocket::Status::kOk)
-    throw Error(ErrorCode::kDriver, "opening the problem: " + lost(status, limits_.open_s).reason);
+  for (bool again = false;; again = true) {
+    if (!child_) {
+      child_ = std::make_unique<ChildProcess>(command_);
+      ++num_children_;
+    }
+    const WaitLimit limit = within(limits_.open_s);
+    const Status status = ask(encode(OpenRequest{*task_}), &frame, limit);
+    if (status == Status::kOk) break;
+    const Fault fault = lost(status, limit, limits_.open_s);
+    if (again || fault.status == TrialStatus::kTimedOut)
+      throw Error(ErrorCode::kDriver, "opening the problem: " + fault.reason);
+    log(LogLevel::kWarning, "opening the problem: " + fault.reason + "; it is started again");
+  }
   const OpenReply reply = decode_open_reply(frame);
   if (reply.error.empty()) return;
   child_.reset();
@@ -77,8 +95,6 @@ void IsolatedBackend::open_in_child() {
 void IsolatedBackend::ensure_child() {
   if (child_) return;
   if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");
-  child_ = std::make_unique<ChildProcess>(command_);
-  ++num_children_;
   open_in_child();
   for (auto kernel = loaded_.begin(); kernel != loaded_.end();) {
     const Prepared prepared = ask_prepare(kernel->first, kernel->second, false);
@@ -92,11 +108,13 @@ void IsolatedBackend::ensure_child() {
   }
 }
 
-Fault IsolatedBackend::lost(FrameSocket::Status status, double limit_s) {
-  const bool timeout = status == FrameSocket::Status::kTimeout;
+Fault IsolatedBackend::lost(Status status, const WaitLimit& limit, double limit_s) {
   const std::string how = child_->end();
   child_.reset();
-  if (timeout)
+  if (status == Status::kStopped || (status == Status::kTimeout && limit.timeout_s < limit_s))
+    throw WaitEnded(ErrorCode::kDriver,
+                    "the measuring process had not answered when the budget or the tune ended");
+  if (status == Status::kTimeout)
     return {TrialStatus::kTimedOut, fmt::format("no answer within {:.1f} s", limit_s), true};
   return {TrialStatus::kLaunchFailed, "the measuring process was " + how, true};
 }
@@ -104,12 +122,12 @@ Fault IsolatedBackend::lost(FrameSocket::Status status, double limit_s) {
 Prepared IsolatedBackend::ask_prepare(int id, const KernelRequest& request, bool check) {
   const Stopwatch watch;
   const double limit_s = prepare_limit();
-  child_->socket().send(encode(PrepareRequest{id, request, check}));
+  const WaitLimit limit = within(limit_s);
   Frame frame;
-  const FrameSocket::Status status = child_->socket().receive(&frame, limit_s);
+  const Status status = ask(encode(PrepareRequest{id, request, check}), &frame, limit);
   Prepared prepared;
-  if (status != FrameSocket::Status::kOk) {
-    prepared.fault = lost(status, limit_s);
+  if (status != Status::kOk) {
+    prepared.fault = lost(status, limit, limit_s);
     return prepared;
   }
   prepared = decode_prepared(frame);
@@ -138,17 +156,18 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
     else
       round.samples.push_back({id, 0, gone->second});
   }
-  child_->socket().send(encode(RoundRequest{asked}));
+  child_->socket().send(encode(RoundRequest{asked}), within(sample_limit()));
   for (int id : asked) {
     const Stopwatch watch;
     const double limit_s = sample_limit();
+    const WaitLimit limit = within(limit_s);
     Frame frame;
-    const FrameSocket::Status status = child_->socket().receive(&frame, limit_s);
+    const Status status = child_->socket().receive(&frame, limit);
     SampleReply reply{{id, 0, std::nullopt}, 0};
-    if (status == FrameSocket::Status::kOk)
+    if (status == Status::kOk)
       reply = decode_sample_reply(frame);
     else
-      reply.sample.fault = lost(status, limit_s);
+      reply.sample.fault = lost(status, limit, limit_s);
     round.samples.push_back(reply.sample);
     if (reply.sample.fault) {
       loaded_.erase(id);
@@ -167,11 +186,13 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
 void IsolatedBackend::drop(int id) {
   loaded_.erase(id);
   pending_.erase(id);
-  if (child_) child_->socket().send(encode(DropRequest{id}));
+  if (child_) child_->socket().send(encode(DropRequest{id}), within(limits_.least_s));
 }
 
-std::vector<std::string> own_worker_command(const std::string& device_name) {
-  return {std::filesystem::read_symlink("/proc/self/exe").string(), "worker", device_name};
+std::vector<std::string> own_worker_command(const std::string& target, const Device& device) {
+  const std::string own =
+      device.target() == Target::kCpu ? fmt::format("cpu:{}", device.identity().sm_count) : target;
+  return {std::filesystem::read_symlink("/proc/self/exe").string(), "worker", own};
 }
 
 }  // namespace attune

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or
 // breaks the device costs itself alone: the child is replaced, and the kernels that were loaded
-// beside it are loaded again.
+// beside it are loaded again. So is one that dies while it opens a problem, once.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/device.hpp"
 #include "tuner/backend.hpp"
 #include "tuner/child_process.hpp"
 #include "tuner/measure_protocol.hpp"
@@ -30,6 +32,7 @@ class IsolatedBackend : public MeasureBackend {
   // `command`: the worker program and its arguments, e.g. {"/usr/bin/attune", "worker", "cuda:0"}.
   explicit IsolatedBackend(std::vector<std::string> command, MeasureLimits limits = {});
 
+  void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
   void open(const MeasureTask& task) override;
   Prepared prepare(int id, const KernelRequest& request, bool check) override;
   Round round(const std::vector<int>& order) override;
@@ -38,16 +41,23 @@ class IsolatedBackend : public MeasureBackend {
   int num_children() const { return num_children_; }  // started so far
 
  private:
+  using Status = FrameSocket::Status;
+
   void ensure_child();
   void open_in_child();
+  // Of the next request: its own, and the patience of our caller.
+  WaitLimit within(double limit_s) const;
+  Status ask(const Frame& request, Frame* reply, const WaitLimit& limit);
   Prepared ask_prepare(int id, const KernelRequest& request, bool check);
-  // What the child's silence or death means; the child is gone afterwards.
-  Fault lost(FrameSocket::Status status, double limit_s);
+  // What the child's silence or death means; the child is gone afterwards. Throws WaitEnded when it
+  // was our caller's patience that ended.
+  Fault lost(Status status, const WaitLimit& limit, double limit_s);
   double prepare_limit() const;
   double sample_limit() const;
 
   const std::vector<std::string> command_;
   const MeasureLimits limits_;
+  std::function<double()> patience_;
   std::unique_ptr<ChildProcess> child_;
   std::optional<MeasureTask> task_;
   std::map<int, KernelRequest> loaded_;  // what the child has, or must get when it is replaced
@@ -56,7 +66,8 @@ class IsolatedBackend : public MeasureBackend {
   int num_children_ = 0;
 };
 
-// The worker command of the running program for this device.
-std::vector<std::string> own_worker_command(const std::string& device_name);
+// The worker command of the running program for the target of this name, opened here as `device`: a
+// worker on the CPU takes as many threads as that has, or refuses to measure.
+std::vector<std::string> own_worker_command(const std::string& target, const Device& device);
 
 }  // namespace attune

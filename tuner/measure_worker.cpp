@@ -3,6 +3,7 @@
 #include "tuner/measure_worker.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -39,14 +40,14 @@ class Server {
 
   int run() {
     Frame frame;
-    while (!done_ && socket_.receive(&frame, -1) == FrameSocket::Status::kOk)
+    while (!done_ && socket_.receive(&frame) == FrameSocket::Status::kOk)
       std::visit([this](const auto& request) { answer(request); }, decode_request(frame));
     return 0;
   }
 
  private:
   void say(const Frame& frame) {
-    if (!socket_.send(frame)) done_ = true;
+    if (socket_.send(frame) != FrameSocket::Status::kOk) done_ = true;
   }
 
   void answer(const OpenRequest& request) {
@@ -96,7 +97,7 @@ int measure_worker_main(const std::string& device_name) {
    public:
     explicit LateBackend(std::string name) : name_(std::move(name)) {}
     void open(const MeasureTask& task) override {
-      if (!backend_) backend_ = std::make_unique<DeviceBackend>(open_device(name_));
+      if (!backend_) backend_ = std::make_unique<DeviceBackend>(open_whole_device());
       backend_->open(task);
     }
     Prepared prepare(int id, const KernelRequest& request, bool check) override {
@@ -106,6 +107,18 @@ int measure_worker_main(const std::string& device_name) {
     void drop(int id) override { backend_->drop(id); }
 
    private:
+    // On fewer threads than asked for, timings would be stored as those of more.
+    std::shared_ptr<const Device> open_whole_device() const {
+      std::shared_ptr<const Device> device = open_device(name_);
+      const int granted = device->identity().sm_count;
+      if (name_.starts_with("cpu:") && name_ != fmt::format("cpu:{}", granted))
+        throw Error(ErrorCode::kDriver,
+                    fmt::format("the system grants the measuring process {} threads for {} (see "
+                                "ulimit -u and the container's pids limit)",
+                                granted, name_));
+      return device;
+    }
+
     const std::string name_;
     std::unique_ptr<DeviceBackend> backend_;
   };

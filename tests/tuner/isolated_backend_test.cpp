@@ -5,9 +5,13 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
+#include <thread>
 
 #include "generator/core/error.hpp"
 #include "tuner/measure.hpp"
@@ -131,6 +135,75 @@ TEST_F(IsolatedBackendTest, RestartGivesAFreshProcess) {
   backend_.open(task());
   EXPECT_EQ(backend_.num_children(), 2);
 }
+
+TEST_F(IsolatedBackendTest, AWorkerKilledAtOpenIsReplacedOnce) {
+  const std::string once = ::testing::TempDir() + "attune_once_" + std::to_string(::getpid());
+  ::setenv("ATTUNE_TEST_ONCE", once.c_str(), 1);
+  backend_.open(task(668));
+  EXPECT_EQ(backend_.num_children(), 2);
+  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault);
+  ::unlink(once.c_str());
+  try {
+    backend_.open(task(667));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("signal 9"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(backend_.num_children(), 3) << "the second one opened it first, a third one was tried";
+}
+
+// Where a worker stands when it hangs, and what the caller's patience then ends.
+struct Hang {
+  const char* name;
+  int64_t seqlen;
+  int fate;
+};
+
+class HangTest : public ::testing::TestWithParam<Hang> {
+ protected:
+  // Limits that no test outlives: only the caller's patience can end the wait.
+  IsolatedBackend backend_{{ATTUNE_MISBEHAVING_WORKER},
+                           {.open_s = 600, .prepare_s = 600, .sample_s = 600, .least_s = 600}};
+
+  void measure_until_it_hangs() {
+    backend_.open(task(GetParam().seqlen));
+    backend_.prepare(1, kernel(GetParam().fate), true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    KernelRequest big = kernel(0);
+    big.image.bytes = std::string(8 << 20, 'x');  // more than a socket holds
+    if (GetParam().fate == 9) backend_.prepare(2, big, true);
+    for (int i = 0; i < 9; ++i) backend_.round({1});
+  }
+};
+
+TEST_P(HangTest, LastsAsLongAsThePatienceOfTheCaller) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto passed_s = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  backend_.set_patience([&] { return std::max(0.0, 1.0 - passed_s()) + 0.5; });
+  EXPECT_THROW(measure_until_it_hangs(), WaitEnded);
+  EXPECT_GE(passed_s(), 0.9);
+  EXPECT_LE(passed_s(), 10) << "the machine may be busy";
+  backend_.set_patience({});
+  backend_.open(task());
+  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault) << "the next worker works";
+}
+
+TEST_P(HangTest, EndsAtOnceWhenTheCallerStops) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto is_stopped = [&] {
+    return std::chrono::steady_clock::now() - began > std::chrono::milliseconds(700);
+  };
+  backend_.set_patience([&] { return is_stopped() ? 0.0 : INFINITY; });
+  EXPECT_THROW(measure_until_it_hangs(), WaitEnded);
+  EXPECT_LE(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HangTest,
+                         ::testing::Values(Hang{"open", 669, 0}, Hang{"prepare", 128, 2},
+                                           Hang{"send", 128, 9}, Hang{"sample", 128, 5}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(IsolatedBackend, AWorkerThatCannotStartIsSaid) {
   IsolatedBackend backend({"/nonexistent/attune"}, kShort);

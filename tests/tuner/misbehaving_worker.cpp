@@ -3,7 +3,10 @@
 // hang or a lie costs:
 //   fate=0 well, 1 abort while checked, 2 hang while checked, 3 wrong result, 4 crash at the third
 //   sample, 5 hang at the third sample, 6 exit while checked, 7 print to standard output, 8 report
-//   a fatal device fault;   us=<true time>
+//   a fatal device fault, 9 stop soon after the check was answered;   us=<true time>
+// and whose problems end so when they are opened, by seqlen: 666 no memory, 667 killed, 668 killed
+// the first time (then the file $ATTUNE_TEST_ONCE is there), 669 hang.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -23,6 +26,9 @@ class MisbehavingBackend : public MeasureBackend {
   void open(const MeasureTask& task) override {
     if (task.problem.seqlen_q == 666)
       throw Error(ErrorCode::kOutOfMemory, "no memory for this problem");
+    if (task.problem.seqlen_q == 667) std::raise(SIGKILL);
+    if (task.problem.seqlen_q == 668 && is_first_time()) std::raise(SIGKILL);
+    if (task.problem.seqlen_q == 669) ::pause();
     loaded_.clear();
   }
 
@@ -36,6 +42,7 @@ class MisbehavingBackend : public MeasureBackend {
       if (fate == 7) std::puts("42 this is no protocol");
       std::fflush(stdout);
       if (fate == 3) prepared.fault = Fault{TrialStatus::kWrongResult, "row 3 is nan", false};
+      if (fate == 9) stop_soon();
       if (fate == 8) prepared.fault = Fault{TrialStatus::kLaunchFailed, "device lost", true};
     }
     if (prepared.fault) return prepared;
@@ -61,6 +68,14 @@ class MisbehavingBackend : public MeasureBackend {
   void drop(int id) override { loaded_.erase(id); }
 
  private:
+  static bool is_first_time() {
+    return ::close(::open(std::getenv("ATTUNE_TEST_ONCE"), O_CREAT | O_EXCL, 0600)) == 0;
+  }
+  static void stop_soon() {
+    std::signal(SIGALRM, [](int) { std::raise(SIGSTOP); });
+    ::ualarm(50'000, 0);
+  }
+
   std::map<int, Config> loaded_;
   std::map<int, int> samples_;
 };
