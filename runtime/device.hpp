@@ -38,6 +38,9 @@ class Device {
   virtual Target target() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
+  // Which piece of this machine it is, whatever the process calls it: "cpu", "gpu 0000:3b:00.0".
+  // Those that share it disturb each other's timings; slices of one GPU share its clocks.
+  virtual std::string hardware() const = 0;
   // Archs that images may be made for here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
   // "sm_86", "sm_80"} on an L4 (machine code runs on later minor versions of the same major one
   // only).

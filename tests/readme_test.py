@@ -48,7 +48,8 @@ class Reader:
         self.folder = folder
         self.tree = copy_of_tree(folder) if arguments.fresh else ROOT
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTUNE_") or name == "ATTUNE_NVRTC"}
-        self.environment.update(HOME=str(folder / "home"), ATTUNE_STORE=str(folder / "store/store.db"))
+        self.environment.update(HOME=str(folder / "home"), ATTUNE_STORE=str(folder / "store/store.db"),
+                                ATTUNE_LOCKS=str(folder))
         (folder / "home").mkdir()
 
     def run(self, command, **options):

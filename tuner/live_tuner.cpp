@@ -2,6 +2,8 @@
 // Tuning on a miss; see live_tuner.hpp.
 #include "tuner/live_tuner.hpp"
 
+#include <chrono>
+
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "runtime/options.hpp"
@@ -22,6 +24,15 @@ std::optional<Store> open_store(const std::filesystem::path& path) {
   }
 }
 
+DeviceLock wait_for_device(const Device& device, const LiveTunerOptions& options) {
+  const auto now = std::chrono::steady_clock::now;
+  const auto until = now() + std::chrono::duration<double>(options.budget_s);
+  const auto notice = [](const std::string& text) {
+    log(LogLevel::kWarning, "tune on miss: " + text);
+  };
+  return {device.hardware(), options.locks, {[=] { return now() >= until; }, notice}};
+}
+
 }  // namespace
 
 LiveTuner::LiveTuner(std::shared_ptr<const Device> device, LiveTunerOptions options)
@@ -30,6 +41,8 @@ LiveTuner::LiveTuner(std::shared_ptr<const Device> device, LiveTunerOptions opti
 std::optional<WinnerRecord> LiveTuner::tune(const Problem& problem) {
   const std::lock_guard lock(mutex_);
   try {
+    const DeviceLock device_lock = wait_for_device(*device_, options_);
+    if (device_lock.stopped_waiting()) return std::nullopt;
     const DeviceTarget target(device_);
     std::unique_ptr<MeasureBackend> backend;
     if (options_.worker_command.empty())

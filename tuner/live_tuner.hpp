@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/engine.hpp"
+#include "tuner/device_lock.hpp"
 
 namespace attune {
 
@@ -18,6 +19,9 @@ struct LiveTunerOptions {
   std::filesystem::path store;  // empty = default_store_path()
   Effort effort = Effort::kQuick;
   double budget_s = 10;
+  // Of the device's lock (tuner/device_lock.hpp). While another process measures there, a miss
+  // waits for budget_s at most and stays a miss then.
+  std::filesystem::path locks = lock_folder();
   // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured
   // in this very process, and one that breaks the device breaks it for the caller as well.
   std::vector<std::string> worker_command;

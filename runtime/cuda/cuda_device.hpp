@@ -20,6 +20,7 @@ class CudaDevice final : public Device {
   Target target() const override { return Target::kCuda; }
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
+  std::string hardware() const override { return "gpu " + pci_bus_id_; }
   std::vector<Arch> archs() const override { return archs_; }
   int ordinal() const override { return context_->device(); }
   const Compiler& compiler() const override;

@@ -6,6 +6,7 @@ setup() {
   : "${ATTUNE:?is the program to test}" "${ATTUNE_SOURCE:?is the source tree}"
   dir=$BATS_TEST_TMPDIR
   export ATTUNE_STORE=$dir/store/store.db
+  export ATTUNE_LOCKS=$dir  # tests that run at the same time do not wait for each other
   models=$ATTUNE_SOURCE/examples/models
   problem=dtype=fp32,head_dim=64,heads=4/2,batch=1,seqlen=128,mask=causal_bottom_right
 }

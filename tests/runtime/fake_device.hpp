@@ -95,6 +95,7 @@ class FakeDevice final : public Device {
   Target target() const override { return Target::kCuda; }
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
+  std::string hardware() const override { return "fake"; }
   std::vector<Arch> archs() const override { return {parse_arch("sm_90a"), parse_arch("sm_90")}; }
   const Compiler& compiler() const override {
     if (no_compiler) throw Error(ErrorCode::kCompile, "there is no compiler in this test");

@@ -73,8 +73,9 @@ TEST_F(TuneCpuTest, TunesThroughAChildAndTheEngineTakesTheWinner) {
 TEST_F(TuneCpuTest, AMissIsTunedOnceAndTakenByTheEngine) {
   const Problem problem =
       parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=80,mask=causal_bottom_right");
-  LiveTuner tuner(device_,
-                  {folder_ / "store.db", Effort::kQuick, 3, {ATTUNE_PROGRAM, "worker", "cpu"}});
+  LiveTuner tuner(
+      device_,
+      {folder_ / "store.db", Effort::kQuick, 3, folder_, {ATTUNE_PROGRAM, "worker", "cpu"}});
   EngineOptions options;
   options.user_store = folder_ / "store.db";
   options.policy = Policy::kTuneOnMiss;

@@ -275,6 +275,7 @@ int bench(const Options& options) {
   EngineOptions no_store;
   no_store.use_store = false;
   Engine untuned(device, no_store);
+  const DeviceLock device_lock = lock_device(*device);
   std::vector<Row> rows;
   for (const Problem& problem : workload.problems)
     rows.push_back(bench_one(engine, untuned, problem, options));

@@ -5,6 +5,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
+#include "tuner/cli/output.hpp"
 
 namespace attune::cli {
 
@@ -21,6 +22,11 @@ void add_machine_options(CLI::App* command, MachineOptions* options) {
 
 std::shared_ptr<const Device> open_machine(const std::string& target) {
   return open_device(target);
+}
+
+DeviceLock lock_device(const Device& device, const std::function<bool()>& stop) {
+  const auto notice = [](const std::string& text) { print_notice("attune: " + text); };
+  return {device.hardware(), lock_folder(), {stop, notice}};
 }
 
 Target target_of(const std::string& target) {

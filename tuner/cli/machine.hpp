@@ -5,10 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "runtime/engine.hpp"
+#include "tuner/device_lock.hpp"
 
 namespace attune::cli {
 
@@ -25,6 +27,8 @@ void add_machine_options(CLI::App* command, MachineOptions* options);
 // "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile
 // saying what is missing.
 std::shared_ptr<const Device> open_machine(const std::string& target);
+// Held while the device is measured. Says on stderr, once, which process it waits for.
+DeviceLock lock_device(const Device& device, const std::function<bool()>& stop = {});
 // The kind that open_machine would open, without opening it.
 Target target_of(const std::string& target);
 // nullptr when no driver answers; `why`, if given, then says so.

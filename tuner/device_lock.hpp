@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceLock: held while a device is measured, so that two tunes never time each other. A flock on
+// a file of the machine, one a device, which the kernel lets go when its holder ends, however it
+// ends. Taken by tune, bench and LiveTuner.
+//
+// The file lies in /tmp (or $ATTUNE_LOCKS), not in the user's cache: two users share the device as
+// well, and a home folder may be shared by machines. It is empty and nothing is read from it or
+// written to it, it is opened read-only, never through a link, and other users may only lock it.
+// What they gain is what they have anyway: whoever may run here can delay or disturb a measurement.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "generator/core/unique_handle.hpp"
+
+namespace attune {
+
+// Where the locks of this machine are: $ATTUNE_LOCKS, else /tmp.
+std::filesystem::path lock_folder();
+
+class DeviceLock {
+ public:
+  struct Waiting {
+    std::function<bool()> stop{};  // asked often; true: goes on without the lock
+    std::function<void(const std::string&)>
+        notice{};  // "waiting for pid 17 (attune tune ...)", once
+  };
+  // `hardware`: Device::hardware(). Waits for as long as another process has the device. A folder
+  // that cannot hold the lock costs a warning, never the measurement.
+  DeviceLock(const std::string& hardware, const std::filesystem::path& folder,
+             const Waiting& waiting);
+  bool held() const { return static_cast<bool>(file_); }
+  bool stopped_waiting() const { return stopped_waiting_; }
+
+ private:
+  struct FdTraits {
+    using Handle = int;
+    static Handle none() { return -1; }
+    static void close(Handle fd) noexcept;
+  };
+  UniqueHandle<FdTraits> file_;
+  bool stopped_waiting_ = false;
+};
+
+}  // namespace attune
