@@ -81,8 +81,12 @@ std::vector<int> ShapeTuner::final_race(std::vector<int>* ids) {
         return id != default_id_ && std::find(alive.begin(), alive.end(), id) == alive.end();
       });
     }
-    if (resolved(active) || context_.now() >= deadline_) break;
+    if (resolved(active)) break;
     if (done >= plan_.final_rounds && context_.now() - began >= plan_.final_s) break;
+    if (context_.now() >= deadline_) {
+      cut_ = true;
+      break;
+    }
   }
   return active;
 }
@@ -97,7 +101,8 @@ bool ShapeTuner::resolved(const std::vector<int>& ids) const {
 
 // Only those that stayed to the end can win: the others were surely slower, and their few samples
 // are of another time.
-void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& stayed) {
+void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& stayed,
+                        bool search_complete) {
   std::vector<TrialRecord> raced;
   double next_us = INFINITY;
   const std::string now = utc_now();
@@ -113,6 +118,7 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   std::optional<WinnerChoice> choice = choose_winner(raced);
   if (!choice) {
     report_.note = "no candidate works";
+    report_.complete = search_complete;
     return;
   }
   for (size_t i = 0; i < raced.size(); ++i)
@@ -120,8 +126,9 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
   const double gain = next_us / raced[choice->index].timing.median_us - 1;
   if (std::isfinite(gain) && choice->tied == 1)
     choice->why = fmt::format("fastest by {:.1f} %", 100 * std::max(gain, 0.0));
-  const WinnerRecord winner =
+  WinnerRecord winner =
       winner_record(book_.key(), raced, *choice, static_cast<int>(ranking().size()), now);
+  winner.complete = search_complete;
   book_.put_winner(winner);
   for (int id : ids) {
     const Entry& entry = entries_.at(id);
@@ -130,7 +137,7 @@ void ShapeTuner::decide(const std::vector<int>& ids, const std::vector<int>& sta
       book_.put_image(entry.record, *compiled->image);
   }
   report_.winner = winner;
-  report_.complete = report_.note.empty();
+  report_.complete = !cut_;
 }
 
 bool ShapeTuner::is_winner(const Entry& entry, const WinnerRecord& winner) const {
@@ -164,7 +171,7 @@ ShapeReport ShapeTuner::refresh(double deadline) {
   guarded([&] {
     open();
     const std::vector<int> stayed = final_race(&ids);
-    if (!stopped()) decide(ids, stayed);
+    if (!stopped()) decide(ids, stayed, former->complete);
   });
   return finish();
 }

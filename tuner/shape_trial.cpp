@@ -25,7 +25,10 @@ bool ShapeTuner::make_live(int id, double until) {
   Entry& entry = entries_.at(id);
   if (entry.live) return true;
   const std::shared_ptr<const Compiled> compiled = wait_compiled(entry, until);
-  if (!compiled) return false;
+  if (!compiled) {
+    cut_ = true;
+    return false;
+  }
   if (compiled->image) fill_record(&entry, *compiled->image, {});
   if (compiled->fault) {
     fail(id, *compiled->fault);

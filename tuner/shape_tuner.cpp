@@ -13,7 +13,10 @@
 namespace attune {
 namespace {
 
-constexpr double kExploringShare = 0.7;  // of a shape's budget; the rest is the final's
+constexpr double kFinalShare = 0.3;  // of a shape's budget, at most, is kept for the final
+constexpr double kFinalSlack = 1.3;  // over what its samples alone take
+constexpr double kSampleUs =
+    300;  // the least that a sample takes, the talk with its process included
 constexpr int kFirstRounds = 3;
 constexpr int kPasses = 4;
 constexpr double kHopeless = 3;  // times the best estimate: recorded as that, never raced
@@ -72,7 +75,19 @@ std::vector<TuneCandidate> ShapeTuner::unknown(std::vector<TuneCandidate> candid
 void ShapeTuner::set_deadline(double deadline) {
   began_ = context_.now();
   deadline_ = deadline;
-  explore_until_ = began_ + kExploringShare * (deadline - began_);
+}
+
+// The final gets what it will need by what the best takes now, not more: the rest is the search's.
+double ShapeTuner::explore_until() const {
+  const double most_s = kFinalShare * (deadline_ - began_);
+  const double round_s = 1e-6 * std::max(best_us(), kSampleUs) * (plan_.finalists + 1);
+  const double final_s = kFinalSlack * std::max(plan_.final_s, plan_.final_rounds * round_s);
+  return deadline_ - std::min(most_s, final_s);
+}
+
+void ShapeTuner::resume(const ShapeReport& earlier) {
+  book_.recall(earlier.trials);
+  earlier_winner_ = earlier.winner;
 }
 
 ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double deadline) {
@@ -80,10 +95,11 @@ ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double dea
   const std::vector<TuneCandidate> first = first_wave(hints);
   if (first.empty()) {
     report_.note = "only the reference kernel serves this problem here: nothing to tune";
+    report_.complete = true;
     return finish();
   }
   add_known();
-  if (report_.winner = settled(first); report_.winner) {
+  if (report_.winner = settled(); report_.winner) {
     report_.already_tuned = report_.complete = true;
     if (report_.winner->driver != context_.target.identity().driver)
       report_.note =
@@ -94,10 +110,16 @@ ShapeReport ShapeTuner::tune(const std::vector<TuneCandidate>& hints, double dea
     open();
     explore(first);
     if (stopped()) return;
+    const bool search_complete = !cut_;
+    if (cut_ && report_.measured == 0) report_.winner = former_winner();
+    if (report_.winner) return;  // no time for anything new: that final stands
     std::vector<int> ids = finalists();
     const std::vector<int> stayed = final_race(&ids);
-    if (!stopped()) decide(ids, stayed);
+    if (!stopped()) decide(ids, stayed, search_complete && !cut_);
   });
+  if (cut_ && report_.note.empty())
+    report_.note = context_.options.budget_s > 0 ? "the budget ended the search"
+                                                 : "the default budget ended the search";
   return finish();
 }
 
@@ -107,20 +129,28 @@ void ShapeTuner::guarded(const std::function<void()>& work) {
     work();
   } catch (const Error& error) {
     report_.note = error.what();
+    report_.error = error.code();
   }
 }
 
-// The stored winner when this key was tuned before, at this effort, and this tune would begin with
-// nothing new.
-std::optional<WinnerRecord> ShapeTuner::settled(const std::vector<TuneCandidate>& first) const {
+// Of an earlier pass, else of an earlier tune of at least this effort by one of today's toolchains.
+std::optional<WinnerRecord> ShapeTuner::former_winner() const {
+  if (earlier_winner_) return earlier_winner_;
   std::optional<WinnerRecord> winner = book_.stored_winner();
   if (!winner || winner->effort < effort_) return std::nullopt;
   const auto is_current = [&](const Family& f) {
     return context_.target.toolchain(f).digest() == winner->toolchain.digest();
   };
-  if (!unknown(first).empty()) return std::nullopt;
   if (!std::any_of(task_.spaces->families().begin(), task_.spaces->families().end(), is_current))
     return std::nullopt;
+  return winner;
+}
+
+// The stored winner when the search came to its end before, and would begin with nothing new.
+// (Hints of other shapes do not count: those move with every tune of theirs.)
+std::optional<WinnerRecord> ShapeTuner::settled() const {
+  std::optional<WinnerRecord> winner = former_winner();
+  if (!winner || !winner->complete || !unknown(first_wave({})).empty()) return std::nullopt;
   return winner;
 }
 
@@ -135,18 +165,20 @@ void ShapeTuner::open() {
 
 void ShapeTuner::explore(const std::vector<TuneCandidate>& first) {
   wave(first);
-  int waves = 0;
-  for (double before = INFINITY;
-       waves < plan_.waves && best_us() < before * kGain && !exploring_is_over(); ++waves) {
+  double before = INFINITY;
+  for (int waves = 0; waves < plan_.waves && best_us() < before * kGain && !stopped(); ++waves) {
     before = best_us();
     std::set<std::string> tried;
     for (const auto& [text, unused] : ids_) tried.insert(text);
     const std::vector<TuneCandidate> next =
         neighbourhood(task_, best_candidates(kCentres), tried, plan_.wave_size);
     if (next.empty()) break;
+    if (exploring_is_over()) {
+      cut_ = true;
+      break;
+    }
     wave(next);
   }
-  if (context_.now() >= explore_until_) report_.note = "the budget ended the search";
 }
 
 void ShapeTuner::wave(const std::vector<TuneCandidate>& candidates) {
@@ -224,9 +256,12 @@ int ShapeTuner::add(const TuneCandidate& candidate) {
 bool ShapeTuner::enter(int id) {
   Entry& entry = entries_.at(id);
   if (entry.record.status != TrialStatus::kOk || entry.record.timing.samples > 0) return false;
-  if (!entry.candidate.is_default && exploring_is_over()) return false;
+  if (!entry.candidate.is_default && exploring_is_over()) {
+    cut_ = true;
+    return false;
+  }
   const double best = best_us();
-  if (!make_live(id, entry.candidate.is_default ? INFINITY : explore_until_)) return false;
+  if (!make_live(id, entry.candidate.is_default ? INFINITY : explore_until())) return false;
   if (entry.candidate.is_default || entry.estimate_us < kHopeless * best) return true;
   const double us = entry.estimate_us;
   record_timing(id, Timing{us, us, us, us, 1, 0}, utc_now());

@@ -41,6 +41,8 @@ class ShapeTuner {
   std::vector<TuneCandidate> first_wave(const std::vector<TuneCandidate>& hints) const;
   // Those of them that no stored trial tells about.
   std::vector<TuneCandidate> unknown(std::vector<TuneCandidate> candidates) const;
+  // What an earlier pass of the same tune found: this one goes on from there.
+  void resume(const ShapeReport& earlier);
   // `deadline` as of context.now().
   ShapeReport tune(const std::vector<TuneCandidate>& hints, double deadline);
   // Times the top 3 and the default again; nothing else.
@@ -60,7 +62,8 @@ class ShapeTuner {
   };
 
   // shape_tuner.cpp: exploring
-  std::optional<WinnerRecord> settled(const std::vector<TuneCandidate>& first) const;
+  std::optional<WinnerRecord> former_winner() const;
+  std::optional<WinnerRecord> settled() const;
   void guarded(const std::function<void()>& work);
   void open();
   void explore(const std::vector<TuneCandidate>& first);
@@ -78,7 +81,7 @@ class ShapeTuner {
   void add_run(const std::vector<int>& ids, const std::vector<int>& stayed,
                WinnerCheck* check) const;
   bool resolved(const std::vector<int>& ids) const;
-  void decide(const std::vector<int>& ids, const std::vector<int>& stayed);
+  void decide(const std::vector<int>& ids, const std::vector<int>& stayed, bool search_complete);
   // shape_trial.cpp: one trial
   bool make_live(int id, double until);
   std::shared_ptr<const Compiled> wait_compiled(const Entry& entry, double until);
@@ -95,7 +98,8 @@ class ShapeTuner {
   std::vector<int> ranking() const;  // ok ones, fastest first
   double best_us() const;
   bool stopped() const { return context_.options.stop && context_.options.stop(); }
-  bool exploring_is_over() const { return stopped() || context_.now() >= explore_until_; }
+  double explore_until() const;
+  bool exploring_is_over() const { return stopped() || context_.now() >= explore_until(); }
   void set_deadline(double deadline);
   void start_race(uint64_t seed);
   void progress(const char* phase) const;
@@ -111,7 +115,9 @@ class ShapeTuner {
   std::map<int, Entry> entries_;
   std::map<std::string, int> ids_;  // by candidate text
   ShapeReport report_;
-  double began_ = 0, explore_until_ = 0, deadline_ = 0;
+  std::optional<WinnerRecord> earlier_winner_;
+  double began_ = 0, deadline_ = 0;
+  bool cut_ = false;  // time ended before the search or its final did
   int default_id_ = -1;
 };
 

@@ -33,6 +33,11 @@ const TrialRecord* TrialBook::find(const TuneCandidate& candidate,
   return found == trials_.end() ? nullptr : &found->second;
 }
 
+void TrialBook::recall(const std::vector<TrialRecord>& trials) {
+  for (const TrialRecord& trial : trials)
+    trials_[identity(trial.toolchain, trial.arch, trial.config)] = trial;
+}
+
 void TrialBook::put(const TrialRecord& trial) {
   trials_[identity(trial.toolchain, trial.arch, trial.config)] = trial;
   if (storing_) store_.write([key = key_, trial](Store& store) { store.put_trial(key, trial); });

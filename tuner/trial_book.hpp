@@ -23,6 +23,8 @@ class TrialBook {
 
   const TuningKey& key() const { return key_; }
   void stop_storing() { storing_ = false; }
+  // Trials of this tune that the store may not have (there is none, or its disk is full).
+  void recall(const std::vector<TrialRecord>& trials);
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
   void put(const TrialRecord& trial);
   void put_winner(const WinnerRecord& winner);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/store.hpp"
+#include "generator/core/error.hpp"
 #include "tuner/backend.hpp"
 #include "tuner/tune_target.hpp"
 
@@ -18,6 +19,9 @@ namespace attune {
 
 // How timings of this version of the tuner are taken; part of every timing's identity.
 MeasurePolicy measure_policy();
+
+// How long a measuring process that does not answer outlasts a budget that the caller gave.
+constexpr double kGraceSeconds = 5;
 
 struct Progress {
   size_t shape = 0;  // from 0
@@ -32,16 +36,21 @@ struct Progress {
   double budget_s = 0;
 };
 
+struct ShapeReport;
+
 struct TuneOptions {
   Effort effort = Effort::kNormal;
-  double budget_s =
-      0;  // wall clock for all problems, compiling included; 0 = what the effort level allows
+  // Wall clock for all problems, compiling included; 0 = what the effort level allows. What one
+  // shape leaves is given to those that were not searched to the end.
+  double budget_s = 0;
   uint64_t seed = 1;
   bool refresh = false;          // re-time the top 3 and the default of what is tuned already
   bool retry_failed = false;     // failed trials of an earlier tune are tried again
   int compile_threads = 0;       // 0 = by the machine
   std::function<bool()> stop{};  // Ctrl-C: asked often, keeps everything measured
   std::function<void(const Progress&)> progress{};
+  // After each shape, and again when a later pass found it another winner; `shape` from 0.
+  std::function<void(const ShapeReport&, size_t shape, size_t num_shapes)> finished{};
   std::function<double()> now{};  // seconds, monotonic; tests give their own
 };
 
@@ -54,6 +63,7 @@ struct ShapeReport {
   bool complete = false;               // the search came to its end within budget
   bool already_tuned = false;
   std::string note;  // what a reader should know: stale driver, budget ran out, why nothing works
+  std::optional<ErrorCode> error;  // of what ended it: the device or the measuring process
   double seconds = 0;
 };
 

@@ -14,7 +14,40 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["shapes"][0]["complete"] and o["shapes"][0]["measured"] > 3'
   json 'o["shapes"][0]["winner"]["created"].startswith("20")'
   [ "$(stat -c %a "$ATTUNE_STORE")" = 600 ]
-  [ -z "$errors" ]
+}
+
+@test "without a terminal there is one line for each finished shape" {
+  need_cpu_target
+  quick --problem $problem --seqlen 16,24 --budget 60 --json
+  expect 0
+  [ "$(wc -l <"$dir/errors")" -eq 2 ]
+  [[ $errors == *"1/2 "*" tried"*"2/2 "*" tried"* ]]
+  quick --problem $problem --seqlen 16,24 --budget 60 --json
+  [[ $errors == *"1/2 "*"tuned before"*"2/2 "*"tuned before"* ]]
+}
+
+@test "the default budget ends a tune with exit code 0, and the help states it" {
+  need_cpu_target
+  quick --problem ${problem/seqlen=128/seqlen=1024} --json
+  expect 0
+  json 'o["shapes"][0]["winner"] and o["budget_s"] == 10'
+  attune tune --help
+  [[ $(tr -s ' \n' ' ' <<<"$output") == *"quick 10 s, normal 11 s"*"7 s"*"exhaustive 3600 s"* ]]
+}
+
+@test "the same command goes on until the search is done, then says tuned before" {
+  need_cpu_target
+  local last=0 now tries=0
+  until quick --problem $problem --budget 4 --json && json 'o["shapes"][0]["already_tuned"]'; do
+    json 'o["shapes"][0]["winner"] and (o["shapes"][0]["complete"] or "budget" in o["shapes"][0]["note"])'
+    json '(0 if o["shapes"][0]["complete"] else 6) == '$status
+    now=$(grep -o '"trials": [0-9]*' <<<"$output" | grep -o '[0-9]*')
+    [ "$now" -ge "$last" ]
+    last=$now
+    [ $((tries += 1)) -lt 40 ]
+  done
+  expect 0
+  json 'o["shapes"][0]["trials"] == '$last
 }
 
 @test "a second tune finds it done" {
@@ -63,6 +96,112 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["trials"] > 2'
   quick --problem ${problem/seqlen=128/seqlen=512} --budget 2 --json
   json 'o["shapes"][0]["reused"] > 0'
+}
+
+# What `attune db stats` counts as trials, 0 before there is a store.
+num_trials() { { "$ATTUNE" db stats --json 2>/dev/null || true; } | grep -o '"trials": [0-9]*' | grep -o '[0-9]*' || echo 0; }
+
+# start_tune ARGUMENT...: in the background; returns when it measures. $pid is its process.
+start_tune() {
+  local before tries=0
+  before=$(num_trials)
+  "$ATTUNE" tune --target cpu --effort exhaustive "$@" >"$dir/out" 2>"$dir/errors" &
+  pid=$!
+  until [ "$(num_trials)" -gt "$((before + 2))" ]; do
+    sleep 0.2
+    [ $((tries += 1)) -lt 300 ]
+  done
+}
+
+# ended: waits for $pid; $status, $output and $errors as after attune.
+ended() {
+  status=0
+  wait $pid || status=$?
+  output=$(<"$dir/out")
+  errors=$(<"$dir/errors")
+}
+
+@test "SIGTERM and a hang-up keep everything measured, as Ctrl-C does" {
+  need_cpu_target
+  for signal in TERM HUP; do
+    start_tune --problem ${problem/seqlen=128/seqlen=512} --json
+    kill -$signal $pid
+    ended
+    expect 6
+    json 'o["interrupted"] and o["stored"] and o["shapes"][0]["measured"] > 0'
+  done
+}
+
+@test "a worker that hangs does not outlast the budget by more than the stated grace" {
+  need_cpu_target
+  start_tune --problem ${problem/seqlen=128/seqlen=512} --budget 20 --json
+  kill -STOP "$(pgrep -P $pid)"
+  SECONDS=0
+  ended
+  [ $SECONDS -le 35 ]
+  json 'o["time_s"] < 20 + 5 + 3'
+  ! pgrep -P $pid
+}
+
+@test "Ctrl-C does not wait for a worker that hangs" {
+  need_cpu_target
+  start_tune --problem ${problem/seqlen=128/seqlen=512} --json
+  kill -STOP "$(pgrep -P $pid)"
+  SECONDS=0
+  kill -INT $pid
+  ended
+  [ $SECONDS -le 10 ]
+  expect 6
+  json 'o["interrupted"]'
+}
+
+@test "two tunes on one device do not measure at the same time" {
+  need_cpu_target
+  start_tune --problem ${problem/seqlen=128/seqlen=512} --json
+  local first=$pid
+  "$ATTUNE" tune --target cpu --effort quick --budget 30 --problem $problem --json >"$dir/second" 2>"$dir/said" &
+  local second=$! tries=0
+  until [ -s "$dir/said" ]; do
+    sleep 0.1
+    [ $((tries += 1)) -lt 300 ]
+  done
+  [[ $(<"$dir/said") == *"waiting for pid $first ("*"tune --target cpu"*") that measures on cpu"* ]]
+  sleep 1
+  [ ! -s "$dir/second" ] && [ -z "$(pgrep -P $second)" ]
+  kill -INT $second
+  status=0
+  wait $second || status=$?
+  output=$(<"$dir/second")
+  expect 6
+  json 'o["interrupted"] and o["shapes"] == [] and o["time_s"] < 5'
+  [ "$(wc -l <"$dir/said")" -eq 1 ]
+  "$ATTUNE" bench --target cpu --problem $problem --time 0.1 --no-standard --json >"$dir/second" 2>"$dir/said" &
+  second=$!
+  tries=0
+  until [[ $(<"$dir/said") == *"waiting for pid $first"* ]]; do
+    sleep 0.1
+    [ $((tries += 1)) -lt 300 ]
+  done
+  kill -KILL $first
+  wait $second
+  output=$(<"$dir/second")
+  json 'len(o["rows"]) == 1'
+}
+
+@test "nothing that could be measured is exit code 4" {
+  need_cpu_target
+  [ "$(id -u)" -eq 0 ] || skip "only root can become a user without processes"
+  command -v setpriv >/dev/null || skip "setpriv is not here"
+  local own
+  own=$(mktemp -d)
+  chown 61234 "$own"
+  status=0
+  output=$(setpriv --reuid 61234 --clear-groups prlimit --nproc=1 env ATTUNE_LOCKS="$own" ATTUNE_STORE="$own/store.db" \
+    "$ATTUNE" tune --target cpu:1 --problem $problem --budget 5 --json 2>"$dir/errors") || status=$?
+  errors=$(<"$dir/errors")
+  rm -r "$own"
+  expect 4
+  json '"cannot start" in o["shapes"][0]["note"] and o["shapes"][0]["trials"] == 0'
 }
 
 @test "a budget that ends early gives exit code 6 and is kept" {
@@ -231,6 +370,16 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   expect 0
   json 'len(o["verify"]) == 1 and o["verify"][0]["repeats"] == 2'
   json '0 <= o["verify"][0]["flips"] <= 2 and 0 <= o["verify"][0]["mean_regret"] <= o["verify"][0]["max_regret"] < 10'
+}
+
+@test "more compilers than any machine runs" {
+  attune tune --target cpu --problem $problem --jobs 100000
+  refused 1 --jobs 100000 1024
+}
+
+@test "more threads than any CPU target takes" {
+  attune tune --target cpu:40000 --problem $problem
+  refused 1 cpu:40000 1024
 }
 
 @test "a negative --verify" {

@@ -111,13 +111,22 @@ KernelImage SimulatedTarget::make(const KernelSpec&, const TuneCandidate& candid
   return image;
 }
 
+// Nothing but the caller's patience ends this.
+void SimulatedBackend::hang_if_due() {
+  if (hangs_after < 0 || num_samples < hangs_after) return;
+  if (patience_) clock_.now_s += patience_();
+  throw WaitEnded(ErrorCode::kDriver, "no answer");
+}
+
 void SimulatedBackend::open(const MeasureTask& task) {
+  hang_if_due();
   clock_.now_s += clock_.open_s;
   problem_ = task.problem;
   loaded_.clear();
 }
 
 Prepared SimulatedBackend::prepare(int id, const KernelRequest& request, bool) {
+  hang_if_due();
   ++num_prepared[request.config.to_text()];
   clock_.now_s += clock_.prepare_s;
   Prepared prepared;
@@ -158,6 +167,7 @@ Round SimulatedBackend::round(const std::vector<int>& order) {
       std::uniform_real_distribution<double>()(random_) < world_.options().clock_drops ? 0.7 : 1;
   round.sm_clock_mhz = static_cast<int>(1980 * ratio);
   for (int id : order) {
+    hang_if_due();
     const Config& config = loaded_.at(id);
     ++num_samples;
     if (world_.fate(config) == Fate::kCrashLater) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -111,13 +112,17 @@ class SimulatedBackend : public MeasureBackend {
   Prepared prepare(int id, const KernelRequest& request, bool check) override;
   Round round(const std::vector<int>& order) override;
   void drop(int id) override { loaded_.erase(id); }
+  void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
 
   std::map<std::string, int> num_prepared;  // by config text
+  int hangs_after = -1;                     // samples; then the worker is not heard of again
   int num_samples = 0;
 
  private:
   double measured_us(const Config& config, double clock_ratio);
+  void hang_if_due();
 
+  std::function<double()> patience_;
   const World& world_;
   SimulatedClock& clock_;
   std::mt19937_64 random_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune tune`: makes and measures kernels for the problems of a model or a list and stores every
-// trial. Measuring happens in a child process (tuner/isolated_backend.hpp). Ctrl-C, or the end of
-// the budget, keeps what was measured.
+// trial. Measuring happens in a child process (tuner/isolated_backend.hpp), one tune a device
+// (tuner/device_lock.hpp). Ctrl-C, SIGTERM, a hang-up and the end of the budget keep what was
+// measured.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "tuner/cli/repeat_final.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/isolated_backend.hpp"
+#include "tuner/search.hpp"
 #include "tuner/tune_loop.hpp"
 
 namespace attune::cli {
@@ -34,11 +36,19 @@ struct Options : RunOptions {
 };
 
 std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
 // The first Ctrl-C ends the tune in good order, a second one ends the program.
-void on_interrupt(int) {
+void on_signal(int signal) {
   interrupted = true;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
+}
+
+// So do a request to end and a hang-up, unless nohup had that one ignored.
+void stop_on_signals() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  if (std::signal(SIGHUP, on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }
 
 Effort effort_of(const std::string& name) {
@@ -114,7 +124,7 @@ std::string report_text(const TuneReport& report, const Device& device,
                         const std::filesystem::path& store) {
   Table table({"problem", "template", "config", "tuned", "default", "gain", "tried", "note"});
   for (const ShapeReport& shape : report.shapes) {
-    const std::string tried = std::to_string(shape.measured + shape.reused);
+    const std::string tried = std::to_string(shape.trials.size());
     if (!shape.winner) {
       table.add({short_text(shape.problem), "-", "-", "-", "-", "-", tried, shape.note});
       continue;
@@ -135,15 +145,46 @@ std::string report_text(const TuneReport& report, const Device& device,
   return text;
 }
 
-// A shape without a winner that was searched to the end: nothing works there.
-int exit_code_for(const TuneReport& report) {
+// A shape without a winner that was searched to the end: nothing works there. One without a trial:
+// its device or its measuring process failed. A budget that nobody gave may end a search: its
+// winner is what the effort promises.
+int exit_code_for(const TuneReport& report, bool budget_given) {
   bool partial = report.interrupted;
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
-    partial = partial || (!shape.complete && !shape.already_tuned);
+    if (shape.error && shape.trials.empty() && !report.interrupted)
+      return exit_code_of(*shape.error);
+    partial = partial || !shape.winner || (budget_given && !shape.complete);
   }
   if (partial) return kPartial;
   return report.stored ? kOk : kStorage;
+}
+
+// Without a terminal there is no progress line, and a log wants to see that it goes on.
+void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
+  std::string text =
+      fmt::format("attune: {}/{} {}: ", index + 1, num_shapes, short_text(shape.problem));
+  if (shape.winner)
+    text += fmt::format("{}, default {}, ", format_time(shape.winner->timing.median_us),
+                        format_time(shape.winner->default_timing.median_us));
+  text += shape.already_tuned
+              ? "tuned before"
+              : fmt::format("{} tried, {:.1f} s", shape.trials.size(), shape.seconds);
+  if (!shape.note.empty()) text += "; " + shape.note;
+  print_notice(text);
+}
+
+// "quick 10 s, normal 11 s and 7 s for each further length or batch, exhaustive 3600 s".
+std::string default_budgets() {
+  std::string text;
+  for (const Effort effort : {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}) {
+    const EffortPlan plan = effort_plan(effort);
+    text += fmt::format("{}{} {:g} s", text.empty() ? "" : ", ", effort_name(effort),
+                        plan.budget_s_first);
+    if (plan.budget_s_more != plan.budget_s_first)
+      text += fmt::format(" (each further length or batch {:g} s)", plan.budget_s_more);
+  }
+  return text;
 }
 
 TuneOptions settings_of(const Options& options) {
@@ -161,7 +202,10 @@ TuneOptions settings_of(const Options& options) {
 TuneReport run_tune(TuneOptions settings, const std::vector<Problem>& problems,
                     const TuneTarget& target, MeasureBackend& backend, Store* store) {
   ProgressLine line;
-  if (line.active()) settings.progress = [&](const Progress& now) { show(&line, now); };
+  if (line.active())
+    settings.progress = [&](const Progress& now) { show(&line, now); };
+  else
+    settings.finished = print_finished;
   return tune(target, backend, store, problems, settings);
 }
 
@@ -183,10 +227,6 @@ int tune_command(const Options& options) {
   if (options.verify < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
-  if (options.jobs < 0)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--jobs is {}; accepted are 0 (by the machine) and more", options.jobs));
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   if (options.dry_run) return show_workload(options, workload);
   const auto device = open_machine(options.machine.target);
@@ -197,14 +237,14 @@ int tune_command(const Options& options) {
   const KernelTemplate* only =
       options.template_name.empty() ? nullptr : &template_by_name(options.template_name);
   const DeviceTarget target(device, only);
-  IsolatedBackend backend(own_worker_command(options.machine.target));
-  std::signal(SIGINT, on_interrupt);
+  IsolatedBackend backend(own_worker_command(options.machine.target, *device));
+  stop_on_signals();
+  const DeviceLock device_lock = lock_device(*device, [] { return interrupted.load(); });
   const TuneReport report = run_tune(settings_of(options), problems, target, backend, &store);
   std::vector<WinnerCheck> repeats;
   if (options.verify > 0)
     repeats =
         verify_winners(target, backend, &store, problems, settings_of(options), options.verify);
-  std::signal(SIGINT, SIG_DFL);
   if (options.json) {
     Json body = report_json(report, *device, path);
     if (options.verify > 0) body["verify"] = repeats_json(repeats);
@@ -214,7 +254,7 @@ int tune_command(const Options& options) {
     print(report_text(report, *device, path) +
           (options.verify > 0 ? repeats_text(repeats) : std::string()));
   }
-  return exit_code_for(report);
+  return exit_code_for(report, !options.budget.empty());
 }
 
 }  // namespace
@@ -228,14 +268,19 @@ void add_tune(CLI::App& program, int* exit_code) {
       options.get());
   command
       ->add_option("--effort", options->effort,
-                   "quick, normal or exhaustive; a higher effort replaces a lower one")
+                   "quick, normal or exhaustive; a higher effort replaces a lower one. Without "
+                   "--budget a problem may take: " +
+                       default_budgets())
       ->check(CLI::IsMember({"quick", "normal", "exhaustive"}))
       ->capture_default_str();
   command->add_option(
       "--budget", options->budget,
-      "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by effort)");
-  command->add_option("--jobs", options->jobs, "Compilers at a time; 0: by the machine")
-      ->capture_default_str();
+      fmt::format("Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
+                  "effort). When it ends, what was measured is kept, the same command goes on from "
+                  "there, and the exit code is 6; a measuring process that hangs is ended {:g} s "
+                  "later. Waiting for another tune on the device does not count",
+                  kGraceSeconds));
+  add_jobs_option(command, &options->jobs);
   command
       ->add_option("--verify", options->verify,
                    "Afterwards repeat each final this many times in fresh processes; report flips "
