@@ -45,6 +45,7 @@ class RememberingDevice final : public Device {
   Target target() const override { return real_->target(); }
   const DeviceIdentity& identity() const override { return real_->identity(); }
   const DeviceFacts& facts() const override { return real_->facts(); }
+  std::string hardware() const override { return real_->hardware(); }
   std::vector<Arch> archs() const override { return real_->archs(); }
   const Compiler& compiler() const override { return compiler_; }
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
