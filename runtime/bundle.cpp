@@ -183,7 +183,7 @@ std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* 
     *fault =
         fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());
   } catch (const Error& error) {
-    *fault = fmt::format("image {}, passed over", error.what());
+    *fault = fmt::format("image {}: passed over, for {}", path.string(), error.what());
   }
   return std::nullopt;
 }

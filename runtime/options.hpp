@@ -30,6 +30,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_POLICY",          "lowest rung: default, nearest, strict",     "default"},
     {"ATTUNE_NO_JIT",          "1 = never compile",                         "0"},
     {"ATTUNE_CAPTURE",         "file that gets problems as JSON lines",     "none"},
+    {"ATTUNE_LOCKS",           "folder of the locks by which tunes wait",   "/tmp"},
     {"ATTUNE_LOG",             "to stderr: debug, info, warning, error",    "none; warning in `attune`"},
     {"ATTUNE_CHECK_WORKSPACE", "1 = refuse a dirty workspace (slow)",       "0"},
     {"ATTUNE_NVRTC",           "path of libnvrtc",                          "searched"},

@@ -239,7 +239,7 @@ TEST_F(StoreTest, StatsCountRows) {
   EXPECT_EQ(stats.devices, 1);
   EXPECT_EQ(stats.problems, 1);
   EXPECT_EQ(stats.file_bytes, static_cast<int64_t>(std::filesystem::file_size(file())));
-  EXPECT_EQ(stats.schema_version, 2);
+  EXPECT_EQ(stats.schema_version, 3);
   EXPECT_TRUE(store.verify().empty());
 }
 

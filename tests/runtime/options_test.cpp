@@ -71,8 +71,7 @@ TEST_F(OptionsTest, EveryVariableIsRead) {
 
 // A variable that some source reads and the table leaves out would not be seen by `attune doctor`.
 TEST(EnvironmentVariables, TheTableHoldsAllThatAreRead) {
-  const std::filesystem::path root =
-      std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  const std::filesystem::path root = ATTUNE_ROOT;
   const std::regex read("[a-z]\\(\"(ATTUNE_[A-Z_]+)\"");
   std::set<std::string> found, listed;
   for (const char* folder : {"generator", "cache", "runtime", "tuner"})
