@@ -71,11 +71,12 @@ refused() {
 
 # json EXPRESSION: true when stdout is one JSON object `o` for which the Python expression holds.
 json() {
-  "${PYTHON:-python3}" -c '
+  printf '%s' "$output" | "${PYTHON:-python3}" -c '
 import json, sys
-o = json.loads(sys.argv[1])
+text = sys.stdin.read()
+o = json.loads(text)
 assert o["schema"].startswith("attune."), o.get("schema")
-if not eval(sys.argv[2]): sys.exit("false: " + sys.argv[2] + "\n" + sys.argv[1][:2000])' "$output" "$1"
+if not eval(sys.argv[1]): sys.exit("false: " + sys.argv[1] + "\n" + text[:2000])' "$1"
 }
 
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }

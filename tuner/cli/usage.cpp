@@ -29,6 +29,17 @@ size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// Two letters of one word stand the other way round in the other.
+bool is_swapped(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  const auto at = std::mismatch(a.begin(), a.end(), b.begin());
+  std::string swapped = a;
+  const auto i = static_cast<size_t>(at.first - a.begin());
+  if (i + 1 >= a.size()) return false;
+  std::swap(swapped[i], swapped[i + 1]);
+  return swapped == b;
+}
+
 bool begins_with(const std::string& text, const std::string& beginning) {
   return !beginning.empty() && text.compare(0, beginning.size(), beginning) == 0;
 }
@@ -38,7 +49,8 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   std::vector<std::string> near;
   const size_t allowed = std::max<size_t>(1, word.size() / 3);
   for (const std::string& one : known)
-    if (distance(word, one) <= allowed || begins_with(one, word)) near.push_back(one);
+    if (distance(word, one) <= allowed || is_swapped(word, one) || begins_with(one, word))
+      near.push_back(one);
   return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
 }
 
@@ -99,7 +111,7 @@ std::string usage_error_text(const CLI::App& program, const CLI::ParseError& err
   const CLI::App& command = deepest(program);
   std::string what = error.what();
   const std::vector<std::string> rest = program.remaining(true);
-  if (error.get_name() == "ExtrasError" && !rest.empty()) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !rest.empty()) {
     const std::string& word = rest.front();
     what = begins_with(word, "-")
                ? fmt::format("\"{}\" is no option of {}{}", word, path_of(command),
