@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fetches the peers' packages as wheels on a machine with a registry, for a GPU machine without one (x86-64 Linux with PyTorch).
 #   tests/bench/fetch_peers.sh DIR [PYTHON_VERSION]      there: python3 -m pip install --no-index --no-deps --target SITE DIR/*.whl
-# fa3-fwd alone is 27 MB; flash-attn-4 compiles its kernels when they are first called and needs the other packages, 100 MB.
+# fa3-fwd alone is 27 MB; flash-attn-4 compiles its kernels when they are first called and needs the other packages, 100 MB. A folder
+# of --target reads no .pth files: put SITE/nvidia_cutlass_dsl/dsl_packages on PYTHONPATH too.
 set -euo pipefail
 dir=$1 python=${2:-3.12}
 platforms=()

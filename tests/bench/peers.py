@@ -2,9 +2,10 @@
 """Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package fa3-fwd),
 FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py.
 
-Each builder returns a callable, or None when the peer does not serve the case. A peer whose package is not installed is listed by
-missing() and stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
+Each builder returns a callable, or None when the peer does not serve the case. A peer that cannot be imported is listed by missing() and
+stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
 """
+import importlib
 import importlib.metadata
 import math
 
@@ -92,6 +93,7 @@ def standard(case, q, k, v):
 PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flash4": flash4, "flex": flex, "standard": standard}
 DEFAULT = ("cudnn", "flash2", "flash3", "flash4", "flex")
 PACKAGES = {"flash3": "fa3-fwd", "flash4": "flash-attn-4"}  # the others are PyTorch's
+MODULES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute"}
 ROWS_BEFORE_HEADS = ("flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
 
 
@@ -101,18 +103,17 @@ def as_bshd(name, result):
 
 
 def versions(names):
-    """The package and version of each peer that is installed, by its name here."""
-    found = {}
-    for name in names:
-        package = PACKAGES.get(name, "torch")
-        try:
-            found[name] = f"{package} {importlib.metadata.version(package)}"
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return found
+    """The package and version of each peer."""
+    packages = {name: PACKAGES.get(name, "torch") for name in names}
+    return {name: f"{package} {importlib.metadata.version(package)}" for name, package in packages.items()}
 
 
 def missing(names):
-    """Peers that were asked for and are not here, with the package that holds them."""
-    found = versions(names)
-    return {name: f"{PACKAGES[name]} is not installed" for name in names if name not in found}
+    """Why peers that were asked for cannot be had here."""
+    found = {}
+    for name in names:
+        try:
+            importlib.import_module(MODULES.get(name, "torch"))
+        except Exception as error:  # whatever a package raises when it is loaded
+            found[name] = f"{PACKAGES[name]}: {error}"
+    return found
