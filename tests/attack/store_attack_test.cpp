@@ -15,6 +15,7 @@
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tests/support/device_with_compiler.hpp"
 
 namespace attune {
 namespace {
@@ -38,47 +39,14 @@ class RememberingCompiler final : public Compiler {
   mutable std::map<std::string, KernelImage> images_;
 };
 
-class RememberingDevice final : public Device {
- public:
-  explicit RememberingDevice(std::shared_ptr<const Device> real)
-      : real_(std::move(real)), compiler_(real_->compiler()) {}
-  Target target() const override { return real_->target(); }
-  const DeviceIdentity& identity() const override { return real_->identity(); }
-  const DeviceFacts& facts() const override { return real_->facts(); }
-  std::string hardware() const override { return real_->hardware(); }
-  std::vector<Arch> archs() const override { return real_->archs(); }
-  const Compiler& compiler() const override { return compiler_; }
-  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
-                                     const LaunchPlan& plan) const override {
-    return real_->load(image, spec, plan);
-  }
-  void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
-  void release(void* memory) const noexcept override { real_->release(memory); }
-  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
-    real_->copy_to_device(to, from, bytes);
-  }
-  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
-    real_->copy_to_host(to, from, bytes);
-  }
-  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override {
-    real_->fill(memory, byte, bytes, stream);
-  }
-  void synchronize() const override { real_->synchronize(); }
-  int sm_clock_mhz() const override { return real_->sm_clock_mhz(); }
-  double time_us(int repeats, const std::function<void(int)>& call) const override {
-    return real_->time_us(repeats, call);
-  }
-
- private:
-  std::shared_ptr<const Device> real_;
-  RememberingCompiler compiler_;
-};
+using RememberingDevice = testing::DeviceWithCompiler<RememberingCompiler>;
 
 class StoreAttack : public StoreTest {
  protected:
   void SetUp() override {
     try {
-      device_ = std::make_shared<RememberingDevice>(open_device("cpu:1"));
+      const std::shared_ptr<const Device> real = open_device("cpu:1");
+      device_ = std::make_shared<RememberingDevice>(real, real->compiler());
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();
     }

@@ -14,6 +14,7 @@
 #include "runtime/c_support.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "tests/runtime/stub_driver.hpp"
+#include "tests/support/device_with_compiler.hpp"
 
 namespace {
 
@@ -184,40 +185,7 @@ class NoCodeCompiler final : public Compiler {
   }
 };
 
-class StubDevice final : public Device {
- public:
-  explicit StubDevice(std::shared_ptr<const Device> real) : real_(std::move(real)) {}
-  Target target() const override { return real_->target(); }
-  const DeviceIdentity& identity() const override { return real_->identity(); }
-  const DeviceFacts& facts() const override { return real_->facts(); }
-  std::string hardware() const override { return real_->hardware(); }
-  std::vector<Arch> archs() const override { return real_->archs(); }
-  const Compiler& compiler() const override { return compiler_; }
-  std::unique_ptr<LoadedKernel> load(const KernelImage& i, const KernelSpec& s,
-                                     const LaunchPlan& p) const override {
-    return real_->load(i, s, p);
-  }
-  void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
-  void release(void* memory) const noexcept override { real_->release(memory); }
-  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
-    real_->copy_to_device(to, from, bytes);
-  }
-  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
-    real_->copy_to_host(to, from, bytes);
-  }
-  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override {
-    real_->fill(memory, byte, bytes, stream);
-  }
-  void synchronize() const override { real_->synchronize(); }
-  int sm_clock_mhz() const override { return 0; }
-  double time_us(int launches, const std::function<void(int)>& fn) const override {
-    return real_->time_us(launches, fn);
-  }
-
- private:
-  std::shared_ptr<const Device> real_;
-  NoCodeCompiler compiler_;
-};
+using StubDevice = testing::DeviceWithCompiler<NoCodeCompiler>;
 
 std::vector<Cost> over_stub(const Problem& problem) {
   static Bench bench(testing::stub_driver());

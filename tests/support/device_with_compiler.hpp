@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is another one but for its compiler, for tests that count, keep or replace what is
+// compiled.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/device.hpp"
+
+namespace attune::testing {
+
+template <class OwnCompiler>
+class DeviceWithCompiler final : public Device {
+ public:
+  template <class... Arguments>
+  explicit DeviceWithCompiler(std::shared_ptr<const Device> real, Arguments&&... of_compiler)
+      : real_(std::move(real)), compiler_(std::forward<Arguments>(of_compiler)...) {}
+  Target target() const override { return real_->target(); }
+  const DeviceIdentity& identity() const override { return real_->identity(); }
+  const DeviceFacts& facts() const override { return real_->facts(); }
+  std::string hardware() const override { return real_->hardware(); }
+  std::vector<Arch> archs() const override { return real_->archs(); }
+  const Compiler& compiler() const override { return compiler_; }
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
+                                     const LaunchPlan& plan) const override {
+    return real_->load(image, spec, plan);
+  }
+  void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
+  void release(void* memory) const noexcept override { real_->release(memory); }
+  void copy_to_device(void* to, const void* from, int64_t bytes) const override {
+    real_->copy_to_device(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, int64_t bytes) const override {
+    real_->copy_to_host(to, from, bytes);
+  }
+  void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override {
+    real_->fill(memory, byte, bytes, stream);
+  }
+  void synchronize() const override { real_->synchronize(); }
+  int sm_clock_mhz() const override { return real_->sm_clock_mhz(); }
+  double time_us(int repeats, const std::function<void(int)>& call) const override {
+    return real_->time_us(repeats, call);
+  }
+
+ private:
+  std::shared_ptr<const Device> real_;
+  OwnCompiler compiler_;
+};
+
+}  // namespace attune::testing
