@@ -344,8 +344,9 @@ AttentionResult AttentionCase::oracle(Allowance* allowance) const {
 }
 
 AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
-  // Kernels rescale lazily, so that even the largest weight is no power of two and is rounded.
-  constexpr float kStale = 1.7F;
+  // Kernels rescale lazily, so that even the largest weight is no power of two and is rounded, by another share in each row: how far
+  // the reference lies below the maximum goes through a binade in steps that no row repeats.
+  constexpr double kGolden = 0.6180339887498949, kLn2 = 0.6931471805599453;
   // 2^2.0875 = 4.25: the largest weight of the fast mode then lies midway between two e4m3 numbers.
   constexpr double kLag = 2.0875;
   const Dtype out = problem.dtype_o;
@@ -358,9 +359,11 @@ AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
     };
   } else {
     const Dtype kv = is_fp8(problem) ? Dtype::kFp32 : problem.dtype_kv;
-    weigh = [kv](const Head<float>&, Row<float>* row) {
+    weigh = [kv, turn = 0.5](const Head<float>&, Row<float>* row) mutable {
+      turn = std::fmod(turn + kGolden, 1);
+      const auto stale = static_cast<float>(turn * kLn2);
       weigh_each<float>(
-          kStale, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, row);
+          stale, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, row);
     };
   }
   return attend<float>(

@@ -23,6 +23,7 @@ constexpr Inputs kInputs[] = {Inputs::kNormal,     Inputs::kLogitsTimes16, Input
                               Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kMeanOfV,       Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kHeadsFirst, Layout::kPadded};
 constexpr int kCasesPerConfig = 5;
+constexpr size_t kPooledRows = 64;
 
 int from_environment(const char* name, int otherwise) {
   const char* value = std::getenv(name);
@@ -42,13 +43,15 @@ class Numerics : public DeviceFixture {
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
   }
 
-  // The twin's largest error is a random number too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a
-  // case that misses it is judged together with three of other numbers. What is wrong stays wrong: the largest error counts as it is.
+  // The twin's errors are random numbers too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a case
+  // that misses it is judged together with others of other numbers, three at least and as many as make kPooledRows rows. What is wrong
+  // stays wrong: the largest error counts as it is.
   std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first, const AttentionResult& result, Arithmetic arithmetic,
                               const Redraw& redraw) {
     const AttentionResult exact = first.oracle();
     Errors kernel = compare(result, exact), twin = compare(first.twin(arithmetic), exact);
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const uint64_t others = std::max<uint64_t>(3, kPooledRows / std::max<size_t>(1, exact.lse.size()));
+    for (uint64_t seed = 1; seed <= others; ++seed) {
       const AttentionCase more = redraw(seed);
       const AttentionResult oracle = more.oracle();
       kernel = pooled(kernel, compare(loaded.run(more).result, oracle));
