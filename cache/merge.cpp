@@ -85,7 +85,8 @@ MergeStep merge_image(Database& database, const StoredImage& row, bool dry_run) 
   const bool sound = find_image(database, row.key).has_value();
   if (!sound && !dry_run) replace_image(database, row);
   return {sound ? MergeAction::kKeep : MergeAction::kAdd, "image",
-          fmt::format("{} {} {}", to_problem_text(row.key.spec), row.key.arch, row.key.config.to_text()),
+          fmt::format("{} {} {}", to_problem_text(row.key.spec), row.key.arch,
+                      row.key.config.to_text()),
           sound ? "the same" : "new"};
 }
 

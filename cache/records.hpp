@@ -82,10 +82,10 @@ struct WinnerRecord {
   Config default_config;
   bool default_is_winner = false;
   Effort effort = Effort::kNormal;
-  int candidates = 0;  // ok trials considered
+  int candidates = 0;    // ok trials considered
   bool complete = true;  // the search came to its end; else the same tune goes on with it
-  std::string why;     // "fastest by 6.1 %", "tie with default, default kept", ...
-  std::string driver;  // when it was measured; filled by the store from the key
+  std::string why;       // "fastest by 6.1 %", "tie with default, default kept", ...
+  std::string driver;    // when it was measured; filled by the store from the key
   std::string created;
   bool pinned = false;
 };

@@ -18,8 +18,8 @@ StoreStats count_rows(Database& database) {
   s.images = database.integer("SELECT count(*) FROM image");
   s.image_bytes = database.integer("SELECT coalesce(sum(length(bytes)), 0) FROM image");
   s.devices = database.integer("SELECT count(*) FROM device");
-  s.problems = database.integer(
-      "SELECT count(*) FROM (SELECT DISTINCT problem_id, shape_id FROM trial)");
+  s.problems =
+      database.integer("SELECT count(*) FROM (SELECT DISTINCT problem_id, shape_id FROM trial)");
   s.file_bytes = database.integer("PRAGMA page_count") * database.integer("PRAGMA page_size");
   s.schema_version = schema_version(database);
   return s;

@@ -17,7 +17,7 @@ struct KernelImage {
   std::string bytes;
   std::string entry = kEntryName;
   ImageInfo info;
-  std::string log;        // what the compiler said
+  std::string log;  // what the compiler said
   double compile_ms = 0;
 };
 

@@ -24,12 +24,15 @@ class HostKernel {
 class CpuToolchain {
  public:
   virtual ~CpuToolchain() = default;
-  virtual Arch host_arch() const = 0;                 // this machine: LLVM cpu name, its real features, vector width
-  virtual const Compiler& compiler() const = 0;       // loads clang on its first compile, not before
+  virtual Arch host_arch()
+      const = 0;  // this machine: LLVM cpu name, its real features, vector width
+  virtual const Compiler& compiler() const = 0;  // loads clang on its first compile, not before
   // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with `entry`.
-  virtual std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const = 0;
+  virtual std::unique_ptr<HostKernel> load(std::string_view object,
+                                           std::string_view entry) const = 0;
   // read_image_info (generator/image_info.hpp) with LLVM's reader of object files.
-  virtual std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const = 0;
+  virtual std::optional<ImageInfo> image_info(std::string_view elf,
+                                              std::string_view entry) const = 0;
 };
 
 // What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface

@@ -10,10 +10,10 @@
 namespace attune {
 
 struct ImageInfo {
-  int registers = -1;           // per thread; -1 = not known (CPU, or no reader built in)
+  int registers = -1;  // per thread; -1 = not known (CPU, or no reader built in)
   int static_shared_bytes = -1;
   int stack_bytes = -1;
-  int spill_store_bytes = -1;   // from the compiler's log
+  int spill_store_bytes = -1;  // from the compiler's log
   int spill_load_bytes = -1;
   std::vector<std::string> warnings;  // ptxas codes that fail a trial: "C7510", ...
 };

@@ -17,27 +17,30 @@ struct Fault {
   std::string_view meaning;
 };
 // C7519 (a fence was injected) was measured to be harmless and is only recorded.
-constexpr std::array<Fault, 8> kFaults{{{"C7508", "setmaxnreg ignored"},
-                                        {"C7510", "wgmma serialised (function boundary)"},
-                                        {"C7511", "wgmma serialised (branches)"},
-                                        {"C7512", "wgmma serialised (registers)"},
-                                        {"C7513", "wgmma serialised (inputs written in flight)"},
-                                        {"C7514", "wgmma serialised (accumulator moved in flight)"},
-                                        {"C7515", "wgmma serialised (accumulator written in flight)"},
-                                        {"C7517", "wait injected before wgmma results are read"}}};
+constexpr std::array<Fault, 8> kFaults{
+    {{"C7508", "setmaxnreg ignored"},
+     {"C7510", "wgmma serialised (function boundary)"},
+     {"C7511", "wgmma serialised (branches)"},
+     {"C7512", "wgmma serialised (registers)"},
+     {"C7513", "wgmma serialised (inputs written in flight)"},
+     {"C7514", "wgmma serialised (accumulator moved in flight)"},
+     {"C7515", "wgmma serialised (accumulator written in flight)"},
+     {"C7517", "wait injected before wgmma results are read"}}};
 
 // Behind a code that the table does not have.
 constexpr std::string_view kSerialised = " serialised";
 
 bool is_known(std::string_view code) {
-  return std::any_of(kFaults.begin(), kFaults.end(), [&](const Fault& fault) { return fault.code == code; });
+  return std::any_of(kFaults.begin(), kFaults.end(),
+                     [&](const Fault& fault) { return fault.code == code; });
 }
 
 // "C7510" of "... : (C7510) Potential Performance Loss: ...". A code that is not known yet says what counts by its sentence.
 std::string warning_at(std::string_view log, size_t at) {
   const std::string_view line = log.substr(at, log.find('\n', at) - at);
   std::string warning(line.substr(0, 5));
-  if (!is_known(warning) && line.find("are serialized") != std::string_view::npos) warning += kSerialised;
+  if (!is_known(warning) && line.find("are serialized") != std::string_view::npos)
+    warning += kSerialised;
   return warning;
 }
 
@@ -79,9 +82,11 @@ std::optional<std::string> image_fault(const ImageInfo& info) {
     if (std::find(info.warnings.begin(), info.warnings.end(), fault.code) != info.warnings.end())
       return fmt::format("{}: {}", fault.code, fault.meaning);
   for (const std::string& warning : info.warnings)
-    if (warning.ends_with(kSerialised)) return fmt::format("{}: wgmma serialised", warning.substr(0, 5));
+    if (warning.ends_with(kSerialised))
+      return fmt::format("{}: wgmma serialised", warning.substr(0, 5));
   if (info.spill_store_bytes > 0 || info.spill_load_bytes > 0)
-    return fmt::format("spills {} bytes to local memory (loads {})", info.spill_store_bytes, info.spill_load_bytes);
+    return fmt::format("spills {} bytes to local memory (loads {})", info.spill_store_bytes,
+                       info.spill_load_bytes);
   return std::nullopt;
 }
 

@@ -21,15 +21,15 @@ namespace attune {
 
 // What a launch needs to know of the device besides its Arch.
 struct DeviceFacts {
-  int sm_count = 1;        // multiprocessors; on a CPU: threads that will run
-  int64_t l2_bytes = 0;    // on a CPU: last-level cache
+  int sm_count = 1;      // multiprocessors; on a CPU: threads that will run
+  int64_t l2_bytes = 0;  // on a CPU: last-level cache
 };
 
 // What the compiler is expected to report; the compile matrix holds it against the truth.
 struct Resources {
   int threads = 0;
-  int shared_bytes = 0;           // dynamic
-  int max_registers = 255;        // launch bound the kernel is compiled for; a spill fails the trial
+  int shared_bytes = 0;     // dynamic
+  int max_registers = 255;  // launch bound the kernel is compiled for; a spill fails the trial
   int min_blocks_per_sm = 1;
 };
 
@@ -44,7 +44,8 @@ struct TensorMapPlan {
   int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
   int box_rows = 64;        // of the next one
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
-  int box_heads = 1;        // consecutive heads; each has box_rows rows in the box, one head after the other
+  int box_heads =
+      1;  // consecutive heads; each has box_rows rows in the box, one head after the other
 };
 
 // Name of the main kernel in every Source.
@@ -57,7 +58,8 @@ struct KernelLaunch {
   unsigned threads = 1;
   unsigned shared_bytes = 0;
   unsigned cluster = 1;
-  bool early = false;  // may start before the kernel ahead of it ends; it waits inside (griddepcontrol)
+  bool early =
+      false;  // may start before the kernel ahead of it ends; it waits inside (griddepcontrol)
   std::vector<TensorMapPlan> tensor_maps;
 };
 
@@ -70,9 +72,10 @@ struct TransposedV {
 // What one call launches, in stream order. The last kernel is the main one; those before it prepare its operands.
 struct LaunchPlan {
   std::vector<KernelLaunch> kernels = std::vector<KernelLaunch>(1);
-  int num_tiles = 0;             // into AttentionArgs::num_tiles
-  int64_t workspace_bytes = 0;   // 256-byte aligned, given by the caller of run
-  int64_t zeroed_bytes = 0;      // leading part of the workspace that must be zero before the first launch; kernels leave it zero
+  int num_tiles = 0;            // into AttentionArgs::num_tiles
+  int64_t workspace_bytes = 0;  // 256-byte aligned, given by the caller of run
+  int64_t zeroed_bytes =
+      0;  // leading part of the workspace that must be zero before the first launch; kernels leave it zero
   TransposedV v_transposed;
 
   KernelLaunch& main() { return kernels.back(); }
@@ -94,15 +97,17 @@ struct GeneratedPart {
 };
 
 inline bool LaunchPlan::uses_tensor_maps() const {
-  return std::any_of(kernels.begin(), kernels.end(), [](const KernelLaunch& kernel) { return !kernel.tensor_maps.empty(); });
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [](const KernelLaunch& kernel) { return !kernel.tensor_maps.empty(); });
 }
 
 class KernelTemplate {
  public:
   virtual ~KernelTemplate() = default;
 
-  virtual std::string_view name() const = 0;         // "prefill_sm80"
-  virtual std::string_view source_path() const = 0;  // "cuda/prefill_sm80.cu", relative to templates/
+  virtual std::string_view name() const = 0;  // "prefill_sm80"
+  virtual std::string_view source_path()
+      const = 0;  // "cuda/prefill_sm80.cu", relative to templates/
   // The include that the rendered preamble takes the place of, e.g. "cuda/prefill_sm80_knobs.cuh".
   virtual std::string_view knobs_path() const = 0;
 
@@ -111,16 +116,25 @@ class KernelTemplate {
   // Refusals that only a call's strides or pointers can show (e.g. TMA alignment) stand in runtime/launch.
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
-  virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape) const = 0;
-  virtual Resources resources(const KernelSpec& spec, const Arch& arch, const Config& config) const = 0;
+  virtual Config default_config(const KernelSpec& spec, const Arch& arch,
+                                const Shape& shape) const = 0;
+  virtual Resources resources(const KernelSpec& spec, const Arch& arch,
+                              const Config& config) const = 0;
   // Beyond the common constants (spec and one kCamel int per knob) that the renderer writes by itself.
-  virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&, const Config&) const { return {}; }
-  virtual std::vector<GeneratedPart> generated_parts(const KernelSpec&, const Arch&, const Config&) const { return {}; }
-  virtual LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape, const DeviceFacts& device) const = 0;
+  virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+                                                const Config&) const {
+    return {};
+  }
+  virtual std::vector<GeneratedPart> generated_parts(const KernelSpec&, const Arch&,
+                                                     const Config&) const {
+    return {};
+  }
+  virtual LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+                            const DeviceFacts& device) const = 0;
 
   // Rough time, arbitrary unit, for ranking candidates before any is compiled; lower is better. It orders, it never decides.
-  virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config, const Shape& shape,
-                                const DeviceFacts& device) const = 0;
+  virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
+                                const Shape& shape, const DeviceFacts& device) const = 0;
 };
 
 }  // namespace attune

@@ -20,19 +20,20 @@ using Program = void*;  // nvrtcProgram
 using Result = int;     // nvrtcResult, 0 = success
 
 // X(member, symbol, result, parameters)
-#define ATTUNE_NVRTC_FUNCTIONS(X)                                                                                        \
-  X(version, nvrtcVersion, Result, (int*, int*))                                                                         \
-  X(error_string, nvrtcGetErrorString, const char*, (Result))                                                            \
-  X(num_archs, nvrtcGetNumSupportedArchs, Result, (int*))                                                                \
-  X(archs, nvrtcGetSupportedArchs, Result, (int*))                                                                       \
-  X(create, nvrtcCreateProgram, Result, (Program*, const char*, const char*, int, const char* const*, const char* const*)) \
-  X(destroy, nvrtcDestroyProgram, Result, (Program*))                                                                    \
-  X(compile, nvrtcCompileProgram, Result, (Program, int, const char* const*))                                            \
-  X(log_size, nvrtcGetProgramLogSize, Result, (Program, size_t*))                                                        \
-  X(log, nvrtcGetProgramLog, Result, (Program, char*))                                                                   \
-  X(cubin_size, nvrtcGetCUBINSize, Result, (Program, size_t*))                                                           \
-  X(cubin, nvrtcGetCUBIN, Result, (Program, char*))                                                                      \
-  X(ptx_size, nvrtcGetPTXSize, Result, (Program, size_t*))                                                               \
+#define ATTUNE_NVRTC_FUNCTIONS(X)                                                      \
+  X(version, nvrtcVersion, Result, (int*, int*))                                       \
+  X(error_string, nvrtcGetErrorString, const char*, (Result))                          \
+  X(num_archs, nvrtcGetNumSupportedArchs, Result, (int*))                              \
+  X(archs, nvrtcGetSupportedArchs, Result, (int*))                                     \
+  X(create, nvrtcCreateProgram, Result,                                                \
+    (Program*, const char*, const char*, int, const char* const*, const char* const*)) \
+  X(destroy, nvrtcDestroyProgram, Result, (Program*))                                  \
+  X(compile, nvrtcCompileProgram, Result, (Program, int, const char* const*))          \
+  X(log_size, nvrtcGetProgramLogSize, Result, (Program, size_t*))                      \
+  X(log, nvrtcGetProgramLog, Result, (Program, char*))                                 \
+  X(cubin_size, nvrtcGetCUBINSize, Result, (Program, size_t*))                         \
+  X(cubin, nvrtcGetCUBIN, Result, (Program, char*))                                    \
+  X(ptx_size, nvrtcGetPTXSize, Result, (Program, size_t*))                             \
   X(ptx, nvrtcGetPTX, Result, (Program, char*))
 
 struct Nvrtc {
@@ -45,7 +46,7 @@ struct Nvrtc {
 
   // False when a symbol is missing. The library stays open for the life of the process.
   bool bind(void* library) {
-#define ATTUNE_BIND(member, symbol, result, parameters)                             \
+#define ATTUNE_BIND(member, symbol, result, parameters)                       \
   member = reinterpret_cast<result(*) parameters>(::dlsym(library, #symbol)); \
   if (member == nullptr) return false;
     ATTUNE_NVRTC_FUNCTIONS(ATTUNE_BIND)
@@ -61,8 +62,11 @@ struct Nvrtc {
 class ProgramHandle {
  public:
   ProgramHandle(const Nvrtc& nvrtc, const Source& source) : nvrtc_(nvrtc) {
-    const Result result = nvrtc.create(&program_, source.text.c_str(), source.file_name.c_str(), 0, nullptr, nullptr);
-    if (result != 0) throw Error(ErrorCode::kCompile, fmt::format("nvrtcCreateProgram: {}", nvrtc.error_string(result)));
+    const Result result =
+        nvrtc.create(&program_, source.text.c_str(), source.file_name.c_str(), 0, nullptr, nullptr);
+    if (result != 0)
+      throw Error(ErrorCode::kCompile,
+                  fmt::format("nvrtcCreateProgram: {}", nvrtc.error_string(result)));
   }
   ~ProgramHandle() { nvrtc_.destroy(&program_); }
   ProgramHandle(const ProgramHandle&) = delete;
@@ -75,7 +79,8 @@ class ProgramHandle {
     if (nvrtc_.log_size(program_, &size) != 0 || size <= 1) return {};
     std::string text(size, '\0');
     if (nvrtc_.log(program_, text.data()) != 0) return {};
-    text.erase(std::find(text.begin(), text.end(), '\0'), text.end());  // one or, with the compiler's timing in it, two
+    text.erase(std::find(text.begin(), text.end(), '\0'),
+               text.end());  // one or, with the compiler's timing in it, two
     return text;
   }
 
@@ -87,12 +92,14 @@ class ProgramHandle {
   }
 
  private:
-  std::string output(Result (*size_of)(Program, size_t*), Result (*read)(Program, char*), const char* call) const {
+  std::string output(Result (*size_of)(Program, size_t*), Result (*read)(Program, char*),
+                     const char* call) const {
     size_t size = 0;
     Result result = size_of(program_, &size);
     std::string bytes(size, '\0');
     if (result == 0) result = read(program_, bytes.data());
-    if (result != 0 || size == 0) throw Error(ErrorCode::kCompile, fmt::format("{}: {}", call, nvrtc_.error_string(result)));
+    if (result != 0 || size == 0)
+      throw Error(ErrorCode::kCompile, fmt::format("{}: {}", call, nvrtc_.error_string(result)));
     return bytes;
   }
 
@@ -104,8 +111,12 @@ class NvrtcCompiler final : public Compiler {
  public:
   explicit NvrtcCompiler(const Nvrtc& nvrtc) : nvrtc_(nvrtc) {}
 
-  std::string version() const override { return fmt::format("nvrtc {}.{}", nvrtc_.major, nvrtc_.minor); }
-  std::string options(const Arch& arch) const override { return fmt::format("{}", fmt::join(option_list(arch), " ")); }
+  std::string version() const override {
+    return fmt::format("nvrtc {}.{}", nvrtc_.major, nvrtc_.minor);
+  }
+  std::string options(const Arch& arch) const override {
+    return fmt::format("{}", fmt::join(option_list(arch), " "));
+  }
 
   KernelImage compile(const Source& source, const Arch& arch) const override {
     const auto start = std::chrono::steady_clock::now();
@@ -113,7 +124,8 @@ class NvrtcCompiler final : public Compiler {
     KernelImage image;
     image.log = build(program, source, arch);
     image.bytes = program.cubin();
-    image.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    image.compile_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     add_log_info(image.log, &image.info);
     return image;
   }
@@ -131,24 +143,32 @@ class NvrtcCompiler final : public Compiler {
     const std::vector<std::string> options = option_list(arch);
     std::vector<const char*> pointers;
     for (const std::string& option : options) pointers.push_back(option.c_str());
-    const Result result = nvrtc_.compile(program.get(), static_cast<int>(pointers.size()), pointers.data());
+    const Result result =
+        nvrtc_.compile(program.get(), static_cast<int>(pointers.size()), pointers.data());
     std::string log = program.log();
     if (result != 0)
-      throw Error(ErrorCode::kCompile, fmt::format("{} refused {} for {}: {}", version(), source.file_name, arch.name(), first_errors(log)));
+      throw Error(ErrorCode::kCompile,
+                  fmt::format("{} refused {} for {}: {}", version(), source.file_name, arch.name(),
+                              first_errors(log)));
     return log;
   }
 
   std::vector<std::string> option_list(const Arch& arch) const {
-    std::vector<std::string> options{"-arch=" + arch.name(), "-default-device", "-std=c++17", "-use_fast_math", "-w", "--ptxas-options=-v"};
+    std::vector<std::string> options{
+        "-arch=" + arch.name(), "-default-device", "-std=c++17", "-use_fast_math", "-w",
+        "--ptxas-options=-v"};
     if (nvrtc_.major > 12) options.emplace_back("--no-cache");
     return options;
   }
 
   void check_arch(const Arch& arch) const {
-    if (arch.target != Target::kCuda) throw Error(ErrorCode::kInvalidArgument, fmt::format("arch is {}; NVRTC compiles for CUDA archs only", arch.name()));
+    if (arch.target != Target::kCuda)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("arch is {}; NVRTC compiles for CUDA archs only", arch.name()));
     const std::vector<int>& known = nvrtc_.known_archs;
     if (std::find(known.begin(), known.end(), arch.compute_capability) == known.end())
-      throw Error(ErrorCode::kCompile, fmt::format("{} does not know {}; it knows sm_{}", version(), arch.name(), fmt::join(known, ", sm_")));
+      throw Error(ErrorCode::kCompile, fmt::format("{} does not know {}; it knows sm_{}", version(),
+                                                   arch.name(), fmt::join(known, ", sm_")));
   }
 
   const Nvrtc& nvrtc_;
@@ -170,7 +190,8 @@ OpenedNvrtc open_first() {
   const std::string chosen = chosen_nvrtc();
   for (const std::string& candidate : nvrtc_candidates()) {
     opened.location.tried.push_back(candidate);
-    for (const std::string& builtins : nvrtc_builtins_beside(candidate)) ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    for (const std::string& builtins : nvrtc_builtins_beside(candidate))
+      ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
     void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     const char* error = library == nullptr ? ::dlerror() : nullptr;
     if (library != nullptr && !opened.nvrtc.bind(library)) {
@@ -179,7 +200,10 @@ OpenedNvrtc open_first() {
       error = "it is not NVRTC";
     }
     if (library == nullptr) {
-      if (candidate == chosen) opened.location.passed_over = fmt::format("ATTUNE_NVRTC is {}, which cannot be used: {}", chosen, error != nullptr ? error : "no reason given");
+      if (candidate == chosen)
+        opened.location.passed_over =
+            fmt::format("ATTUNE_NVRTC is {}, which cannot be used: {}", chosen,
+                        error != nullptr ? error : "no reason given");
       continue;
     }
     opened.location.path = path_of(reinterpret_cast<const void*>(opened.nvrtc.version));
@@ -187,14 +211,17 @@ OpenedNvrtc open_first() {
     break;
   }
   if (!opened.location.passed_over.empty())
-    opened.location.passed_over += opened.location.path.empty() ? "; no other was found" : fmt::format("; {} is used instead", opened.location.path);
+    opened.location.passed_over += opened.location.path.empty()
+                                       ? "; no other was found"
+                                       : fmt::format("; {} is used instead", opened.location.path);
   return opened;
 }
 
 const NvrtcCompiler* opened_compiler(NvrtcLocation* location) {
   static OpenedNvrtc opened = [] { return open_first(); }();
   static const bool ready = [] {
-    if (!opened.location.path.empty()) opened.compiler = std::make_unique<NvrtcCompiler>(opened.nvrtc);
+    if (!opened.location.path.empty())
+      opened.compiler = std::make_unique<NvrtcCompiler>(opened.nvrtc);
     return true;
   }();
   static_cast<void>(ready);
@@ -214,7 +241,8 @@ std::string nvrtc_ptx(const Source& source, const Arch& arch) {
 }
 
 std::string nvrtc_advice() {
-  return "NVRTC (libnvrtc.so.12 or .13) was not found, so no CUDA kernel can be compiled here; install a CUDA toolkit or "
+  return "NVRTC (libnvrtc.so.12 or .13) was not found, so no CUDA kernel can be compiled here; "
+         "install a CUDA toolkit or "
          "`pip install nvidia-cuda-nvrtc`, or set ATTUNE_NVRTC to the library's path";
 }
 

@@ -16,7 +16,8 @@ std::vector<std::string> expand(const std::string& pattern) {
   std::vector<std::string> paths;
   glob_t found{};
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
-    for (size_t i = found.gl_pathc; i-- > 0;) paths.emplace_back(found.gl_pathv[i]);  // newest version last in glob's order
+    for (size_t i = found.gl_pathc; i-- > 0;)
+      paths.emplace_back(found.gl_pathv[i]);  // newest version last in glob's order
   ::globfree(&found);
   return paths;
 }
@@ -30,7 +31,8 @@ std::string folder_in(const char* name) {
 // Prefixes that may hold lib/python3*/site-packages: the active environment and every python3 on PATH.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes{"/usr", "/usr/local"};
-  if (const std::string home = folder_in("HOME"); !home.empty()) prefixes.push_back(home + "/.local");
+  if (const std::string home = folder_in("HOME"); !home.empty())
+    prefixes.push_back(home + "/.local");
   if (const std::string venv = folder_in("VIRTUAL_ENV"); !venv.empty()) prefixes.push_back(venv);
   std::istringstream path(environment_variable("PATH").value_or(""));
   for (std::string folder; std::getline(path, folder, ':');) {
@@ -41,7 +43,9 @@ std::vector<std::string> python_prefixes() {
   return prefixes;
 }
 
-void append(std::vector<std::string>* to, const std::vector<std::string>& from) { to->insert(to->end(), from.begin(), from.end()); }
+void append(std::vector<std::string>* to, const std::vector<std::string>& from) {
+  to->insert(to->end(), from.begin(), from.end());
+}
 
 }  // namespace
 
@@ -50,18 +54,23 @@ std::string chosen_nvrtc() { return environment_variable("ATTUNE_NVRTC").value_o
 std::vector<std::string> nvrtc_candidates() {
   std::vector<std::string> candidates;
   if (const std::string chosen = chosen_nvrtc(); !chosen.empty()) candidates.push_back(chosen);
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) candidates.emplace_back(name);
-  for (const std::string& root : {folder_in("CUDA_HOME"), folder_in("CUDA_PATH"), std::string("/usr/local/cuda"), std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"})
+    candidates.emplace_back(name);
+  for (const std::string& root :
+       {folder_in("CUDA_HOME"), folder_in("CUDA_PATH"), std::string("/usr/local/cuda"),
+        std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
     if (!root.empty()) append(&candidates, expand(root + "/lib64/libnvrtc.so.1[23]"));
   for (const std::string& prefix : python_prefixes())
-    for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages", "/lib/python3/dist-packages"})
+    for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages",
+                                 "/lib/python3/dist-packages"})
       append(&candidates, expand(prefix + packages + "/nvidia/*/lib/libnvrtc.so.1[23]"));
   return candidates;
 }
 
 std::vector<std::string> nvrtc_builtins_beside(const std::string& nvrtc_path) {
   const std::filesystem::path folder = std::filesystem::path(nvrtc_path).parent_path();
-  return folder.empty() ? std::vector<std::string>() : expand((folder / "libnvrtc-builtins.so*").string());
+  return folder.empty() ? std::vector<std::string>()
+                        : expand((folder / "libnvrtc-builtins.so*").string());
 }
 
 }  // namespace attune

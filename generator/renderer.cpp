@@ -35,50 +35,70 @@ std::string constant_name(std::string_view knob) {
 
 std::string dtype_value(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kFp32: return "Dtype::kFp32";
-    case Dtype::kBf16: return "Dtype::kBf16";
-    case Dtype::kFp16: return "Dtype::kFp16";
-    case Dtype::kE4m3: return "Dtype::kE4m3";
-    case Dtype::kE5m2: return "Dtype::kE5m2";
+    case Dtype::kFp32:
+      return "Dtype::kFp32";
+    case Dtype::kBf16:
+      return "Dtype::kBf16";
+    case Dtype::kFp16:
+      return "Dtype::kFp16";
+    case Dtype::kE4m3:
+      return "Dtype::kE4m3";
+    case Dtype::kE5m2:
+      return "Dtype::kE5m2";
   }
   throw Error(ErrorCode::kInternal, "dtype without a rendered name");
 }
 
 std::string mask_value(Mask mask) {
   switch (mask) {
-    case Mask::kNone: return "Mask::kNone";
-    case Mask::kCausalTopLeft: return "Mask::kCausalTopLeft";
-    case Mask::kCausalBottomRight: return "Mask::kCausalBottomRight";
+    case Mask::kNone:
+      return "Mask::kNone";
+    case Mask::kCausalTopLeft:
+      return "Mask::kCausalTopLeft";
+    case Mask::kCausalBottomRight:
+      return "Mask::kCausalBottomRight";
   }
   throw Error(ErrorCode::kInternal, "mask without a rendered name");
 }
 
 std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constant> constants{{"int", "kArch", std::to_string(arch.compute_capability)},
-          {"Dtype", "kDtypeQ", dtype_value(spec.dtype_q)},
-          {"Dtype", "kDtypeKv", dtype_value(spec.dtype_kv)},
-          {"Dtype", "kDtypeO", dtype_value(spec.dtype_o)},
-          {"int", "kHeadDimQk", std::to_string(spec.head_dim_qk)},
-          {"int", "kHeadDimV", std::to_string(spec.head_dim_v)},
-          {"int", "kGqaRatio", std::to_string(spec.gqa_ratio)},
-          {"Mask", "kMask", mask_value(spec.mask)},
-          {"int", "kWindowLeft", std::to_string(spec.window_left)},
-          {"int", "kWindowRight", std::to_string(spec.window_right)}};
+                                  {"Dtype", "kDtypeQ", dtype_value(spec.dtype_q)},
+                                  {"Dtype", "kDtypeKv", dtype_value(spec.dtype_kv)},
+                                  {"Dtype", "kDtypeO", dtype_value(spec.dtype_o)},
+                                  {"int", "kHeadDimQk", std::to_string(spec.head_dim_qk)},
+                                  {"int", "kHeadDimV", std::to_string(spec.head_dim_v)},
+                                  {"int", "kGqaRatio", std::to_string(spec.gqa_ratio)},
+                                  {"Mask", "kMask", mask_value(spec.mask)},
+                                  {"int", "kWindowLeft", std::to_string(spec.window_left)},
+                                  {"int", "kWindowRight", std::to_string(spec.window_right)}};
   if (is_fp8(spec))
-    constants.insert(constants.end(), {{"Accuracy", "kAccuracy", spec.fp8.accuracy == Accuracy::kFast ? "Accuracy::kFast" : "Accuracy::kAccurate"},
-                                       {"VLayout", "kVLayout", spec.fp8.v_layout == VLayout::kTransposed ? "VLayout::kTransposed" : "VLayout::kRows"},
-                                       {"int", "kScaleBlockQ", std::to_string(spec.fp8.scale_block_q)},
-                                       {"int", "kScaleBlockKv", std::to_string(spec.fp8.scale_block_kv)},
-                                       {"Rotation", "kRotation", spec.fp8.rotation == Rotation::kHadamard ? "Rotation::kHadamard" : "Rotation::kNone"}});
+    constants.insert(
+        constants.end(),
+        {{"Accuracy", "kAccuracy",
+          spec.fp8.accuracy == Accuracy::kFast ? "Accuracy::kFast" : "Accuracy::kAccurate"},
+         {"VLayout", "kVLayout",
+          spec.fp8.v_layout == VLayout::kTransposed ? "VLayout::kTransposed" : "VLayout::kRows"},
+         {"int", "kScaleBlockQ", std::to_string(spec.fp8.scale_block_q)},
+         {"int", "kScaleBlockKv", std::to_string(spec.fp8.scale_block_kv)},
+         {"Rotation", "kRotation",
+          spec.fp8.rotation == Rotation::kHadamard ? "Rotation::kHadamard" : "Rotation::kNone"}});
   return constants;
 }
 
-std::string preamble(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch, const Config& config) {
-  std::string text = fmt::format("// {} for {}\n// {}\n// {}\nnamespace attune {{\n", kernel_template.name(), arch.name(), to_text(spec), config.to_text());
-  const auto write = [&](const Constant& c) { text += fmt::format("constexpr {} {} = {};\n", c.type, c.name, c.value); };
+std::string preamble(const KernelTemplate& kernel_template, const KernelSpec& spec,
+                     const Arch& arch, const Config& config) {
+  std::string text =
+      fmt::format("// {} for {}\n// {}\n// {}\nnamespace attune {{\n", kernel_template.name(),
+                  arch.name(), to_text(spec), config.to_text());
+  const auto write = [&](const Constant& c) {
+    text += fmt::format("constexpr {} {} = {};\n", c.type, c.name, c.value);
+  };
   for (const Constant& constant : spec_constants(spec, arch)) write(constant);
-  for (const auto& [knob, value] : config.knobs()) write({"int", constant_name(knob), std::to_string(value)});
-  for (const Constant& constant : kernel_template.extra_constants(spec, arch, config)) write(constant);
+  for (const auto& [knob, value] : config.knobs())
+    write({"int", constant_name(knob), std::to_string(value)});
+  for (const Constant& constant : kernel_template.extra_constants(spec, arch, config))
+    write(constant);
   return text + "}  // namespace attune\n";
 }
 
@@ -87,7 +107,8 @@ std::string_view included_path(std::string_view line) {
   constexpr std::string_view kDirective = "#include \"";
   if (line.substr(0, kDirective.size()) != kDirective) return {};
   const size_t end = line.find('"', kDirective.size());
-  return end == std::string_view::npos ? std::string_view() : line.substr(kDirective.size(), end - kDirective.size());
+  return end == std::string_view::npos ? std::string_view()
+                                       : line.substr(kDirective.size(), end - kDirective.size());
 }
 
 // `#include "templates/shared/x.h"` (host spelling) and `#include "shared/x.h"` name the same file.
@@ -99,7 +120,8 @@ std::string_view without_root(std::string_view path) {
 class Inliner {
  public:
   // With parts == nullptr the knobs and generated parts are left out: what remains is what all configs share.
-  Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text, const std::vector<GeneratedPart>* parts, bool fp8)
+  Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text,
+          const std::vector<GeneratedPart>* parts, bool fp8)
       : kernel_template_(kernel_template), preamble_(preamble_text), parts_(parts), fp8_(fp8) {}
 
   // `head` and, behind it, the template with its includes.
@@ -121,7 +143,10 @@ class Inliner {
     }
     if (path.substr(0, 10) == "generated/") return inline_generated(path);
     const auto text = bundled_text(path);
-    if (!text) throw Error(ErrorCode::kInternal, fmt::format("template file \"{}\" includes \"{}\", which is not in templates/", kernel_template_.source_path(), path));
+    if (!text)
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("template file \"{}\" includes \"{}\", which is not in templates/",
+                              kernel_template_.source_path(), path));
     out_ += fmt::format("// ---- {}\n", path);
     inline_lines(*text);
   }
@@ -138,7 +163,8 @@ class Inliner {
       out_ += fmt::format("// ---- {}\n{}", path, part.text);
       return;
     }
-    throw Error(ErrorCode::kInternal, fmt::format("template {} does not generate \"{}\"", kernel_template_.name(), path));
+    throw Error(ErrorCode::kInternal,
+                fmt::format("template {} does not generate \"{}\"", kernel_template_.name(), path));
   }
 
   void inline_lines(std::string_view text) {
@@ -166,16 +192,22 @@ class Inliner {
 
 }  // namespace
 
-Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch, const Config& config) {
+Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
+              const Config& config) {
   if (auto reason = kernel_template.refuses(spec, arch))
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} does not serve this problem on {}: {}", kernel_template.name(), arch.name(), *reason));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} does not serve this problem on {}: {}", kernel_template.name(),
+                            arch.name(), *reason));
   if (auto reason = kernel_template.space(spec, arch).broken(config))
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("config is not legal for {} on {}: {}", kernel_template.name(), arch.name(), *reason));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
+                            arch.name(), *reason));
   const std::string constants = preamble(kernel_template, spec, arch, config);
   const std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
-  source.text = Inliner(kernel_template, constants, &parts, is_fp8(spec)).run("// SPDX-License-Identifier: Apache-2.0\n");
+  source.text = Inliner(kernel_template, constants, &parts, is_fp8(spec))
+                    .run("// SPDX-License-Identifier: Apache-2.0\n");
   return source;
 }
 
@@ -189,7 +221,8 @@ std::string generated_for(const KernelTemplate& kernel_template, const Problem& 
     if (kernel_template.refuses(spec, arch)) continue;
     std::string text;
     const Config config = kernel_template.default_config(spec, arch, shape_of(problem));
-    for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config)) text += part.path + "\n" + part.text;
+    for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config))
+      text += part.path + "\n" + part.text;
     return text;
   }
   return {};
@@ -198,15 +231,19 @@ std::string generated_for(const KernelTemplate& kernel_template, const Problem& 
 // What a family generates for an ordinary problem of its operands' width, so that a change of its emitter is noticed.
 std::string generated_sample(const KernelTemplate& kernel_template) {
   constexpr std::string_view kRest = "head_dim=128,heads=8,seqlen=1024,mask=causal_bottom_right";
-  const std::string wide = generated_for(kernel_template, parse_problem(fmt::format("dtype=fp16,{}", kRest)));
-  return wide.empty() ? generated_for(kernel_template, parse_problem(fmt::format("dtype=e4m3,{}", kRest))) : wide;
+  const std::string wide =
+      generated_for(kernel_template, parse_problem(fmt::format("dtype=fp16,{}", kRest)));
+  return wide.empty()
+             ? generated_for(kernel_template, parse_problem(fmt::format("dtype=e4m3,{}", kRest)))
+             : wide;
 }
 
 }  // namespace
 
 std::string template_digest(const KernelTemplate& kernel_template) {
   const std::string none;
-  std::string text = Inliner(kernel_template, none, nullptr, false).run(fmt::format("{}\n{}\n", kRendererVersion, kernel_template.name()));
+  std::string text = Inliner(kernel_template, none, nullptr, false)
+                         .run(fmt::format("{}\n{}\n", kRendererVersion, kernel_template.name()));
   text.append("\n").append(generated_sample(kernel_template));
   return xxh3_128_hex(text);
 }

@@ -24,7 +24,8 @@ struct Source {
 };
 
 // Throws kInvalidArgument when the template refuses the spec or the config is illegal.
-Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch, const Config& config);
+Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
+              const Config& config);
 
 // Digest of all template text that a rendered source of this template can contain, and of the renderer's version.
 std::string template_digest(const KernelTemplate& kernel_template);

@@ -14,7 +14,9 @@ SearchSpace::SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constr
 
 std::optional<std::string> SearchSpace::broken(const Config& config) const {
   for (const auto& [name, value] : config.knobs()) {
-    const bool known = std::any_of(knobs_.begin(), knobs_.end(), [&, &knob_name = name](const Knob& k) { return k.name == knob_name; });
+    const bool known =
+        std::any_of(knobs_.begin(), knobs_.end(),
+                    [&, &knob_name = name](const Knob& k) { return k.name == knob_name; });
     if (!known) {
       std::vector<std::string> names;
       for (const Knob& knob : knobs_) names.push_back(knob.name);
@@ -22,10 +24,13 @@ std::optional<std::string> SearchSpace::broken(const Config& config) const {
     }
   }
   for (const Knob& knob : knobs_) {
-    if (!config.has(knob.name)) return fmt::format("knob \"{}\" is missing; accepted are {}", knob.name, fmt::join(knob.values, ", "));
+    if (!config.has(knob.name))
+      return fmt::format("knob \"{}\" is missing; accepted are {}", knob.name,
+                         fmt::join(knob.values, ", "));
     const int64_t value = config.at(knob.name);
     if (std::find(knob.values.begin(), knob.values.end(), value) == knob.values.end())
-      return fmt::format("{} is {}; accepted are {}", knob.name, value, fmt::join(knob.values, ", "));
+      return fmt::format("{} is {}; accepted are {}", knob.name, value,
+                         fmt::join(knob.values, ", "));
   }
   for (const Constraint& constraint : constraints_)
     if (auto sentence = constraint.broken(config)) return sentence;
@@ -35,11 +40,15 @@ std::optional<std::string> SearchSpace::broken(const Config& config) const {
 std::vector<Config> SearchSpace::enumerate() const {
   std::vector<Config> found;
   std::vector<size_t> index(knobs_.size(), 0);
-  const bool empty = std::any_of(knobs_.begin(), knobs_.end(), [](const Knob& knob) { return knob.values.empty(); });
+  const bool empty = std::any_of(knobs_.begin(), knobs_.end(),
+                                 [](const Knob& knob) { return knob.values.empty(); });
   for (bool more = !empty; more;) {
     Config config;
-    for (size_t i = 0; i < knobs_.size(); ++i) config.set(knobs_[i].name, knobs_[i].values[index[i]]);
-    const bool legal = std::none_of(constraints_.begin(), constraints_.end(), [&](const Constraint& c) { return c.broken(config).has_value(); });
+    for (size_t i = 0; i < knobs_.size(); ++i)
+      config.set(knobs_[i].name, knobs_[i].values[index[i]]);
+    const bool legal =
+        std::none_of(constraints_.begin(), constraints_.end(),
+                     [&](const Constraint& c) { return c.broken(config).has_value(); });
     if (legal) found.push_back(std::move(config));
     more = false;
     for (size_t i = knobs_.size(); i-- > 0 && !more;) {

@@ -19,9 +19,9 @@
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates() {
-  static const std::vector<const KernelTemplate*> templates{&prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(), &prefill_sm89(), &prefill_sm75(),
-                                                            &prefill_cpu(),  &quantise_cuda(), &quantise_cpu(),
-                                                            &reference_cuda(), &reference_cpu()};
+  static const std::vector<const KernelTemplate*> templates{
+      &prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(), &prefill_sm89(),   &prefill_sm75(),
+      &prefill_cpu(),  &quantise_cuda(),    &quantise_cpu(), &reference_cuda(), &reference_cpu()};
   return templates;
 }
 
@@ -31,10 +31,12 @@ const KernelTemplate& template_by_name(std::string_view name) {
     if (candidate->name() == name) return *candidate;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate->name());
   }
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("template is \"{}\"; accepted are {}", name, known));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("template is \"{}\"; accepted are {}", name, known));
 }
 
-std::vector<const KernelTemplate*> templates_for(const KernelSpec& spec, const Arch& arch, std::vector<Refusal>* refusals) {
+std::vector<const KernelTemplate*> templates_for(const KernelSpec& spec, const Arch& arch,
+                                                 std::vector<Refusal>* refusals) {
   std::vector<const KernelTemplate*> serving;
   for (const KernelTemplate* candidate : all_templates()) {
     if (auto reason = candidate->refuses(spec, arch)) {

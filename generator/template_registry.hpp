@@ -20,6 +20,7 @@ struct Refusal {
 };
 
 // The templates that serve (spec, arch), best family first; the reference is always last. `refusals`, if given, gets the others.
-std::vector<const KernelTemplate*> templates_for(const KernelSpec& spec, const Arch& arch, std::vector<Refusal>* refusals = nullptr);
+std::vector<const KernelTemplate*> templates_for(const KernelSpec& spec, const Arch& arch,
+                                                 std::vector<Refusal>* refusals = nullptr);
 
 }  // namespace attune

@@ -32,10 +32,28 @@ namespace {
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
-constexpr attune_problem kDefaultProblem{
-    sizeof(attune_problem), ATTUNE_BF16, ATTUNE_MASK_NONE, 128, 128, 1, 1, 1, 0, 0, -1, -1, 0, 0,
-    ATTUNE_PREFILL, ATTUNE_DTYPE_DEFAULT, ATTUNE_DTYPE_DEFAULT, ATTUNE_ACCURATE, ATTUNE_V_ROWS, 0, 0,
-    ATTUNE_ROTATION_NONE};
+constexpr attune_problem kDefaultProblem{sizeof(attune_problem),
+                                         ATTUNE_BF16,
+                                         ATTUNE_MASK_NONE,
+                                         128,
+                                         128,
+                                         1,
+                                         1,
+                                         1,
+                                         0,
+                                         0,
+                                         -1,
+                                         -1,
+                                         0,
+                                         0,
+                                         ATTUNE_PREFILL,
+                                         ATTUNE_DTYPE_DEFAULT,
+                                         ATTUNE_DTYPE_DEFAULT,
+                                         ATTUNE_ACCURATE,
+                                         ATTUNE_V_ROWS,
+                                         0,
+                                         0,
+                                         ATTUNE_ROTATION_NONE};
 
 OperandView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
@@ -134,9 +152,17 @@ Problem problem_of(const attune_problem* given) {
 Operands operands_of(const attune_operands* given) {
   const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize,
                                         "attune_operands_contiguous");
-  return {view_of(c.q), view_of(c.k),       view_of(c.v),     view_of(c.o),
-          c.lse,        c.lse_batch_stride, c.lse_head_stride,
-          scale_of(c.q_scale), scale_of(c.k_scale), scale_of(c.v_scale), scale_of(c.o_scale)};
+  return {view_of(c.q),
+          view_of(c.k),
+          view_of(c.v),
+          view_of(c.o),
+          c.lse,
+          c.lse_batch_stride,
+          c.lse_head_stride,
+          scale_of(c.q_scale),
+          scale_of(c.k_scale),
+          scale_of(c.v_scale),
+          scale_of(c.o_scale)};
 }
 
 }  // namespace c_api
@@ -176,17 +202,17 @@ void attune_operands_contiguous_sized(const attune_problem* problem, void* q, vo
   guarded([&] {
     const Operands made = contiguous_operands(problem_of(problem), q, k, v, o, lse);
     const attune_operands filled{size,
-                 tensor_of(made.q),
-                 tensor_of(made.k),
-                 tensor_of(made.v),
-                 tensor_of(made.o),
-                 lse,
-                 0,
-                 0,
-                 {},
-                 {},
-                 {},
-                 {}};
+                                 tensor_of(made.q),
+                                 tensor_of(made.k),
+                                 tensor_of(made.v),
+                                 tensor_of(made.o),
+                                 lse,
+                                 0,
+                                 0,
+                                 {},
+                                 {},
+                                 {},
+                                 {}};
     write_struct(filled, operands, size);
   });
 }

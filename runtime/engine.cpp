@@ -235,8 +235,7 @@ Plan Engine::Impl::first_plan(const Problem& asked,
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
       if (!failure) failure = error;
-      if (worth_a_warning(choice, error.code()))
-        log(LogLevel::kWarning, rungs.passed_over.back());
+      if (worth_a_warning(choice, error.code())) log(LogLevel::kWarning, rungs.passed_over.back());
     }
   }
   if (failure) throw *failure;

@@ -85,8 +85,7 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
 }
 
 CachedKernel ImageSource::kernel(const Choice& choice, const LaunchPlan& launch) {
-  return kernels_.get(cache_key(choice),
-                      [&] { return obtain(choice, launch, Compile::kNow); });
+  return kernels_.get(cache_key(choice), [&] { return obtain(choice, launch, Compile::kNow); });
 }
 
 CachedKernel ImageSource::foresee(const Choice& choice, const LaunchPlan& launch) const {
@@ -94,7 +93,8 @@ CachedKernel ImageSource::foresee(const Choice& choice, const LaunchPlan& launch
 }
 
 // What was damaged on the way stands with the kernel, and before the reason why there is none.
-CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch, Compile compile) const {
+CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch,
+                                 Compile compile) const {
   const WarningCollector warnings;
   try {
     CachedKernel made = make(choice, launch, compile);
@@ -107,7 +107,8 @@ CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch,
   }
 }
 
-CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch, Compile compile) const {
+CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch,
+                               Compile compile) const {
   ImageKey key = image_key(choice);
   key.toolchain.options = needed_options(*device_, choice.candidate.arch);
   if (CachedKernel found = stored(key, launch); found.kernel) return found;

@@ -31,10 +31,8 @@ class ImageSource {
 
  private:
   enum class Compile { kNow, kLater };
-  CachedKernel obtain(const Choice& choice, const LaunchPlan& launch,
-                      Compile compile) const;
-  CachedKernel make(const Choice& choice, const LaunchPlan& launch,
-                    Compile compile) const;
+  CachedKernel obtain(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
+  CachedKernel make(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
   CachedKernel stored(const ImageKey& key, const LaunchPlan& launch) const;
   CachedKernel compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const;
   void keep(const ImageKey& key, const KernelImage& image) const;

@@ -41,7 +41,8 @@ Extents v_of(const Problem& p, const Operands& x) {
 }
 Extents o_of(const Problem& p, const Operands& x) {
   if (p.op == Op::kQuantise && p.fp8.v_layout == VLayout::kTransposed)
-    return {"o", x.o, p.batch, p.head_dim_v, p.num_heads_q, p.seqlen_q, dtype_bytes(p.dtype_o), true};
+    return {"o", x.o, p.batch, p.head_dim_v, p.num_heads_q, p.seqlen_q, dtype_bytes(p.dtype_o),
+            true};
   return {"o", x.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v, dtype_bytes(p.dtype_o), true};
 }
 
@@ -145,7 +146,7 @@ void check_lse(const Problem& p, const Operands& x) {
 struct Scale {
   const char* name;
   const ScaleView& view;
-  Dtype dtype;   // of the tensor it belongs to
+  Dtype dtype;  // of the tensor it belongs to
   int64_t batch, num_heads, blocks;
 };
 
@@ -170,8 +171,8 @@ void check_scale(const Scale& scale) {
     check_reach(scale.name, stride);
   }
   if (view.heads_per_scale < 1 || scale.num_heads % view.heads_per_scale != 0)
-    refuse(fmt::format("{}.heads_per_scale is {}; accepted are divisors of the {} heads", scale.name,
-                       view.heads_per_scale, scale.num_heads));
+    refuse(fmt::format("{}.heads_per_scale is {}; accepted are divisors of the {} heads",
+                       scale.name, view.heads_per_scale, scale.num_heads));
 }
 
 std::optional<std::string> tensor_map_refusal(const Extents& x) {
@@ -197,8 +198,9 @@ void check_quantise_operands(const Problem& problem, const Operands& operands) {
   const int64_t blocks = blocks_of(problem.seqlen_q, problem.fp8.scale_block_q);
   check_scale({"o_scale", scale, problem.dtype_o, problem.batch, problem.num_heads_q, blocks});
   if (scale.heads_per_scale != 1)
-    refuse(fmt::format("o_scale.heads_per_scale is {}; op quantise writes a factor for each head: accepted is 1",
-                       scale.heads_per_scale));
+    refuse(fmt::format(
+        "o_scale.heads_per_scale is {}; op quantise writes a factor for each head: accepted is 1",
+        scale.heads_per_scale));
   const Stride strides[3] = {{"batch_stride", scale.batch_stride, problem.batch},
                              {"head_stride", scale.head_stride, problem.num_heads_q},
                              {"block_stride", scale.block_stride, blocks}};
@@ -220,7 +222,8 @@ void check_operands(const Problem& problem, const Operands& operands) {
   check_scale({"q_scale", operands.q_scale, p.dtype_q, p.batch, p.num_heads_q, q_blocks});
   check_scale({"k_scale", operands.k_scale, p.dtype_kv, p.batch, p.num_heads_kv, kv_blocks});
   check_scale({"v_scale", operands.v_scale, p.dtype_kv, p.batch, p.num_heads_kv, kv_blocks});
-  if (operands.o_scale.data) refuse("o_scale is given; accepted is null: attention writes no scales");
+  if (operands.o_scale.data)
+    refuse("o_scale is given; accepted is null: attention writes no scales");
 }
 
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes) {

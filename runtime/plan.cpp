@@ -125,7 +125,8 @@ Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* 
     return OperandView{data, rows * heads * row, heads * row, row};
   };
   // [batch, num_heads, head_dim, seqlen]
-  const MakeView transposed = [](void* data, int64_t rows, int64_t heads, Dtype dtype, int64_t head_dim) {
+  const MakeView transposed = [](void* data, int64_t rows, int64_t heads, Dtype dtype,
+                                 int64_t head_dim) {
     const int64_t row = padded_row(dtype, rows);
     return OperandView{data, heads * head_dim * row, row, head_dim * row};
   };
@@ -133,8 +134,10 @@ Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* 
   Operands operands;
   operands.q = view(q, p.seqlen_q, p.num_heads_q, p.dtype_q, p.head_dim_qk);
   operands.k = view(k, p.seqlen_kv, p.num_heads_kv, p.dtype_kv, p.head_dim_qk);
-  operands.v = (turned && p.op == Op::kPrefill ? transposed : view)(v, p.seqlen_kv, p.num_heads_kv, p.dtype_kv, p.head_dim_v);
-  operands.o = (turned && p.op == Op::kQuantise ? transposed : view)(o, p.seqlen_q, p.num_heads_q, p.dtype_o, p.head_dim_v);
+  operands.v = (turned && p.op == Op::kPrefill ? transposed : view)(v, p.seqlen_kv, p.num_heads_kv,
+                                                                    p.dtype_kv, p.head_dim_v);
+  operands.o = (turned && p.op == Op::kQuantise ? transposed : view)(o, p.seqlen_q, p.num_heads_q,
+                                                                     p.dtype_o, p.head_dim_v);
   operands.lse = lse;
   return operands;
 }

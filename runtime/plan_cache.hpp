@@ -27,8 +27,9 @@ struct PlanKey {
       const Problem& p = key.problem;
       return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v,
                       p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.mask,
-                      p.window_left, p.window_right, p.softmax_scale, p.fp8.accuracy, p.fp8.v_layout,
-                      p.fp8.scale_block_q, p.fp8.scale_block_kv, p.fp8.rotation, key.tensor_maps);
+                      p.window_left, p.window_right, p.softmax_scale, p.fp8.accuracy,
+                      p.fp8.v_layout, p.fp8.scale_block_q, p.fp8.scale_block_kv, p.fp8.rotation,
+                      key.tensor_maps);
     };
     return fields(*this) == fields(other);
   }

@@ -9,7 +9,7 @@ namespace attune {
 namespace {
 
 constexpr double kConfidence = 0.95;
-constexpr size_t kRecentRounds = 7;  // a lower clock is believed when 4 rounds of these had it
+constexpr size_t kRecentRounds = 7;   // a lower clock is believed when 4 rounds of these had it
 constexpr int kSmallestInterval = 6;  // 1 - 2 * 0.5^n reaches 0.95 at n = 6
 
 // Largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from 0) bound the

@@ -21,8 +21,7 @@ constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
 
 WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>& raced,
-                           const WinnerChoice& choice, int candidates,
-                           const std::string& created) {
+                           const WinnerChoice& choice, int candidates, const std::string& created) {
   const TrialRecord& best = raced[choice.index];
   WinnerRecord winner;
   winner.spec = key.spec;
@@ -183,7 +182,8 @@ WinnerCheck ShapeTuner::verify(int runs) {
   check.problem = problem_;
   check.winner = book_.stored_winner();
   if (!check.winner) check.note = "not tuned yet: nothing to verify";
-  const std::vector<int> contenders = check.winner ? top_and_default(*check.winner) : std::vector<int>{};
+  const std::vector<int> contenders =
+      check.winner ? top_and_default(*check.winner) : std::vector<int>{};
   for (int run = 0; run < runs && check.winner && !stopped(); ++run) {
     context_.backend.restart();
     for (auto& [unused, entry] : entries_) entry.live = false;
@@ -209,8 +209,7 @@ void ShapeTuner::add_run(const std::vector<int>& ids, const std::vector<int>& st
     TrialRecord trial = entries_.at(id).record;
     trial.timing = race_->timing(id);
     fastest_us = std::min(fastest_us, trial.timing.median_us);
-    if (is_winner(entries_.at(id), *check->winner))
-      winner_us = trial.timing.median_us;
+    if (is_winner(entries_.at(id), *check->winner)) winner_us = trial.timing.median_us;
     if (std::find(stayed.begin(), stayed.end(), id) != stayed.end())
       raced.push_back(std::move(trial));
   }

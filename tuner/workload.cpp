@@ -198,8 +198,8 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
   Workload workload{"problems", {}, {}, {}};
   std::set<std::string> seen;
   for (const std::string& text : texts) {
-    const Problem given =
-        parse_problem(text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional);
+    const Problem given = parse_problem(
+        text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional);
     const std::vector<int64_t> lengths =
         choice.seqlens.empty() ? std::vector<int64_t>{-1} : choice.seqlens;
     const std::vector<int64_t> batches =

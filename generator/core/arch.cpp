@@ -21,16 +21,16 @@ struct CudaRow {
 
 constexpr int kKiB = 1024;
 constexpr std::array<CudaRow, 11> kCudaRows{{{75, 64 * kKiB, 64 * kKiB},
-                                            {80, 163 * kKiB, 164 * kKiB},
-                                            {86, 99 * kKiB, 100 * kKiB},
-                                            {87, 163 * kKiB, 164 * kKiB},
-                                            {89, 99 * kKiB, 100 * kKiB},
-                                            {90, 227 * kKiB, 228 * kKiB},
-                                            {100, 227 * kKiB, 228 * kKiB},
-                                            {103, 227 * kKiB, 228 * kKiB},
-                                            {110, 227 * kKiB, 228 * kKiB},
-                                            {120, 99 * kKiB, 100 * kKiB},
-                                            {121, 99 * kKiB, 100 * kKiB}}};
+                                             {80, 163 * kKiB, 164 * kKiB},
+                                             {86, 99 * kKiB, 100 * kKiB},
+                                             {87, 163 * kKiB, 164 * kKiB},
+                                             {89, 99 * kKiB, 100 * kKiB},
+                                             {90, 227 * kKiB, 228 * kKiB},
+                                             {100, 227 * kKiB, 228 * kKiB},
+                                             {103, 227 * kKiB, 228 * kKiB},
+                                             {110, 227 * kKiB, 228 * kKiB},
+                                             {120, 99 * kKiB, 100 * kKiB},
+                                             {121, 99 * kKiB, 100 * kKiB}}};
 
 [[noreturn]] void refuse(std::string_view text) {
   std::string known;
@@ -39,7 +39,8 @@ constexpr std::array<CudaRow, 11> kCudaRows{{{75, 64 * kKiB, 64 * kKiB},
     if (row.compute_capability >= 90) known += fmt::format("sm_{}a, ", row.compute_capability);
   }
   known.resize(known.size() - 2);
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("arch is \"{}\"; accepted are {} and cpu:<llvm cpu name>", text, known));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("arch is \"{}\"; accepted are {} and cpu:<llvm cpu name>", text, known));
 }
 
 Arch parse_cuda(std::string_view text) {
@@ -49,7 +50,9 @@ Arch parse_cuda(std::string_view text) {
     suffix = "a";
     digits.remove_suffix(1);
   }
-  if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string_view::npos) refuse(text);
+  if (digits.empty() || digits.size() > 3 ||
+      digits.find_first_not_of("0123456789") != std::string_view::npos)
+    refuse(text);
   const int capability = std::stoi(std::string(digits));
   if (!suffix.empty() && capability < 90) refuse(text);
   for (const CudaRow& row : kCudaRows) {
@@ -87,7 +90,9 @@ Arch parse_arch(std::string_view text) {
 }
 
 const std::vector<std::string>& known_cuda_archs() {
-  static const std::vector<std::string> archs{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121"};
+  static const std::vector<std::string> archs{"sm_75",  "sm_80",  "sm_86",  "sm_89",
+                                              "sm_90",  "sm_90a", "sm_100", "sm_103",
+                                              "sm_110", "sm_120", "sm_121"};
   return archs;
 }
 

@@ -12,9 +12,9 @@ enum class Target { kCuda, kCpu };
 
 struct Arch {
   Target target = Target::kCuda;
-  int compute_capability = 0;  // 90 for sm_90; 0 on a CPU
-  std::string suffix;          // "a" for sm_90a
-  std::string cpu;             // LLVM cpu name, e.g. "znver4"; empty on CUDA
+  int compute_capability = 0;         // 90 for sm_90; 0 on a CPU
+  std::string suffix;                 // "a" for sm_90a
+  std::string cpu;                    // LLVM cpu name, e.g. "znver4"; empty on CUDA
   std::vector<std::string> features;  // LLVM features ("+avx512f"), sorted; empty on CUDA
 
   int max_threads_per_block = 1024;
@@ -22,7 +22,7 @@ struct Arch {
   int registers_per_sm = 65536;
   int shared_bytes_per_block = 0;  // with opt-in
   int shared_bytes_per_sm = 0;
-  int vector_bytes = 0;            // widest SIMD register; CPU only
+  int vector_bytes = 0;  // widest SIMD register; CPU only
 
   std::string name() const;  // "sm_90a" or "cpu:znver4"
   bool has_feature(std::string_view feature) const;

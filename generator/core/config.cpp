@@ -13,7 +13,8 @@ namespace attune {
 namespace {
 
 auto find_knob(const std::vector<std::pair<std::string, int64_t>>& knobs, std::string_view name) {
-  return std::find_if(knobs.begin(), knobs.end(), [&](const auto& knob) { return knob.first == name; });
+  return std::find_if(knobs.begin(), knobs.end(),
+                      [&](const auto& knob) { return knob.first == name; });
 }
 
 std::pair<std::string, int64_t> parse_pair(std::string_view pair) {
@@ -25,7 +26,9 @@ std::pair<std::string, int64_t> parse_pair(std::string_view pair) {
     const auto [stop, error] = std::from_chars(pair.data() + equals + 1, end, value);
     good = error == std::errc() && stop == end;
   }
-  if (!good) throw Error(ErrorCode::kInvalidArgument, fmt::format("config part \"{}\" is not knob=integer", pair));
+  if (!good)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("config part \"{}\" is not knob=integer", pair));
   return {std::string(pair.substr(0, equals)), value};
 }
 
@@ -34,7 +37,8 @@ std::pair<std::string, int64_t> parse_pair(std::string_view pair) {
 int64_t Config::at(std::string_view knob) const {
   const auto found = find_knob(knobs_, knob);
   if (found == knobs_.end())
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("config \"{}\" has no knob \"{}\"", to_text(), knob));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("config \"{}\" has no knob \"{}\"", to_text(), knob));
   return found->second;
 }
 
@@ -56,7 +60,8 @@ void Config::set(std::string_view knob, int64_t value) {
 
 std::string Config::to_text() const {
   std::string text;
-  for (const auto& [name, value] : knobs_) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, value);
+  for (const auto& [name, value] : knobs_)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, value);
   return text;
 }
 
@@ -65,7 +70,9 @@ Config parse_config(std::string_view text) {
   while (!text.empty()) {
     const size_t comma = text.find(',');
     auto [name, value] = parse_pair(text.substr(0, comma));
-    if (config.has(name)) throw Error(ErrorCode::kInvalidArgument, fmt::format("knob \"{}\" stands twice in the config", name));
+    if (config.has(name))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("knob \"{}\" stands twice in the config", name));
     config.set(name, value);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }

@@ -34,7 +34,8 @@ std::string sha256_hex(std::string_view bytes, std::string_view more) {
   crypto_hash_sha256_state hash;
   crypto_hash_sha256_init(&hash);
   for (const std::string_view part : {bytes, more})
-    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(part.data()), part.size());
+    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(part.data()),
+                              part.size());
   std::array<unsigned char, crypto_hash_sha256_BYTES> out{};
   crypto_hash_sha256_final(&hash, out.data());
   return hex(out.data(), out.size());

@@ -55,7 +55,8 @@ bool is_fp8(Dtype dtype) { return dtype_bytes(dtype) == 1; }
 namespace {
 
 // One of two words, by its place.
-int parse_word(std::string_view key, std::string_view text, std::string_view first, std::string_view second) {
+int parse_word(std::string_view key, std::string_view text, std::string_view first,
+               std::string_view second) {
   if (text == first) return 0;
   if (text == second) return 1;
   throw Error(ErrorCode::kInvalidArgument,
@@ -64,24 +65,33 @@ int parse_word(std::string_view key, std::string_view text, std::string_view fir
 
 }  // namespace
 
-std::string_view accuracy_name(Accuracy accuracy) { return accuracy == Accuracy::kFast ? "fast" : "accurate"; }
+std::string_view accuracy_name(Accuracy accuracy) {
+  return accuracy == Accuracy::kFast ? "fast" : "accurate";
+}
 Accuracy parse_accuracy(std::string_view text) {
   return static_cast<Accuracy>(parse_word("accuracy", text, "accurate", "fast"));
 }
-std::string_view v_layout_name(VLayout layout) { return layout == VLayout::kTransposed ? "transposed" : "rows"; }
+std::string_view v_layout_name(VLayout layout) {
+  return layout == VLayout::kTransposed ? "transposed" : "rows";
+}
 VLayout parse_v_layout(std::string_view text) {
   return static_cast<VLayout>(parse_word("v_layout", text, "rows", "transposed"));
 }
-std::string_view rotation_name(Rotation rotation) { return rotation == Rotation::kHadamard ? "hadamard" : "none"; }
+std::string_view rotation_name(Rotation rotation) {
+  return rotation == Rotation::kHadamard ? "hadamard" : "none";
+}
 Rotation parse_rotation(std::string_view text) {
   return static_cast<Rotation>(parse_word("rotation", text, "none", "hadamard"));
 }
 
 std::string_view mask_name(Mask mask) {
   switch (mask) {
-    case Mask::kNone: return "none";
-    case Mask::kCausalTopLeft: return "causal_top_left";
-    case Mask::kCausalBottomRight: return "causal_bottom_right";
+    case Mask::kNone:
+      return "none";
+    case Mask::kCausalTopLeft:
+      return "causal_top_left";
+    case Mask::kCausalBottomRight:
+      return "causal_bottom_right";
   }
   return "?";
 }
@@ -91,7 +101,8 @@ Mask parse_mask(std::string_view text) {
     if (mask_name(mask) == text) return mask;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("mask is \"{}\"; accepted are none, causal_top_left, causal_bottom_right "
-                          "(a causal mask names its alignment)", text));
+                          "(a causal mask names its alignment)",
+                          text));
 }
 
 }  // namespace attune

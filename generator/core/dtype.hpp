@@ -17,14 +17,14 @@ Dtype parse_dtype(std::string_view text);
 
 bool is_fp8(Dtype dtype);  // e4m3 or e5m2
 
-std::string_view accuracy_name(Accuracy accuracy);   // "accurate", "fast"
+std::string_view accuracy_name(Accuracy accuracy);  // "accurate", "fast"
 Accuracy parse_accuracy(std::string_view text);
-std::string_view v_layout_name(VLayout layout);      // "rows", "transposed"
+std::string_view v_layout_name(VLayout layout);  // "rows", "transposed"
 VLayout parse_v_layout(std::string_view text);
-std::string_view rotation_name(Rotation rotation);   // "none", "hadamard"
+std::string_view rotation_name(Rotation rotation);  // "none", "hadamard"
 Rotation parse_rotation(std::string_view text);
 
-std::string_view mask_name(Mask mask);  // "causal_bottom_right"
+std::string_view mask_name(Mask mask);   // "causal_bottom_right"
 Mask parse_mask(std::string_view text);  // none, causal_top_left, causal_bottom_right
 
 }  // namespace attune

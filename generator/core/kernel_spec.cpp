@@ -39,7 +39,9 @@ KernelSpec spec_of(const Problem& p) {
 
 bool is_fp8(const KernelSpec& s) { return is_fp8(s.op == Op::kQuantise ? s.dtype_o : s.dtype_q); }
 
-Shape shape_of(const Problem& p) { return {p.batch, p.seqlen_q, p.seqlen_kv, p.num_heads_q, p.num_heads_kv}; }
+Shape shape_of(const Problem& p) {
+  return {p.batch, p.seqlen_q, p.seqlen_kv, p.num_heads_q, p.num_heads_kv};
+}
 
 Problem problem_of(const KernelSpec& spec, const Shape& shape) {
   Problem p;
@@ -68,17 +70,22 @@ void validate(const KernelSpec& spec) {
 void validate(const Shape& shape) { validate(problem_of(KernelSpec{}, shape)); }
 
 std::string to_text(const KernelSpec& s) {
-  return fmt::format("op={},dtype_q={},dtype_kv={},dtype_o={},head_dim_qk={},head_dim_v={},gqa_ratio={},mask={},window={}:{}{}",
-                     op_name(s.op), dtype_name(s.dtype_q), dtype_name(s.dtype_kv), dtype_name(s.dtype_o), s.head_dim_qk, s.head_dim_v, s.gqa_ratio,
-                     mask_name(s.mask), s.window_left, s.window_right, to_text(s.fp8));
+  return fmt::format(
+      "op={},dtype_q={},dtype_kv={},dtype_o={},head_dim_qk={},head_dim_v={},gqa_ratio={},mask={},"
+      "window={}:{}{}",
+      op_name(s.op), dtype_name(s.dtype_q), dtype_name(s.dtype_kv), dtype_name(s.dtype_o),
+      s.head_dim_qk, s.head_dim_v, s.gqa_ratio, mask_name(s.mask), s.window_left, s.window_right,
+      to_text(s.fp8));
 }
 
 std::string to_text(const Shape& s) {
-  return fmt::format("batch={},seqlen_q={},seqlen_kv={},heads={}/{}", s.batch, s.seqlen_q, s.seqlen_kv, s.num_heads_q, s.num_heads_kv);
+  return fmt::format("batch={},seqlen_q={},seqlen_kv={},heads={}/{}", s.batch, s.seqlen_q,
+                     s.seqlen_kv, s.num_heads_q, s.num_heads_kv);
 }
 
 std::string bucket_of(const Shape& s) {
-  return fmt::format("v1:rows={},seqlen_q={},seqlen_kv={}", round_up_to_power_of_two(s.batch * s.num_heads_q),
+  return fmt::format("v1:rows={},seqlen_q={},seqlen_kv={}",
+                     round_up_to_power_of_two(s.batch * s.num_heads_q),
                      round_up_to_power_of_two(s.seqlen_q), round_up_to_power_of_two(s.seqlen_kv));
 }
 

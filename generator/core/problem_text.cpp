@@ -19,7 +19,8 @@ namespace attune {
 namespace {
 
 [[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view accepted) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
 }
 
 int64_t parse_integer(std::string_view key, std::string_view value) {
@@ -38,7 +39,8 @@ int parse_int(std::string_view key, std::string_view value) {
 float parse_scale(std::string_view value) {
   float number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) refuse("scale", value, "a number");
+  if (error != std::errc() || end != value.data() + value.size())
+    refuse("scale", value, "a number");
   return number;
 }
 
@@ -49,7 +51,8 @@ int64_t parse_window_side(std::string_view value) {
 
 void set_window(Problem* problem, std::string_view value) {
   const size_t colon = value.find(':');
-  if (colon == std::string_view::npos) refuse("window", value, "left:right, with - for an open side");
+  if (colon == std::string_view::npos)
+    refuse("window", value, "left:right, with - for an open side");
   problem->window_left = parse_window_side(value.substr(0, colon));
   problem->window_right = parse_window_side(value.substr(colon + 1));
 }
@@ -57,7 +60,9 @@ void set_window(Problem* problem, std::string_view value) {
 void set_heads(Problem* problem, std::string_view value) {
   const size_t slash = value.find('/');
   problem->num_heads_q = parse_int("heads", value.substr(0, slash));
-  problem->num_heads_kv = slash == std::string_view::npos ? problem->num_heads_q : parse_int("heads", value.substr(slash + 1));
+  problem->num_heads_kv = slash == std::string_view::npos
+                              ? problem->num_heads_q
+                              : parse_int("heads", value.substr(slash + 1));
 }
 
 // Operands of 8 bits give a result of 16.
@@ -80,7 +85,8 @@ Setter fp8_option(std::string_view key) {
 template <class Value>
 std::string words(std::string_view (*name)(Value), std::initializer_list<Value> values) {
   std::string text;
-  for (const Value value : values) text += fmt::format("{}{}", text.empty() ? "" : ", ", name(value));
+  for (const Value value : values)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name(value));
   return text;
 }
 
@@ -90,43 +96,65 @@ struct KeyRow {
 };
 
 const std::vector<KeyRow>& key_rows() {
-  static const std::string dtypes = words<Dtype>(dtype_name, {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16, Dtype::kE4m3, Dtype::kE5m2});
+  static const std::string dtypes = words<Dtype>(
+      dtype_name, {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16, Dtype::kE4m3, Dtype::kE5m2});
   static const std::vector<KeyRow> table{
       {{"dtype", dtypes, "of q, k, v and o; with 8-bit q, k, v o is bf16"}, set_dtype},
-      {{"dtype_kv", dtypes, "of k and v"}, [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
-      {{"dtype_o", dtypes, "of o"}, [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
+      {{"dtype_kv", dtypes, "of k and v"},
+       [](Problem* p, std::string_view v) { p->dtype_kv = parse_dtype(v); }},
+      {{"dtype_o", dtypes, "of o"},
+       [](Problem* p, std::string_view v) { p->dtype_o = parse_dtype(v); }},
       {{"head_dim", "N", "elements of a head: multiples of 8, 16 to 256"},
-       [](Problem* p, std::string_view v) { p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v); }},
-      {{"head_dim_qk", "N", "of q and k"}, [](Problem* p, std::string_view v) { p->head_dim_qk = parse_int("head_dim_qk", v); }},
-      {{"head_dim_v", "N", "of v and o"}, [](Problem* p, std::string_view v) { p->head_dim_v = parse_int("head_dim_v", v); }},
+       [](Problem* p, std::string_view v) {
+         p->head_dim_qk = p->head_dim_v = parse_int("head_dim", v);
+       }},
+      {{"head_dim_qk", "N", "of q and k"},
+       [](Problem* p, std::string_view v) { p->head_dim_qk = parse_int("head_dim_qk", v); }},
+      {{"head_dim_v", "N", "of v and o"},
+       [](Problem* p, std::string_view v) { p->head_dim_v = parse_int("head_dim_v", v); }},
       {{"heads", "Q or Q/KV", "heads of q, and of k and v, which divide them"}, set_heads},
-      {{"batch", "N", "1 when left out"}, [](Problem* p, std::string_view v) { p->batch = parse_integer("batch", v); }},
+      {{"batch", "N", "1 when left out"},
+       [](Problem* p, std::string_view v) { p->batch = parse_integer("batch", v); }},
       {{"seqlen", "N", "rows of q and of k and v"},
-       [](Problem* p, std::string_view v) { p->seqlen_q = p->seqlen_kv = parse_integer("seqlen", v); }},
-      {{"seqlen_q", "N", "rows of q"}, [](Problem* p, std::string_view v) { p->seqlen_q = parse_integer("seqlen_q", v); }},
-      {{"seqlen_kv", "N", "rows of k and v"}, [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
-      {{"mask", words<Mask>(mask_name, {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight}),
+       [](Problem* p, std::string_view v) {
+         p->seqlen_q = p->seqlen_kv = parse_integer("seqlen", v);
+       }},
+      {{"seqlen_q", "N", "rows of q"},
+       [](Problem* p, std::string_view v) { p->seqlen_q = parse_integer("seqlen_q", v); }},
+      {{"seqlen_kv", "N", "rows of k and v"},
+       [](Problem* p, std::string_view v) { p->seqlen_kv = parse_integer("seqlen_kv", v); }},
+      {{"mask",
+        words<Mask>(mask_name, {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight}),
         "a causal mask names its alignment"},
        [](Problem* p, std::string_view v) { p->mask = parse_mask(v); }},
       {{"window", "LEFT:RIGHT", "keys seen beside the diagonal, - for an open side"}, set_window},
       {{"scale", "X", "of the scores; 1/sqrt(head_dim_qk) when left out"},
        [](Problem* p, std::string_view v) { p->softmax_scale = parse_scale(v); }},
-      {{"accuracy", words<Accuracy>(accuracy_name, {Accuracy::kAccurate, Accuracy::kFast}), "of 8-bit operands"}, fp8_option("accuracy")},
-      {{"v_layout", words<VLayout>(v_layout_name, {VLayout::kRows, VLayout::kTransposed}), "of 8-bit v"}, fp8_option("v_layout")},
-      {{"scale_block", "N", "rows of q, and of k and v, that share a factor; 0: all"}, set_scale_block},
+      {{"accuracy", words<Accuracy>(accuracy_name, {Accuracy::kAccurate, Accuracy::kFast}),
+        "of 8-bit operands"},
+       fp8_option("accuracy")},
+      {{"v_layout", words<VLayout>(v_layout_name, {VLayout::kRows, VLayout::kTransposed}),
+        "of 8-bit v"},
+       fp8_option("v_layout")},
+      {{"scale_block", "N", "rows of q, and of k and v, that share a factor; 0: all"},
+       set_scale_block},
       {{"scale_block_q", "N", "rows of q"}, fp8_option("scale_block_q")},
       {{"scale_block_kv", "N", "rows of k and v"}, fp8_option("scale_block_kv")},
       {{"op", words<Op>(op_name, {Op::kPrefill, Op::kQuantise}), "quantise makes 8-bit tensors"},
        [](Problem* p, std::string_view v) { p->op = parse_op(v); }},
-      {{"rotation", words<Rotation>(rotation_name, {Rotation::kNone, Rotation::kHadamard}), "of the op quantise"}, fp8_option("rotation")},
+      {{"rotation", words<Rotation>(rotation_name, {Rotation::kNone, Rotation::kHadamard}),
+        "of the op quantise"},
+       fp8_option("rotation")},
   };
   return table;
 }
 
 [[noreturn]] void refuse_key(std::string_view key) {
   std::string known;
-  for (const ProblemKey& one : problem_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("problem key is \"{}\"; accepted are {}", key, known));
+  for (const ProblemKey& one : problem_keys())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("problem key is \"{}\"; accepted are {}", key, known));
 }
 
 // What a key sets: itself, unless it stands for two.
@@ -235,11 +263,15 @@ bool set_fp8_option(std::string_view key, std::string_view value, Fp8Options* op
 std::string to_text(const Fp8Options& options) {
   const Fp8Options plain;
   std::string text;
-  if (options.accuracy != plain.accuracy) text += fmt::format(",accuracy={}", accuracy_name(options.accuracy));
-  if (options.v_layout != plain.v_layout) text += fmt::format(",v_layout={}", v_layout_name(options.v_layout));
+  if (options.accuracy != plain.accuracy)
+    text += fmt::format(",accuracy={}", accuracy_name(options.accuracy));
+  if (options.v_layout != plain.v_layout)
+    text += fmt::format(",v_layout={}", v_layout_name(options.v_layout));
   if (options.scale_block_q != 0) text += fmt::format(",scale_block_q={}", options.scale_block_q);
-  if (options.scale_block_kv != 0) text += fmt::format(",scale_block_kv={}", options.scale_block_kv);
-  if (options.rotation != plain.rotation) text += fmt::format(",rotation={}", rotation_name(options.rotation));
+  if (options.scale_block_kv != 0)
+    text += fmt::format(",scale_block_kv={}", options.scale_block_kv);
+  if (options.rotation != plain.rotation)
+    text += fmt::format(",rotation={}", rotation_name(options.rotation));
   return text;
 }
 
@@ -261,9 +293,11 @@ std::string elements_text(const Problem& p) {
   std::string text = p.op == Op::kPrefill ? "" : fmt::format("op={},", op_name(p.op));
   text += fmt::format("dtype={}", dtype_name(p.dtype_q));
   if (p.dtype_kv != p.dtype_q) text += fmt::format(",dtype_kv={}", dtype_name(p.dtype_kv));
-  if (p.dtype_o != (is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q)) text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
-  return text + (p.head_dim_qk == p.head_dim_v ? fmt::format(",head_dim={}", p.head_dim_qk)
-                                               : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v));
+  if (p.dtype_o != (is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q))
+    text += fmt::format(",dtype_o={}", dtype_name(p.dtype_o));
+  return text + (p.head_dim_qk == p.head_dim_v
+                     ? fmt::format(",head_dim={}", p.head_dim_qk)
+                     : fmt::format(",head_dim_qk={},head_dim_v={}", p.head_dim_qk, p.head_dim_v));
 }
 
 // mask, window and what 8-bit operands have beyond it.
@@ -277,9 +311,11 @@ std::string rules_text(const Problem& p) {
 }  // namespace
 
 std::string to_text(const Problem& p) {
-  std::string text = elements_text(p) + fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
-  text += p.seqlen_q == p.seqlen_kv ? fmt::format(",seqlen={}", p.seqlen_q)
-                                    : fmt::format(",seqlen_q={},seqlen_kv={}", p.seqlen_q, p.seqlen_kv);
+  std::string text = elements_text(p) +
+                     fmt::format(",heads={}/{},batch={}", p.num_heads_q, p.num_heads_kv, p.batch);
+  text += p.seqlen_q == p.seqlen_kv
+              ? fmt::format(",seqlen={}", p.seqlen_q)
+              : fmt::format(",seqlen_q={},seqlen_kv={}", p.seqlen_q, p.seqlen_kv);
   text += rules_text(p);
   if (p.softmax_scale) text += fmt::format(",scale={}", *p.softmax_scale);
   return text;

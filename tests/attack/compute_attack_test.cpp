@@ -19,9 +19,9 @@ namespace attune::testing {
 namespace {
 
 constexpr int kSpecs = 36, kCasesPerSpec = 4;  // 144 problems
-constexpr Inputs kInputs[] = {Inputs::kNormal,       Inputs::kLogitsTimes16, Inputs::kLogitsTimes64,
-                              Inputs::kAllNegative,  Inputs::kOutlierRow,    Inputs::kOutliers,
-                              Inputs::kMeanOfV,      Inputs::kSaturated,     Inputs::kSubnormals};
+constexpr Inputs kInputs[] = {Inputs::kNormal,      Inputs::kLogitsTimes16, Inputs::kLogitsTimes64,
+                              Inputs::kAllNegative, Inputs::kOutlierRow,    Inputs::kOutliers,
+                              Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 
 bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() &&

@@ -107,12 +107,13 @@ Frame parted(const std::string& text) {
 
 TEST(ParseAttack, WireProtocol) {
   const Problem problem = parse_problem(kProblems[0]);
-  attack(17'000,
-         {joined(encode(Request(OpenRequest{{problem, 7, sample_kernel()}}))),
-          joined(encode(Request(OpenRequest{{problem, 7, std::nullopt}}))),
-          joined(encode(Request(PrepareRequest{3, sample_kernel(), true}))),
-          joined(encode(Request(RoundRequest{{1, 2, 3}}))), joined(encode(Request(DropRequest{4})))},
-         [](const std::string& text, Mutator&) { decode_request(parted(text)); });
+  attack(
+      17'000,
+      {joined(encode(Request(OpenRequest{{problem, 7, sample_kernel()}}))),
+       joined(encode(Request(OpenRequest{{problem, 7, std::nullopt}}))),
+       joined(encode(Request(PrepareRequest{3, sample_kernel(), true}))),
+       joined(encode(Request(RoundRequest{{1, 2, 3}}))), joined(encode(Request(DropRequest{4})))},
+      [](const std::string& text, Mutator&) { decode_request(parted(text)); });
   attack(5'000, {joined(encode(OpenReply{"no device", 4})), joined(encode(OpenReply{}))},
          [](const std::string& text, Mutator&) { decode_open_reply(parted(text)); });
   Prepared prepared;
@@ -169,7 +170,10 @@ TEST(ParseAttack, ImportedLines) {
 }
 
 TEST(ParseAttack, BundleManifests) {
-  ManifestEntry entry{sample_image_key(), "kernel.o", std::string(64, 'a'), sample_image(),
+  ManifestEntry entry{sample_image_key(),
+                      "kernel.o",
+                      std::string(64, 'a'),
+                      sample_image(),
                       {sample_winner(sample_key())}};
   entry.image.entry = "attune_kernel";
   attack(11'500, {manifest_text({entry}), manifest_text({entry, entry})},

@@ -101,9 +101,9 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
   plan.launch.workspace_bytes = plan.launch.zeroed_bytes = 256;
   if (tensor_maps)
     plan.launch.main().tensor_maps = {{Operand::kQ, 64, 64, 128},
-                               {Operand::kK, 64, 128, 128},
-                               {Operand::kV, 64, 128, 128},
-                               {Operand::kO, 64, 64, 128}};
+                                      {Operand::kK, 64, 128, 128},
+                                      {Operand::kV, 64, 128, 128},
+                                      {Operand::kO, 64, 64, 128}};
   KernelImage image;
   image.bytes = "cubin";
   plan.kernel = bench.device->load(image, spec_of(problem), plan.launch);

@@ -208,7 +208,8 @@ TEST_F(StorePermissionTest, ChildDoesNotRollBackItsParent) {
             }),
             "closed");
   database->execute("COMMIT");
-  EXPECT_EQ(Database::open(file(), Database::Mode::kReadOnly).integer("SELECT count(*) FROM problem"), 1);
+  EXPECT_EQ(
+      Database::open(file(), Database::Mode::kReadOnly).integer("SELECT count(*) FROM problem"), 1);
 }
 
 // The mutex of a Store is held by another thread at the moment of the fork: the child must not wait

@@ -130,12 +130,12 @@ static void older_structs_are_kept_within_and_understood(attune_context* context
   CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a);
   CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
   attune_plan_release(plan);
-  attune_operands_contiguous_sized(&problem, NULL, NULL, NULL, NULL, NULL, &operands, kOperandsThen);
+  attune_operands_contiguous_sized(&problem, NULL, NULL, NULL, NULL, NULL, &operands,
+                                   kOperandsThen);
   CHECK(operands.size == kOperandsThen && operands.q_scale.head_stride == 0x5a5a5a5a5a5a5a5a);
   attune_problem_init_sized(&problem, kProblemThen);
   CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a && problem.window_left == -1);
-  CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, 8), ATTUNE_INVALID_ARGUMENT,
-                "problem");
+  CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, 8), ATTUNE_INVALID_ARGUMENT, "problem");
 }
 
 /* Sizes that no struct has: nothing is read or written by them. */
@@ -267,8 +267,10 @@ static void narrow_operands_are_refused(attune_context* context) {
   attune_plan_info info = {.size = sizeof info};
   attune_operands good, bad;
   float factors[64] = {0};
-  CHECK_OK(attune_problem_parse("dtype=e4m3,head_dim=72,heads=4/2,batch=2,seqlen=20,"
-                                "v_layout=transposed,scale_block=16", &problem));
+  CHECK_OK(
+      attune_problem_parse("dtype=e4m3,head_dim=72,heads=4/2,batch=2,seqlen=20,"
+                           "v_layout=transposed,scale_block=16",
+                           &problem));
   CHECK(problem.dtype_kv == ATTUNE_E4M3 && problem.dtype_o == ATTUNE_BF16 &&
         problem.v_layout == ATTUNE_V_TRANSPOSED && problem.scale_block_kv == 16);
   CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));

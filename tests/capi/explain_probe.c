@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
   options.target = "cpu";
   if ((status = attune_context_create(&options, &context)) != ATTUNE_OK) return failed(status);
   if ((status = attune_problem_parse(argv[1], &problem)) != ATTUNE_OK) return failed(status);
-  if ((status = attune_plan_get(context, &problem, NULL, &plan)) != ATTUNE_OK) return failed(status);
+  if ((status = attune_plan_get(context, &problem, NULL, &plan)) != ATTUNE_OK)
+    return failed(status);
   if ((status = attune_plan_get_info(plan, &info)) != ATTUNE_OK) return failed(status);
   printf("status ok\nrung %s\ntemplate %s\nconfig %s\n", kRungs[info.rung], info.kernel_template,
          info.config);

@@ -50,7 +50,8 @@ TEST(ImageLog, SerialisedProductsAreAFaultWhateverTheirCode) {
     add_log_info("ptxas info    : (" + line + " in the function 'attune_kernel'\n", &info);
     return image_fault(info).value_or("none");
   };
-  const std::string loss = ") Potential Performance Loss: wgmma.mma_async instructions are serialized due to";
+  const std::string loss =
+      ") Potential Performance Loss: wgmma.mma_async instructions are serialized due to";
   EXPECT_THAT(fault_of("C7515" + loss + " non wgmma instructions defining accumulator registers"),
               ::testing::HasSubstr("C7515: wgmma serialised (accumulator written"));
   EXPECT_EQ(fault_of("C7598" + loss + " something new"), "C7598: wgmma serialised");

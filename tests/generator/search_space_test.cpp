@@ -24,34 +24,47 @@ SearchSpace small_space() {
 TEST(SearchSpace, EnumeratesLegalConfigsInOrder) {
   std::vector<std::string> texts;
   for (const Config& config : small_space().enumerate()) texts.push_back(config.to_text());
-  EXPECT_EQ(texts, (std::vector<std::string>{"m=1,n=1", "m=1,n=2", "m=2,n=1", "m=2,n=2", "m=4,n=1"}));
+  EXPECT_EQ(texts,
+            (std::vector<std::string>{"m=1,n=1", "m=1,n=2", "m=2,n=1", "m=2,n=2", "m=4,n=1"}));
 }
 
 TEST(SearchSpace, SaysWhatIsBroken) {
   const SearchSpace space = small_space();
   EXPECT_FALSE(space.broken(parse_config("m=4,n=1")));
   EXPECT_EQ(*space.broken(parse_config("m=4,n=2")), "m * n is above 4");
-  EXPECT_NE(space.broken(parse_config("m=3,n=1"))->find("m is 3; accepted are 1, 2, 4"), std::string::npos);
+  EXPECT_NE(space.broken(parse_config("m=3,n=1"))->find("m is 3; accepted are 1, 2, 4"),
+            std::string::npos);
   EXPECT_NE(space.broken(parse_config("m=1"))->find("\"n\" is missing"), std::string::npos);
-  EXPECT_NE(space.broken(parse_config("m=1,n=1,k=2"))->find("unknown knob \"k\""), std::string::npos);
+  EXPECT_NE(space.broken(parse_config("m=1,n=1,k=2"))->find("unknown knob \"k\""),
+            std::string::npos);
 }
 
 TEST(SearchSpace, NeighboursDifferInOneKnobByOneStep) {
   std::vector<std::string> texts;
-  for (const Config& config : small_space().neighbours(parse_config("m=2,n=2"))) texts.push_back(config.to_text());
+  for (const Config& config : small_space().neighbours(parse_config("m=2,n=2")))
+    texts.push_back(config.to_text());
   EXPECT_EQ(texts, (std::vector<std::string>{"m=1,n=2", "m=2,n=1"}));
 }
 
 std::vector<KernelSpec> sample_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16", "fp32"})
-    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=40", "head_dim_qk=192,head_dim_v=128"})
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=40",
+                             "head_dim_qk=192,head_dim_v=128"})
       for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=128:0"})
-        specs.push_back(spec_of(parse_problem(std::string("heads=8/2,seqlen=64,dtype=") + dtype + "," + dims + "," + mask)));
-  for (const char* dims : {"head_dim=16", "head_dim=24", "head_dim=80", "head_dim=128", "head_dim=256"})
-    for (const char* options : {"", "scale_block=16", "scale_block=48,v_layout=transposed", "scale_block=128", "scale_block=1008,v_layout=transposed", "scale_block=65536"})
-      specs.push_back(spec_of(parse_problem(std::string("op=quantise,heads=8,seqlen=64,dtype=bf16,dtype_o=e4m3,") + dims + (*options ? "," : "") + options)));
-  specs.push_back(spec_of(parse_problem("op=quantise,heads=8,seqlen=64,dtype=fp32,dtype_o=e5m2,head_dim=256,scale_block=128,rotation=hadamard")));
+        specs.push_back(spec_of(parse_problem(std::string("heads=8/2,seqlen=64,dtype=") + dtype +
+                                              "," + dims + "," + mask)));
+  for (const char* dims :
+       {"head_dim=16", "head_dim=24", "head_dim=80", "head_dim=128", "head_dim=256"})
+    for (const char* options :
+         {"", "scale_block=16", "scale_block=48,v_layout=transposed", "scale_block=128",
+          "scale_block=1008,v_layout=transposed", "scale_block=65536"})
+      specs.push_back(spec_of(
+          parse_problem(std::string("op=quantise,heads=8,seqlen=64,dtype=bf16,dtype_o=e4m3,") +
+                        dims + (*options ? "," : "") + options)));
+  specs.push_back(
+      spec_of(parse_problem("op=quantise,heads=8,seqlen=64,dtype=fp32,dtype_o=e5m2,head_dim=256,"
+                            "scale_block=128,rotation=hadamard")));
   return specs;
 }
 
@@ -62,7 +75,11 @@ std::vector<Arch> sample_archs() {
 }
 
 TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
-  const Shape shapes[] = {{1, 1, 1, 8, 2}, {2, 512, 512, 8, 2}, {1, 16384, 16384, 8, 2}, {4, 1, 8192, 8, 2}, {1, 0, 0, 8, 2}};
+  const Shape shapes[] = {{1, 1, 1, 8, 2},
+                          {2, 512, 512, 8, 2},
+                          {1, 16384, 16384, 8, 2},
+                          {4, 1, 8192, 8, 2},
+                          {1, 0, 0, 8, 2}};
   int seen = 0;
   for (const KernelTemplate* t : all_templates())
     for (const Arch& arch : sample_archs())
@@ -71,7 +88,8 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
         const SearchSpace space = t->space(spec, arch);
         for (const Shape& shape : shapes) {
           const Config config = t->default_config(spec, arch, shape);
-          ASSERT_FALSE(space.broken(config)) << t->name() << " " << arch.name() << " " << to_text(spec) << ": " << *space.broken(config);
+          ASSERT_FALSE(space.broken(config)) << t->name() << " " << arch.name() << " "
+                                             << to_text(spec) << ": " << *space.broken(config);
           const LaunchPlan plan = t->launch(spec, config, shape, {132, 50 << 20});
           const Resources resources = t->resources(spec, arch, config);
           EXPECT_EQ(static_cast<int>(plan.main().shared_bytes), resources.shared_bytes);
@@ -91,7 +109,8 @@ TEST(EveryTemplate, ServesOneOp) {
     for (const Arch& arch : sample_archs())
       for (const KernelSpec& spec : sample_specs())
         if (!t->refuses(spec, arch)) {
-          EXPECT_EQ(t->name().substr(0, 8) == "quantise", spec.op == Op::kQuantise) << t->name() << " " << to_text(spec);
+          EXPECT_EQ(t->name().substr(0, 8) == "quantise", spec.op == Op::kQuantise)
+              << t->name() << " " << to_text(spec);
         }
 }
 

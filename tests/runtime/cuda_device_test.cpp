@@ -131,9 +131,9 @@ TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
 TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
   LaunchPlan plan;
   plan.main().tensor_maps = {{Operand::kQ, 64, 64, 128},
-                      {Operand::kK, 64, 128, 128},
-                      {Operand::kV, 64, 128, 128},
-                      {Operand::kO, 64, 64, 128}};
+                             {Operand::kK, 64, 128, 128},
+                             {Operand::kV, 64, 128, 128},
+                             {Operand::kO, 64, 64, 128}};
   const auto kernel = this->kernel(plan);
   ScaledAttentionArgs args{};
   args.batch = 2, args.seqlen_q = args.seqlen_kv = 512, args.num_heads_q = 8, args.num_heads_kv = 2;

@@ -19,7 +19,8 @@ TEST_F(EngineTest, ForeseeSaysWhatPlanWouldGive) {
   EngineOptions no_jit = options();
   no_jit.may_compile = false;
   std::string foreseen, met;
-  EXPECT_EQ(code_of([&] { engine(no_jit).foresee(problem_); }, &foreseen), ErrorCode::kWouldCompile);
+  EXPECT_EQ(code_of([&] { engine(no_jit).foresee(problem_); }, &foreseen),
+            ErrorCode::kWouldCompile);
   EXPECT_EQ(code_of([&] { engine(no_jit).plan(problem_); }, &met), ErrorCode::kWouldCompile);
   EXPECT_EQ(foreseen, met);
 

@@ -68,7 +68,8 @@ class FakeKernel final : public LoadedKernel {
   }
   ~FakeKernel() override { --seen_->live_kernels; }
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args, StreamHandle) const override {
+  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
+              StreamHandle) const override {
     const std::lock_guard lock(seen_->mutex);
     ++seen_->launches;
     seen_->last_args = args;

@@ -123,7 +123,8 @@ TEST_F(OperandCheck, TensorMapsRefuseStridesOfAnySize) {
   for (const int64_t stride : {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {
     operands_.k.batch_stride = stride;
     ASSERT_TRUE(tensor_map_refusal(problem_, operands_)) << stride;
-    EXPECT_THAT(*tensor_map_refusal(problem_, operands_), HasSubstr("beyond the 2^40 bytes of TMA"));
+    EXPECT_THAT(*tensor_map_refusal(problem_, operands_),
+                HasSubstr("beyond the 2^40 bytes of TMA"));
   }
   operands_.k.batch_stride = (int64_t{1} << 39) - 8;
   EXPECT_FALSE(tensor_map_refusal(problem_, operands_));

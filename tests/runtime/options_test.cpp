@@ -95,7 +95,8 @@ TEST_F(OptionsTest, WrongWordsAreNamed) {
   setenv("ATTUNE_POLICY", "fastest", 1);
   EXPECT_THAT(refusal(), HasSubstr("ATTUNE_POLICY is \"fastest\"; accepted are default, nearest"));
   setenv("ATTUNE_POLICY", "tune_on_miss", 1);  // needs the tuner, which the library does not hold
-  EXPECT_THAT(refusal(), HasSubstr("is \"tune_on_miss\"; accepted are default, nearest and strict"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("is \"tune_on_miss\"; accepted are default, nearest and strict"));
   unsetenv("ATTUNE_POLICY");
   setenv("ATTUNE_NO_JIT", "yes", 1);
   EXPECT_THAT(refusal(), HasSubstr("ATTUNE_NO_JIT is \"yes\"; accepted are 0 and 1"));

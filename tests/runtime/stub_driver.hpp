@@ -21,8 +21,8 @@ struct StubCalls {
   cuda::LaunchConfig last_config{};
   unsigned last_cluster = 0;
   int last_attribute = 0;
-  std::vector<std::string> entries;    // functions asked for
-  cuda::Function launched[8] = {};     // by launch, modulo 8; see stub_function
+  std::vector<std::string> entries;  // functions asked for
+  cuda::Function launched[8] = {};   // by launch, modulo 8; see stub_function
   AttentionArgs last_args{};
   int shared_allowed = 0, max_threads = 1024;
 };
@@ -90,7 +90,8 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
     if (attribute == kFuncMaxDynamicShared) calls.shared_allowed = value;
     return kSuccess;
   };
-  t.cuLaunchKernelEx = [](const LaunchConfig* config, Function function, void** parameters, void**) {
+  t.cuLaunchKernelEx = [](const LaunchConfig* config, Function function, void** parameters,
+                          void**) {
     calls.launched[calls.launches % 8] = function;
     calls.last_attribute = config->num_attributes ? config->attributes[0].id : 0;
     calls.last_config = *config;

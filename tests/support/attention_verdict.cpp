@@ -49,7 +49,8 @@ std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
   const AttentionResult oracle = c.oracle(&allowed);
   const AttentionResult twin = c.twin();
   const Errors kernel = compare(got, oracle);
-  if (!kernel.finite) return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
+  if (!kernel.finite)
+    return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
   if (const std::string broken = outside(got, oracle, allowed); !broken.empty()) return broken;
   const double factor = 1.2 + 3 / std::sqrt(effective_rows(twin, oracle, c.problem.head_dim_v));
   const double accepted = factor * compare(twin, oracle).mean + allowed.mean_noise + 1e-6;
@@ -108,7 +109,8 @@ std::string verdict(const Errors& kernel, const Errors& twin, Dtype dtype_o) {
   // In fp32 twin and kernel err alike, by the order of their sums, so that two samples of one noise
   // are compared.
   const double slack = dtype_o == Dtype::kFp32 ? 2 : 1;
-  if (!kernel.finite) return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
+  if (!kernel.finite)
+    return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
   if (kernel.max > slack * 2 * twin.max + 1e-5)
     return fmt::format("max error {:.3g} is above {} x the twin's {:.3g} + 1e-5", kernel.max,
                        slack * 2, twin.max);

@@ -14,7 +14,8 @@ namespace {
 
 class DeviceBuffer {
  public:
-  DeviceBuffer(const Device& device, int64_t bytes) : device_(device), memory_(device.allocate(std::max<int64_t>(bytes, 256))) {}
+  DeviceBuffer(const Device& device, int64_t bytes)
+      : device_(device), memory_(device.allocate(std::max<int64_t>(bytes, 256))) {}
   ~DeviceBuffer() { device_.release(memory_); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -63,7 +64,9 @@ Arch arch_for(const Device& device, const KernelTemplate& kernel_template, const
   throw Error(ErrorCode::kUnsupported, reasons);
 }
 
-LoadedConfig::LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template, const KernelSpec& spec, const Config& config)
+LoadedConfig::LoadedConfig(std::shared_ptr<const Device> device,
+                           const KernelTemplate& kernel_template, const KernelSpec& spec,
+                           const Config& config)
     : device_(std::move(device)), template_(kernel_template), spec_(spec), config_(config) {
   const Arch arch = arch_for(*device_, template_, spec_);
   image_ = device_->compiler().compile(render(template_, spec_, arch, config_), arch);
@@ -80,8 +83,10 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   plan.launch = template_.launch(spec_, config_, shape_of(p), device_->facts());
   plan.kernel = device_->load(image_, spec_, plan.launch);
 
-  const auto q = upload(*device_, c.q.bytes), k = upload(*device_, c.k.bytes), v = upload(*device_, c.v.bytes), o = upload(*device_, c.o.bytes);
-  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q), std::numeric_limits<float>::quiet_NaN());
+  const auto q = upload(*device_, c.q.bytes), k = upload(*device_, c.k.bytes),
+             v = upload(*device_, c.v.bytes), o = upload(*device_, c.o.bytes);
+  std::vector<float> lse(static_cast<size_t>(p.batch * p.num_heads_q * p.seqlen_q),
+                         std::numeric_limits<float>::quiet_NaN());
   const DeviceBuffer lse_buffer(*device_, static_cast<int64_t>(lse.size() * sizeof(float)));
   const DeviceBuffer workspace(*device_, plan.workspace_bytes());
   Operands operands;
@@ -90,7 +95,8 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   operands.v = c.v.view(v->get());
   operands.o = c.o.view(o->get());
   operands.lse = static_cast<float*>(lse_buffer.get());
-  const auto q_scale = upload(*device_, c.q_scale), k_scale = upload(*device_, c.k_scale), v_scale = upload(*device_, c.v_scale);
+  const auto q_scale = upload(*device_, c.q_scale), k_scale = upload(*device_, c.k_scale),
+             v_scale = upload(*device_, c.v_scale);
   operands.q_scale = c.q_scale.view(static_cast<float*>(q_scale->get()));
   operands.k_scale = c.k_scale.view(static_cast<float*>(k_scale->get()));
   operands.v_scale = c.v_scale.view(static_cast<float*>(v_scale->get()));
@@ -100,7 +106,8 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   std::vector<std::byte> first, bytes(c.o.bytes.size());
   for (int repeat = 0; repeat < 2; ++repeat) {
     device_->copy_to_device(o->get(), c.o.bytes.data(), static_cast<int64_t>(c.o.bytes.size()));
-    device_->copy_to_device(lse_buffer.get(), lse.data(), static_cast<int64_t>(lse.size() * sizeof(float)));
+    device_->copy_to_device(lse_buffer.get(), lse.data(),
+                            static_cast<int64_t>(lse.size() * sizeof(float)));
     attune::run(plan, operands, workspace.get(), plan.workspace_bytes(), nullptr);
     device_->synchronize();
     device_->copy_to_host(bytes.data(), o->get(), static_cast<int64_t>(bytes.size()));
@@ -108,15 +115,18 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   }
   outcome.repeats_bit_equal = first == bytes;
   outcome.result.o = c.read_o(bytes, &outcome.gaps_intact);
-  device_->copy_to_host(lse.data(), lse_buffer.get(), static_cast<int64_t>(lse.size() * sizeof(float)));
+  device_->copy_to_host(lse.data(), lse_buffer.get(),
+                        static_cast<int64_t>(lse.size() * sizeof(float)));
   outcome.result.lse.assign(lse.begin(), lse.end());
   return outcome;
 }
 
-Problem random_problem(std::mt19937_64& random, const Device& device, const KernelTemplate& kernel_template) {
+Problem random_problem(std::mt19937_64& random, const Device& device,
+                       const KernelTemplate& kernel_template) {
   for (;;) {
     Problem p;
-    p.dtype_q = p.dtype_kv = p.dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
+    p.dtype_q = p.dtype_kv = p.dtype_o =
+        pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
     if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
     p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
     p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
@@ -136,18 +146,27 @@ Problem random_problem(std::mt19937_64& random, const Device& device, const Kern
 void draw_lengths(std::mt19937_64& random, const Config& config, Problem* p) {
   const auto length = [&](int64_t tile) {
     switch (random() % 8) {
-      case 0: return pick<int64_t>(random, {0, 1, 2, 7});
-      case 1: return tile - 1;
-      case 2: return tile;
-      case 3: return tile + 1;
-      case 4: return 2 * tile + 1;
-      default: return static_cast<int64_t>(random() % static_cast<uint64_t>(3 * tile)) + 1;
+      case 0:
+        return pick<int64_t>(random, {0, 1, 2, 7});
+      case 1:
+        return tile - 1;
+      case 2:
+        return tile;
+      case 3:
+        return tile + 1;
+      case 4:
+        return 2 * tile + 1;
+      default:
+        return static_cast<int64_t>(random() % static_cast<uint64_t>(3 * tile)) + 1;
     }
   };
   p->batch = 1 + static_cast<int64_t>(random() % 2);
   const int64_t rows = config.get("block_m", 16) / config.get("pack_heads", 1);
   p->seqlen_q = std::min<int64_t>(length(std::max<int64_t>(rows, 16)), 400);
-  p->seqlen_kv = random() % 3 == 0 ? p->seqlen_q : std::min<int64_t>(length(std::max<int64_t>(config.get("block_n", 32), 16)), 500);
+  p->seqlen_kv =
+      random() % 3 == 0
+          ? p->seqlen_q
+          : std::min<int64_t>(length(std::max<int64_t>(config.get("block_n", 32), 16)), 500);
 }
 
 }  // namespace attune::testing

@@ -25,7 +25,8 @@ Arch arch_for(const Device& device, const KernelTemplate& kernel_template, const
 // A compiled and loaded config, launched on any number of cases of its spec.
 class LoadedConfig {
  public:
-  LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template, const KernelSpec& spec, const Config& config);
+  LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template,
+               const KernelSpec& spec, const Config& config);
   RunOutcome run(const AttentionCase& test_case) const;
   // Why the image must not be used ("spills ..."), or empty.
   const std::string& fault() const { return fault_; }
@@ -40,7 +41,8 @@ class LoadedConfig {
 };
 
 // Draws a spec that the template serves on the device, deterministically from `random`.
-Problem random_problem(std::mt19937_64& random, const Device& device, const KernelTemplate& kernel_template);
+Problem random_problem(std::mt19937_64& random, const Device& device,
+                       const KernelTemplate& kernel_template);
 // Lengths at the edges of the config's tiles, small enough for the float64 oracle.
 void draw_lengths(std::mt19937_64& random, const Config& config, Problem* problem);
 

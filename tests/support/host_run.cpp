@@ -69,7 +69,8 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   outcome.result.lse.assign(lse.as<float>(), lse.as<float>() + no_lse.size());
   outcome.counters_clear = std::all_of(workspace.as(), workspace.as() + plan.zeroed_bytes,
                                        [](std::byte b) { return b == std::byte{0}; });
-  for (const GuardedBuffer* buffer : {&q, &k, &v, &o, &q_scale, &k_scale, &v_scale, &lse, &workspace})
+  for (const GuardedBuffer* buffer :
+       {&q, &k, &v, &o, &q_scale, &k_scale, &v_scale, &lse, &workspace})
     outcome.gaps_intact = outcome.gaps_intact && buffer->intact();
   return outcome;
 }

@@ -36,20 +36,24 @@ class DeviceFixture : public ::testing::Test {
   static std::vector<const KernelTemplate*> asked_templates() {
     std::vector<const KernelTemplate*> templates = all_templates();
     if (const std::string only = asked_template(); !only.empty())
-      templates.erase(std::remove_if(templates.begin(), templates.end(), [&](const KernelTemplate* t) { return t->name() != only; }), templates.end());
+      templates.erase(std::remove_if(templates.begin(), templates.end(),
+                                     [&](const KernelTemplate* t) { return t->name() != only; }),
+                      templates.end());
     return templates;
   }
 
   // On some arch of the device.
   bool serves(const KernelTemplate& t, const KernelSpec& spec) const {
     const std::vector<Arch> archs = device_->archs();
-    return std::any_of(archs.begin(), archs.end(), [&](const Arch& arch) { return !t.refuses(spec, arch); });
+    return std::any_of(archs.begin(), archs.end(),
+                       [&](const Arch& arch) { return !t.refuses(spec, arch); });
   }
 
   static bool is_reference(const KernelTemplate& t) { return t.name().substr(0, 9) == "reference"; }
 
   Arithmetic arithmetic_of(const KernelTemplate& t) const {
-    return is_reference(t) || device_->target() == Target::kCpu ? Arithmetic::kFp32 : Arithmetic::kKernel;
+    return is_reference(t) || device_->target() == Target::kCpu ? Arithmetic::kFp32
+                                                                : Arithmetic::kKernel;
   }
 
   std::shared_ptr<const Device> device_;

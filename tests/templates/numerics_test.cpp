@@ -19,8 +19,9 @@
 namespace attune::testing {
 namespace {
 
-constexpr Inputs kInputs[] = {Inputs::kNormal,     Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
-                              Inputs::kOutlierRow, Inputs::kOutliers,      Inputs::kMeanOfV,       Inputs::kSaturated,     Inputs::kSubnormals};
+constexpr Inputs kInputs[] = {Inputs::kNormal,      Inputs::kLogitsTimes16, Inputs::kLogitsTimes64,
+                              Inputs::kAllNegative, Inputs::kOutlierRow,    Inputs::kOutliers,
+                              Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kHeadsFirst, Layout::kPadded};
 constexpr int kCasesPerConfig = 5;
 constexpr size_t kPooledRows = 64;
@@ -34,10 +35,12 @@ class Numerics : public DeviceFixture {
  protected:
   using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
 
-  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic, const std::string& trace, const Redraw& redraw) {
+  void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic,
+                  const std::string& trace, const Redraw& redraw) {
     const RunOutcome outcome = loaded.run(test_case);
     std::string broken = verdict(test_case, outcome.result, arithmetic);
-    if (!broken.empty() && judged_by_twin(test_case.problem, arithmetic)) broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
+    if (!broken.empty() && judged_by_twin(test_case.problem, arithmetic))
+      broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
     EXPECT_TRUE(broken.empty()) << trace << ": " << broken;
     EXPECT_TRUE(outcome.gaps_intact) << trace << ": wrote outside o";
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
@@ -46,11 +49,13 @@ class Numerics : public DeviceFixture {
   // The twin's errors are random numbers too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a case
   // that misses it is judged together with others of other numbers, three at least and as many as make kPooledRows rows. What is wrong
   // stays wrong: the largest error counts as it is.
-  std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first, const AttentionResult& result, Arithmetic arithmetic,
+  std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first,
+                              const AttentionResult& result, Arithmetic arithmetic,
                               const Redraw& redraw) {
     const AttentionResult exact = first.oracle();
     Errors kernel = compare(result, exact), twin = compare(first.twin(arithmetic), exact);
-    const uint64_t others = std::max<uint64_t>(3, kPooledRows / std::max<size_t>(1, exact.lse.size()));
+    const uint64_t others =
+        std::max<uint64_t>(3, kPooledRows / std::max<size_t>(1, exact.lse.size()));
     for (uint64_t seed = 1; seed <= others; ++seed) {
       const AttentionCase more = redraw(seed);
       const AttentionResult oracle = more.oracle();
@@ -60,31 +65,39 @@ class Numerics : public DeviceFixture {
     return verdict(kernel, twin, first.problem.dtype_o);
   }
 
-  void check_config(const KernelTemplate& t, const Problem& base, const Config& config, bool is_default, std::mt19937_64& random,
-                    const std::string& trace) {
+  void check_config(const KernelTemplate& t, const Problem& base, const Config& config,
+                    bool is_default, std::mt19937_64& random, const std::string& trace) {
     std::optional<LoadedConfig> made;
     try {
       made.emplace(device_, t, spec_of(base), config);
     } catch (const Error& error) {
       // ptxas may refuse a legal config for want of registers: for the tuner a failed trial. A default must compile.
-      EXPECT_FALSE(is_default || error.code() != ErrorCode::kCompile) << trace << " " << config.to_text() << ": " << error.what();
+      EXPECT_FALSE(is_default || error.code() != ErrorCode::kCompile)
+          << trace << " " << config.to_text() << ": " << error.what();
       return;
     }
     const LoadedConfig& loaded = *made;
     const bool oracle = is_reference(t);  // never timed: a spill is no fault
-    EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty()) << trace << " " << config.to_text() << ": " << loaded.fault();
+    EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty())
+        << trace << " " << config.to_text() << ": " << loaded.fault();
     if (!oracle && !loaded.fault().empty()) return;  // the tuner never runs it
     const Arithmetic arithmetic = arithmetic_of(t);
-    const size_t styles = is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
+    const size_t styles =
+        is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);
       const Layout layout = kLayouts[random() % 3];
       const Inputs inputs = kInputs[random() % styles];
       const uint64_t first = random();
-      const Redraw redraw = [&](uint64_t more) { return AttentionCase(p, layout, inputs, first + more); };
-      const std::string drawn = fmt::format("{} inputs {} layout {} numbers {}", to_text(p), static_cast<int>(inputs), static_cast<int>(layout), first);
-      check_case(loaded, redraw(0), arithmetic, trace + " " + drawn + " config " + config.to_text(), redraw);
+      const Redraw redraw = [&](uint64_t more) {
+        return AttentionCase(p, layout, inputs, first + more);
+      };
+      const std::string drawn =
+          fmt::format("{} inputs {} layout {} numbers {}", to_text(p), static_cast<int>(inputs),
+                      static_cast<int>(layout), first);
+      check_case(loaded, redraw(0), arithmetic, trace + " " + drawn + " config " + config.to_text(),
+                 redraw);
       if (HasFailure()) return;
     }
   }
@@ -98,15 +111,21 @@ class Numerics : public DeviceFixture {
       const Problem base = random_problem(random, *device_, t);
       const Arch arch = arch_for(*device_, t, spec_of(base));
       const std::string trace = std::string(t.name()) + " seed " + std::to_string(seed);
-      check_config(t, base, t.default_config(spec_of(base), arch, {1, 300, 300, base.num_heads_q, base.num_heads_kv}), true, random, trace);
+      check_config(
+          t, base,
+          t.default_config(spec_of(base), arch, {1, 300, 300, base.num_heads_q, base.num_heads_kv}),
+          true, random, trace);
       const std::vector<Config> configs = t.space(spec_of(base), arch).enumerate();
-      for (int i = 0; i < 2 && !HasFailure(); ++i) check_config(t, base, configs[random() % configs.size()], false, random, trace);
+      for (int i = 0; i < 2 && !HasFailure(); ++i)
+        check_config(t, base, configs[random() % configs.size()], false, random, trace);
     }
   }
 
   bool serves_something(const KernelTemplate& t) const {
     for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
-      if (serves(t, spec_of(parse_problem(std::string("head_dim=64,heads=1,seqlen=8,dtype=") + dtype)))) return true;
+      if (serves(t, spec_of(
+                        parse_problem(std::string("head_dim=64,heads=1,seqlen=8,dtype=") + dtype))))
+        return true;
     return false;
   }
 
@@ -123,29 +142,37 @@ class Numerics : public DeviceFixture {
 
   // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
   // shared memory. The default config for long sequences, which splits no keys; behind a window its warpgroups begin and end at different steps.
-  void check_long_sums(const KernelTemplate& t, const AttentionCase& c, const AttentionResult& oracle, double twin_max) {
+  void check_long_sums(const KernelTemplate& t, const AttentionCase& c,
+                       const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;
     const KernelSpec spec = spec_of(p);
     if (!serves(t, spec)) return;
     const Shape large{8, 4096, 4096, p.num_heads_q, p.num_heads_kv};
-    const LoadedConfig loaded(device_, t, spec, t.default_config(spec, arch_for(*device_, t, spec), large));
+    const LoadedConfig loaded(device_, t, spec,
+                              t.default_config(spec, arch_for(*device_, t, spec), large));
     const RunOutcome outcome = loaded.run(c);
     LossComparison comparison;
-    comparison.add(oracle.o.data(), outcome.result.o.data(), oracle.o.size(), static_cast<double>(oracle.lse.size()));
+    comparison.add(oracle.o.data(), outcome.result.o.data(), oracle.o.size(),
+                   static_cast<double>(oracle.lse.size()));
     const std::string trace = std::string(t.name()) + " " + to_text(p);
     EXPECT_EQ(comparison.wrong(p).value_or(""), "") << trace;
     EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
     if (p.fp8.accuracy == Accuracy::kFast) return;
     double worst = 0;  // other rows and columns differ by more
-    for (size_t i = 0; i < oracle.o.size(); ++i) worst = std::max(worst, std::abs(outcome.result.o[i] / (1 - comparison.loss()) - oracle.o[i]));
+    for (size_t i = 0; i < oracle.o.size(); ++i)
+      worst =
+          std::max(worst, std::abs(outcome.result.o[i] / (1 - comparison.loss()) - oracle.o[i]));
     EXPECT_LT(worst, 0.01 + 1.5 * twin_max) << trace;
   }
 
   void check_all_long_sums() {
     if (!device_) return;
-    for (const char* shape : {"head_dim=64,heads=2,seqlen_q=9,seqlen_kv=16384,scale_block_kv=128", "head_dim=128,heads=150/2,seqlen_q=4,seqlen_kv=2300",
-                              "head_dim=256,heads=150/2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right",
-                              "head_dim=64,heads=2,seqlen_q=300,seqlen_kv=2600,mask=causal_bottom_right,window=2000:0"}) {
+    for (const char* shape : {"head_dim=64,heads=2,seqlen_q=9,seqlen_kv=16384,scale_block_kv=128",
+                              "head_dim=128,heads=150/2,seqlen_q=4,seqlen_kv=2300",
+                              "head_dim=256,heads=150/"
+                              "2,seqlen_q=2,seqlen_kv=2300,dtype_kv=e5m2,mask=causal_bottom_right",
+                              "head_dim=64,heads=2,seqlen_q=300,seqlen_kv=2600,mask=causal_bottom_"
+                              "right,window=2000:0"}) {
       const Problem p = parse_problem(std::string("dtype=e4m3,") + shape);
       AttentionCase c(p, Layout::kContiguous, Inputs::kMeanOfV, 1);
       const AttentionResult oracle = c.oracle();
@@ -158,23 +185,31 @@ class Numerics : public DeviceFixture {
   }
 
   // A config that random ones seldom meet: what differs from one of 64x64 tiles.
-  void check_sm90(const std::string& problem, const std::string& changes, const std::string& trace) {
-    check_changed("prefill_sm90", "dtype=bf16," + problem, "row_max=0,rescale_threshold=8,pack_heads=1", changes, trace);
+  void check_sm90(const std::string& problem, const std::string& changes,
+                  const std::string& trace) {
+    check_changed("prefill_sm90", "dtype=bf16," + problem,
+                  "row_max=0,rescale_threshold=8,pack_heads=1", changes, trace);
   }
 
-  void check_sm90_fp8(const std::string& problem, const std::string& changes, const std::string& trace) {
-    check_changed("prefill_sm90_fp8", "dtype=e4m3," + problem, "row_max=0,flush_keys=512,transpose_inside=0,early=1", changes, trace);
+  void check_sm90_fp8(const std::string& problem, const std::string& changes,
+                      const std::string& trace) {
+    check_changed("prefill_sm90_fp8", "dtype=e4m3," + problem,
+                  "row_max=0,flush_keys=512,transpose_inside=0,early=1", changes, trace);
   }
 
-  void check_changed(const std::string& name, const std::string& problem, const std::string& own_knobs, const std::string& changes,
+  void check_changed(const std::string& name, const std::string& problem,
+                     const std::string& own_knobs, const std::string& changes,
                      const std::string& trace) {
     if (!device_) return;
     const std::string lengths = problem.find("seqlen") == std::string::npos ? "seqlen=600," : "";
     const Problem p = parse_problem("batch=2," + lengths + problem);
     const KernelTemplate& t = template_by_name(name);
     if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
-    Config config = parse_config("block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,l2_section_mb=0,o_staging=1,"
-                                 "kv_splits=1," + own_knobs);
+    Config config = parse_config(
+        "block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,"
+        "l2_section_mb=0,o_staging=1,"
+        "kv_splits=1," +
+        own_knobs);
     const Config changed = parse_config(changes);
     for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
     ASSERT_EQ(t.space(spec_of(p), arch_for(*device_, t, spec_of(p))).broken(config), std::nullopt);
@@ -199,30 +234,50 @@ TEST_F(Cuda, EveryTemplateKeepsTheRule) {
 TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
   open("cuda");
   for (const char* overlap : {"0", "1"})
-    check_sm90("head_dim=128,heads=4/2,mask=causal_bottom_right", std::string("ctas_per_sm=2,kv_ring=3,scheduler=2,l2_section_mb=32,overlap=") + overlap, "one ring");
+    check_sm90(
+        "head_dim=128,heads=4/2,mask=causal_bottom_right",
+        std::string("ctas_per_sm=2,kv_ring=3,scheduler=2,l2_section_mb=32,overlap=") + overlap,
+        "one ring");
 }
 
 // Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA and from registers, windows, scores computed again, splits.
 TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
-  check_sm90("head_dim=72,heads=4/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=2", "packed");
-  check_sm90("head_dim=128,heads=8/2,window=70:0" + causal, "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", "packed");
-  check_sm90("head_dim=256,heads=8/1,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "packed");
-  check_sm90("head_dim=128,heads=16/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
-  check_sm90("head_dim=64,heads=64/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "packed");
+  check_sm90("head_dim=72,heads=4/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=2",
+             "packed");
+  check_sm90("head_dim=128,heads=8/2,window=70:0" + causal,
+             "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", "packed");
+  check_sm90(
+      "head_dim=256,heads=8/1,mask=causal_top_left",
+      "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8",
+      "packed");
+  check_sm90("head_dim=128,heads=16/1" + causal,
+             "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "packed");
+  check_sm90("head_dim=64,heads=64/1" + causal,
+             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
+             "packed");
 }
 
 // Groups that share a tile beside idle rows: the same ways, 16, 8, 4 and 1 rows of each head.
 TEST_F(Cuda, IdleRowsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
-  check_sm90("head_dim=72,heads=6/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=4", "idle rows");
-  check_sm90("head_dim=128,heads=14/2,window=70:0" + causal, "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=8", "idle rows");
-  check_sm90("head_dim=256,heads=12/2,mask=causal_top_left", "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8", "idle rows");
-  check_sm90("head_dim=128,heads=9/1" + causal, "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "idle rows");
-  check_sm90("head_dim=128,seqlen_q=1,seqlen_kv=600,heads=28/4", "block_n=96,scheduler=0,kv_splits=2,pack_heads=8", "idle rows");
-  check_sm90("head_dim=64,heads=33/1" + causal, "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", "idle rows");
+  check_sm90("head_dim=72,heads=6/2", "block_m=192,block_n=80,row_max=1,ping_pong=1,pack_heads=4",
+             "idle rows");
+  check_sm90("head_dim=128,heads=14/2,window=70:0" + causal,
+             "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=8", "idle rows");
+  check_sm90(
+      "head_dim=256,heads=12/2,mask=causal_top_left",
+      "block_m=128,kv_ring=5,o_staging=0,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=8",
+      "idle rows");
+  check_sm90("head_dim=128,heads=9/1" + causal,
+             "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "idle rows");
+  check_sm90("head_dim=128,seqlen_q=1,seqlen_kv=600,heads=28/4",
+             "block_n=96,scheduler=0,kv_splits=2,pack_heads=8", "idle rows");
+  check_sm90("head_dim=64,heads=33/1" + causal,
+             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64",
+             "idle rows");
 }
 
 TEST_F(Cpu, LongSumsOf8BitsKeepTheMeanOfV) {
@@ -240,10 +295,15 @@ TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   open("cuda");
   const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
   check_sm90("head_dim=64" + narrow, "block_m=256,scheduler=2,l2_section_mb=32", "skipped");
-  check_sm90("head_dim=64" + narrow, "block_m=192,ping_pong=1,row_max=1,scheduler=2,l2_section_mb=32", "skipped, in turns");
-  check_sm90("head_dim=128" + narrow, "block_m=192,kv_ring=3,scheduler=2,l2_section_mb=32", "skipped, one ring");
-  check_sm90("head_dim=64" + narrow, "block_m=128,ctas_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
-  check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3", "skipped, split");
+  check_sm90("head_dim=64" + narrow,
+             "block_m=192,ping_pong=1,row_max=1,scheduler=2,l2_section_mb=32", "skipped, in turns");
+  check_sm90("head_dim=128" + narrow, "block_m=192,kv_ring=3,scheduler=2,l2_section_mb=32",
+             "skipped, one ring");
+  check_sm90("head_dim=64" + narrow,
+             "block_m=128,ctas_per_sm=2,overlap=0,scheduler=2,l2_section_mb=32",
+             "skipped, no overlap");
+  check_sm90("head_dim=64,heads=2/2,window=20:20", "block_m=256,scheduler=0,kv_splits=3",
+             "skipped, split");
 }
 
 TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
@@ -251,11 +311,19 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
   const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
   const std::string fast = ",accuracy=fast";
   check_sm90_fp8("head_dim=64" + narrow, "block_m=256,scheduler=2,l2_section_mb=32", "skipped");
-  check_sm90_fp8("head_dim=64" + narrow + fast, "block_m=192,ping_pong=1,row_max=1,flush_keys=0,scheduler=2,l2_section_mb=32", "skipped, in turns");
-  check_sm90_fp8("head_dim=128,scale_block_kv=64" + narrow, "block_m=192,kv_ring=5,scheduler=2,l2_section_mb=32", "skipped, one ring");
-  check_sm90_fp8("head_dim=128,dtype_kv=e5m2" + narrow, "block_m=192,transpose_inside=1,scheduler=2,l2_section_mb=32", "skipped, transposed inside");
-  check_sm90_fp8("head_dim=64" + narrow + fast, "block_m=128,ctas_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32", "skipped, no overlap");
-  check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast, "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
+  check_sm90_fp8("head_dim=64" + narrow + fast,
+                 "block_m=192,ping_pong=1,row_max=1,flush_keys=0,scheduler=2,l2_section_mb=32",
+                 "skipped, in turns");
+  check_sm90_fp8("head_dim=128,scale_block_kv=64" + narrow,
+                 "block_m=192,kv_ring=5,scheduler=2,l2_section_mb=32", "skipped, one ring");
+  check_sm90_fp8("head_dim=128,dtype_kv=e5m2" + narrow,
+                 "block_m=192,transpose_inside=1,scheduler=2,l2_section_mb=32",
+                 "skipped, transposed inside");
+  check_sm90_fp8("head_dim=64" + narrow + fast,
+                 "block_m=128,ctas_per_sm=2,overlap=0,flush_keys=0,scheduler=2,l2_section_mb=32",
+                 "skipped, no overlap");
+  check_sm90_fp8("head_dim=64,heads=2/2,window=20:20" + fast,
+                 "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
 }
 
 }  // namespace

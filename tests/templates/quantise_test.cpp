@@ -30,11 +30,12 @@ Problem random_problem(std::mt19937_64& random) {
   const bool rotated = random() % 2 == 0;
   const int dim =
       rotated ? pick(random, {16, 32, 64, 128, 256}) : 8 * static_cast<int>(2 + random() % 31);
-  std::string text = "op=quantise,dtype=" + pick<std::string>(random, {"bf16", "fp16", "fp32"}) +
-                     ",dtype_o=" + pick<std::string>(random, {"e4m3", "e5m2"}) +
-                     ",head_dim=" + std::to_string(dim) + ",scale_block=" +
-                     std::to_string(pick(random, {0, 0, 16, 48, 64, 128, 256, 1024})) +
-                     ",seqlen=1,heads=" + std::to_string(1 + random() % 5);  // drawn anew for each run
+  std::string text =
+      "op=quantise,dtype=" + pick<std::string>(random, {"bf16", "fp16", "fp32"}) +
+      ",dtype_o=" + pick<std::string>(random, {"e4m3", "e5m2"}) +
+      ",head_dim=" + std::to_string(dim) +
+      ",scale_block=" + std::to_string(pick(random, {0, 0, 16, 48, 64, 128, 256, 1024})) +
+      ",seqlen=1,heads=" + std::to_string(1 + random() % 5);  // drawn anew for each run
   if (rotated) text += ",rotation=hadamard";
   if (random() % 2 == 0) text += ",v_layout=transposed";
   return parse_problem(text);
@@ -204,13 +205,14 @@ void Quantise::check_spoilt_corners() {
   // A rotated infinity is one of its row in every place: no code there is finite, and no other row
   // is touched. Beside -inf, or twice, it may be NaN.
   const auto infinite = [](int64_t r, int64_t i) { return r == 1 && i == 8 ? -kInf : 1.0F; };
-  each_kind("dtype=fp32,dtype_o=e5m2,head_dim=64,heads=1,seqlen=32,scale_block=16,rotation=hadamard",
-            infinite, [](const QuantiseCase& c) {
-              for (int64_t i = 0; i < 64; ++i) {
-                EXPECT_GE(c.code(1, i) & 0x7F, 0x7C) << i;
-                EXPECT_LT(c.code(0, i) & 0x7F, 0x7C) << i;
-              }
-            });
+  each_kind(
+      "dtype=fp32,dtype_o=e5m2,head_dim=64,heads=1,seqlen=32,scale_block=16,rotation=hadamard",
+      infinite, [](const QuantiseCase& c) {
+        for (int64_t i = 0; i < 64; ++i) {
+          EXPECT_GE(c.code(1, i) & 0x7F, 0x7C) << i;
+          EXPECT_LT(c.code(0, i) & 0x7F, 0x7C) << i;
+        }
+      });
   // A rotated NaN spoils its own row alone.
   each_kind(kBlock + ",rotation=hadamard", spoilt, [](const QuantiseCase& c) {
     for (int64_t i = 0; i < 64; ++i) {

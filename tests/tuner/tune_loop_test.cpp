@@ -274,8 +274,8 @@ TEST_F(TuneStoreTest, VerifyRacesTheStoredWinnerWhateverItsRank) {
                       SimulatedTarget(world).identity_, measure_policy()};
   for (TrialRecord trial : store.trials(key)) {
     if (trial.status != TrialStatus::kOk || trial.config == winner) continue;
-    for (double* us : {&trial.timing.median_us, &trial.timing.lo_us, &trial.timing.hi_us,
-                       &trial.timing.min_us})
+    for (double* us :
+         {&trial.timing.median_us, &trial.timing.lo_us, &trial.timing.hi_us, &trial.timing.min_us})
       *us /= 10;
     store.put_trial(key, trial);
   }

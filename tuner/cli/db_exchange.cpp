@@ -106,7 +106,8 @@ bool is_database(const std::string& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return false;  // a pipe is read but once
   std::string head(kMagic.size(), '\0');
-  std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  std::ifstream(file, std::ios::binary)
+      .read(head.data(), static_cast<std::streamsize>(head.size()));
   return head == kMagic;
 }
 

@@ -73,8 +73,7 @@ bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
          spec_of(canonical(problem_of(spec, shape))) == spec_of(canonical(problem));
 }
 
-std::vector<Group> groups_of(const Store& store, const DbOptions& options,
-                             const Problem& problem) {
+std::vector<Group> groups_of(const Store& store, const DbOptions& options, const Problem& problem) {
   std::map<std::string, Group> groups;
   for (StoredTrial& row : store.all_trials()) {
     if (!is_of(problem, row.key.spec, row.key.shape) ||
@@ -89,7 +88,8 @@ std::vector<Group> groups_of(const Store& store, const DbOptions& options,
   for (WinnerRecord& winner : store.all_winners()) {
     const auto group = groups.find(winner.device.digest() + winner.policy.text);
     if (group == groups.end() || group->second.winner ||
-        !is_of(problem, winner.spec, winner.shape) || !matches(options, winner.device, winner.toolchain))
+        !is_of(problem, winner.spec, winner.shape) ||
+        !matches(options, winner.device, winner.toolchain))
       continue;
     group->second.winner = std::move(winner);
   }
@@ -145,8 +145,8 @@ std::string final_text(const Group& group) {
     // Of an older store the winner's own record is sure to be of the final.
     const Timing& timing = row.is_winner ? winner.timing : t.timing;
     table.add({row.is_winner ? "winner" : "", gain_text(timing, winner.default_timing),
-               format_time(timing.median_us), interval_text(timing),
-               std::to_string(timing.samples), fmt::format("{:.2f}", t.error_max),
+               format_time(timing.median_us), interval_text(timing), std::to_string(timing.samples),
+               fmt::format("{:.2f}", t.error_max),
                t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
                t.toolchain.template_name, t.arch, config_text(row)});
   }
@@ -194,8 +194,8 @@ std::string group_text(const Group& group) {
   else
     text += ": no winner yet";
   text += "\nerror: largest against the oracle, in units of what is allowed\n";
-  for (const std::string& part : {group.winner ? final_text(group) : std::string(),
-                                  explored_text(group), failed_text(group)})
+  for (const std::string& part :
+       {group.winner ? final_text(group) : std::string(), explored_text(group), failed_text(group)})
     if (!part.empty()) text += "\n" + part;
   return text;
 }

@@ -23,8 +23,8 @@ namespace {
 struct Finding {
   std::string name;
   bool found = false;
-  std::string detail;  // what was found, or why not and how to get it
-  std::string cost;    // what does not work without it
+  std::string detail;         // what was found, or why not and how to get it
+  std::string cost;           // what does not work without it
   bool will_be_made = false;  // not there yet, and nothing to mend
   std::vector<std::string> warnings = {};
 };
@@ -162,11 +162,10 @@ std::string doctor_text(const std::vector<Finding>& findings,
   for (const VariableReport& variable : variables)
     text += fmt::format("  {}={}\n    {}: {}\n", variable.name, variable.value,
                         state_name(variable.state), variable.detail);
-  return text +
-         (code == kOk
-              ? "Ready: attune tune --problem "
-                "dtype=bf16,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right\n"
-              : "Not ready: see what is missing or refused above.\n");
+  return text + (code == kOk
+                     ? "Ready: attune tune --problem "
+                       "dtype=bf16,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right\n"
+                     : "Not ready: see what is missing or refused above.\n");
 }
 
 int doctor(bool as_json, const std::string& store) {

@@ -210,8 +210,8 @@ void add_emit(CLI::App& program, int* exit_code) {
       ->capture_default_str();
   command->add_option("--template", options->template_name,
                       "Template (default: the best that serves)");
-  CLI::Option* config = command->add_option(
-      "--config", options->config, "Knobs that differ from the default, knob=value,...");
+  CLI::Option* config = command->add_option("--config", options->config,
+                                            "Knobs that differ from the default, knob=value,...");
   command
       ->add_flag("--tuned", options->tuned,
                  "The stored winner of this problem on that arch, not the template's default")
@@ -221,7 +221,8 @@ void add_emit(CLI::App& program, int* exit_code) {
   command->add_option("--what", options->what, "What to print")
       ->check(CLI::IsMember({"source", "ptx", "image", "resources"}))
       ->capture_default_str();
-  command->add_option("--out", options->out, "File to write instead of stdout; with several archs a folder");
+  command->add_option("--out", options->out,
+                      "File to write instead of stdout; with several archs a folder");
   command->callback([options, exit_code] { *exit_code = emit(*options); });
 }
 

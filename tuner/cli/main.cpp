@@ -63,9 +63,8 @@ void start_log() {
   } catch (const Error& error) {
     refused = error.what();  // a command that reads the environment fails for it
   }
-  set_log_sink([lowest](LogLevel level, std::string_view message) {
-    print_log(lowest, level, message);
-  });
+  set_log_sink(
+      [lowest](LogLevel level, std::string_view message) { print_log(lowest, level, message); });
   if (!refused.empty()) log(LogLevel::kWarning, refused);
 }
 

@@ -30,7 +30,8 @@ std::string padded(const std::string& cell, size_t width, bool right) {
 }
 
 std::string one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return printable(text);
 }
 
@@ -62,13 +63,12 @@ std::string Table::text(size_t width) const {
     columns[i].right = !rows_.empty();
     for (const auto& row : rows_) {
       columns[i].width = std::max(columns[i].width, columns_of(row[i]));
-      columns[i].right =
-          columns[i].right && (is_number(row[i]) || row[i] == "-" || row[i].empty());
+      columns[i].right = columns[i].right && (is_number(row[i]) || row[i] == "-" || row[i].empty());
     }
   }
   while (width > 0 && line_width(columns) > width && columns.size() > 1) {
-    const auto widest = std::max_element(
-        columns.begin(), columns.end(), [](const Column& a, const Column& b) {
+    const auto widest =
+        std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
           return (a.in_line ? a.width : 0) < (b.in_line ? b.width : 0);
         });
     widest->in_line = false;

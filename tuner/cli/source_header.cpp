@@ -26,8 +26,8 @@ std::string launch_line(const KernelChoice& choice) {
 }
 
 std::string entry_line(const KernelChoice& choice) {
-  const LaunchPlan launch = choice.kernel_template->launch(
-      choice.spec, choice.config, choice.shape, DeviceFacts{kMultiprocessors, 0});
+  const LaunchPlan launch = choice.kernel_template->launch(choice.spec, choice.config, choice.shape,
+                                                           DeviceFacts{kMultiprocessors, 0});
   std::string names;
   for (const KernelLaunch& kernel : launch.kernels)
     names += fmt::format("{}{}", names.empty() ? "" : ", then ", kernel.entry);

@@ -84,12 +84,12 @@ const CLI::App* command_named(const CLI::App& app, const std::string& word) {
     known.push_back(one->get_name());
   }
   if (begins_with(word, "-")) return nullptr;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}{}; commands of {} are {}",
-                          word.empty() ? "no command was given"
-                                       : fmt::format("\"{}\" is no command", word),
-                          word.empty() ? "" : suggestion(word, known), path_of(app),
-                          fmt::join(known, ", ")));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}{}; commands of {} are {}",
+                  word.empty() ? "no command was given" : fmt::format("\"{}\" is no command", word),
+                  word.empty() ? "" : suggestion(word, known), path_of(app),
+                  fmt::join(known, ", ")));
 }
 
 }  // namespace

@@ -36,9 +36,9 @@ void store(Report* report) {
     return;
   }
   const fs::path path = fs::absolute(report->value);
-  report->detail = fmt::format("{}: {}", path.string(),
-                               is_file(path) ? "the file exists"
-                                             : "no such file yet; the first tune makes it");
+  report->detail =
+      fmt::format("{}: {}", path.string(),
+                  is_file(path) ? "the file exists" : "no such file yet; the first tune makes it");
 }
 
 void bundle(Report* report) {
@@ -62,9 +62,9 @@ void bundle(Report* report) {
 void capture(Report* report) {
   const fs::path path = fs::absolute(report->value);
   std::error_code ignored;
-  const bool writable = ::access(path.c_str(), W_OK) == 0 ||
-                        (!fs::exists(path, ignored) &&
-                         ::access(path.parent_path().c_str(), W_OK | X_OK) == 0);
+  const bool writable =
+      ::access(path.c_str(), W_OK) == 0 ||
+      (!fs::exists(path, ignored) && ::access(path.parent_path().c_str(), W_OK | X_OK) == 0);
   report->detail = fmt::format("{}: {}", path.string(),
                                writable ? "can be written" : "cannot be written; nothing is kept");
   if (!writable) report->state = VariableState::kPassedOver;

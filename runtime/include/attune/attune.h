@@ -81,7 +81,7 @@ ATTUNE_API attune_status attune_problem_check(attune_context* context,
 ATTUNE_API void attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k,
                                                  void* v, void* o, float* lse,
                                                  attune_operands* operands, size_t size);
-#define attune_operands_contiguous(problem, q, k, v, o, lse, operands)                  \
+#define attune_operands_contiguous(problem, q, k, v, o, lse, operands)               \
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))
 

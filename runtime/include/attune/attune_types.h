@@ -120,15 +120,15 @@ typedef struct attune_problem {
   int64_t batch;
   int64_t seqlen_q;
   int64_t seqlen_kv;
-  int64_t window_left;  /* keys visible left of the diagonal; negative = all */
-  int64_t window_right; /* keys visible right of the diagonal; negative = all */
-  float softmax_scale;  /* 0 = 1 / sqrt(head_dim_qk) */
-  int32_t reserved;     /* not read */
-  int32_t op;           /* attune_op */
-  int32_t dtype_kv;     /* default: as dtype */
-  int32_t dtype_o;      /* default: as dtype; bf16 where dtype has 8 bits */
-  int32_t accuracy;     /* attune_accuracy; this and what follows is for 8 bits */
-  int32_t v_layout;     /* attune_v_layout */
+  int64_t window_left;    /* keys visible left of the diagonal; negative = all */
+  int64_t window_right;   /* keys visible right of the diagonal; negative = all */
+  float softmax_scale;    /* 0 = 1 / sqrt(head_dim_qk) */
+  int32_t reserved;       /* not read */
+  int32_t op;             /* attune_op */
+  int32_t dtype_kv;       /* default: as dtype */
+  int32_t dtype_o;        /* default: as dtype; bf16 where dtype has 8 bits */
+  int32_t accuracy;       /* attune_accuracy; this and what follows is for 8 bits */
+  int32_t v_layout;       /* attune_v_layout */
   int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
   int32_t scale_block_kv; /* rows of k, and of v */
   int32_t rotation;       /* attune_rotation, of op quantise */
@@ -180,7 +180,7 @@ typedef struct attune_plan_info {
   double expected_us;     /* as tuned here for this very shape; 0 = not known */
   size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
   int64_t shared_bytes;   /* dynamic shared memory of a block */
-  size_t zeroed_bytes;    /* the workspace's first bytes, which attune_workspace_init zeroes and every
+  size_t zeroed_bytes; /* the workspace's first bytes, which attune_workspace_init zeroes and every
                              run leaves zero; what lies behind them a run may write */
   int32_t device_ordinal; /* N of cuda:N, -1 on a CPU */
   int32_t reserved;       /* 0 */

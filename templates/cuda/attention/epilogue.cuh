@@ -45,8 +45,7 @@ __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], i
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (first + j < kTiles)
-        words[j] =
-            pack_times<kDtype>(fragments[first + j][i], fragments[first + j][i + 1], factor);
+        words[j] = pack_times<kDtype>(fragments[first + j][i], fragments[first + j][i + 1], factor);
     }
     transpose_quad(words, thread_in_quad);
     const int tile = first + thread_in_quad;

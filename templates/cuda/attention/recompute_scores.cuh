@@ -44,8 +44,8 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
     head_below = min(head_below, tile.head + kTileHeads - 1);
   }
   const unsigned* q = word_address(args.q, tile.batch, head, min(row, args.seqlen_q - 1), word);
-  const unsigned* q_below = word_address(args.q, tile.batch, head_below,
-                                         min(row + kNextRow, args.seqlen_q - 1), word);
+  const unsigned* q_below =
+      word_address(args.q, tile.batch, head_below, min(row + kNextRow, args.seqlen_q - 1), word);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) s[i] = 0.f;
 #pragma unroll 1

@@ -16,14 +16,15 @@
 
 namespace attune {
 
-static_assert(kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
-              "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
+static_assert(
+    kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
+    "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
 constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // of each head in a warpgroup
 constexpr int kTileRows = kBlockM / kPackHeads;         // of each head in a tile
 constexpr bool kHasIdleRows = kPackHeads > kGqaRatio;
 constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // that a tile holds
-constexpr int kHeldRows = kHeadRows * kTileHeads;                  // rows of a warpgroup that are not idle
+constexpr int kHeldRows = kHeadRows * kTileHeads;  // rows of a warpgroup that are not idle
 
 // First of the two rows that a thread of a warpgroup holds; the second is 8 further down.
 __device__ __forceinline__ int accumulator_row(int thread) {

@@ -10,7 +10,8 @@
 namespace attune::testing {
 namespace {
 
-AttentionCase make(const std::string& text, Layout layout = Layout::kContiguous, Inputs inputs = Inputs::kNormal) {
+AttentionCase make(const std::string& text, Layout layout = Layout::kContiguous,
+                   Inputs inputs = Inputs::kNormal) {
   return AttentionCase(parse_problem(text), layout, inputs, 7);
 }
 
@@ -19,7 +20,9 @@ TEST(Oracle, OneKeyGivesItsValue) {
   const AttentionResult r = c.oracle();
   for (int64_t row = 0; row < 3; ++row)
     for (int64_t head = 0; head < 2; ++head)
-      for (int64_t i = 0; i < 16; ++i) EXPECT_DOUBLE_EQ(r.o[static_cast<size_t>((row * 2 + head) * 16 + i)], c.v.at(0, 0, head, i));
+      for (int64_t i = 0; i < 16; ++i)
+        EXPECT_DOUBLE_EQ(r.o[static_cast<size_t>((row * 2 + head) * 16 + i)],
+                         c.v.at(0, 0, head, i));
 }
 
 TEST(Oracle, EqualScoresGiveTheMean) {
@@ -44,7 +47,9 @@ TEST(Oracle, RowsWithNothingToSeeAreZeroWithMinusInfinity) {
 }
 
 TEST(Oracle, LayoutsAgree) {
-  const std::string text = "dtype=bf16,head_dim_qk=24,head_dim_v=16,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=9,mask=causal_bottom_right,window=3:-";
+  const std::string text =
+      "dtype=bf16,head_dim_qk=24,head_dim_v=16,heads=4/"
+      "2,batch=2,seqlen_q=5,seqlen_kv=9,mask=causal_bottom_right,window=3:-";
   const AttentionResult a = make(text).oracle();
   EXPECT_EQ(a.o, make(text, Layout::kHeadsFirst).oracle().o);
   EXPECT_EQ(a.o, make(text, Layout::kPadded).oracle().o);
@@ -83,8 +88,8 @@ TEST(Verdict, PooledErrorsAreThoseOfBoth) {
 }
 
 TEST(RoundTo, MatchesTheFormats) {
-  EXPECT_EQ(round_to(Dtype::kBf16, 1.00390625), 1.0);          // 1 + 2^-8 ties to even
-  EXPECT_EQ(round_to(Dtype::kBf16, 1.01171875), 1.015625);     // 1 + 3 * 2^-8 ties to even
+  EXPECT_EQ(round_to(Dtype::kBf16, 1.00390625), 1.0);       // 1 + 2^-8 ties to even
+  EXPECT_EQ(round_to(Dtype::kBf16, 1.01171875), 1.015625);  // 1 + 3 * 2^-8 ties to even
   EXPECT_EQ(round_to(Dtype::kFp16, 65519.0), 65504.0);
   EXPECT_EQ(round_to(Dtype::kFp32, 0.1), static_cast<double>(0.1F));
 }

@@ -21,7 +21,9 @@ TEST(Config, TextRoundTripsInOrder) {
 }
 
 TEST(Config, RefusesWhatIsNotKnobEqualsInteger) {
-  for (const char* text : {"block_m", "block_m=", "=3", "block_m=1.5", "block_m=a", "a=1,,b=2", "a=1,a=2"}) EXPECT_THROW(parse_config(text), Error) << text;
+  for (const char* text :
+       {"block_m", "block_m=", "=3", "block_m=1.5", "block_m=a", "a=1,,b=2", "a=1,a=2"})
+    EXPECT_THROW(parse_config(text), Error) << text;
 }
 
 TEST(Digest, KnownValues) {
@@ -40,7 +42,8 @@ TEST(Digest, Sha256OfEveryLength) {
     const size_t split = length * 3 / 7;
     EXPECT_EQ(sha256_hex(bytes.substr(0, split), bytes.substr(split)), sha256_hex(bytes));
   }
-  EXPECT_EQ(sha256_hex(digests), "4d3510f0e43af5b27bf161ff53da62bfb3ec79abd52144aa5038dd415b2d08e5");
+  EXPECT_EQ(sha256_hex(digests),
+            "4d3510f0e43af5b27bf161ff53da62bfb3ec79abd52144aa5038dd415b2d08e5");
   EXPECT_EQ(sha256_hex(std::string(1'000'000, 'a')),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }

@@ -23,14 +23,19 @@ std::string refusal(const std::string& text) {
 }
 
 TEST(Problem, TextRoundTrips) {
-  for (const char* text : {"dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right",
-                           "dtype=fp16,head_dim_qk=192,head_dim_v=128,heads=4/4,batch=1,seqlen_q=7,seqlen_kv=300,mask=none,window=128:-",
-                           "dtype=fp32,head_dim=16,heads=7/1,batch=0,seqlen=0,mask=causal_top_left,window=0:0,scale=0.25",
-                           "dtype=e4m3,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=none",
-                           "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=4/4,batch=1,seqlen=9,mask=none,window=5:-,accuracy=fast,v_layout=transposed,"
-                           "scale_block_q=16,scale_block_kv=65536,scale=0.5",
-                           "op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=64,heads=4/4,batch=1,seqlen=9,mask=none,v_layout=transposed,scale_block_q=128,"
-                           "scale_block_kv=128,rotation=hadamard"}) {
+  for (const char* text :
+       {"dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right",
+        "dtype=fp16,head_dim_qk=192,head_dim_v=128,heads=4/"
+        "4,batch=1,seqlen_q=7,seqlen_kv=300,mask=none,window=128:-",
+        "dtype=fp32,head_dim=16,heads=7/"
+        "1,batch=0,seqlen=0,mask=causal_top_left,window=0:0,scale=0.25",
+        "dtype=e4m3,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=none",
+        "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=4/"
+        "4,batch=1,seqlen=9,mask=none,window=5:-,accuracy=fast,v_layout=transposed,"
+        "scale_block_q=16,scale_block_kv=65536,scale=0.5",
+        "op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=64,heads=4/"
+        "4,batch=1,seqlen=9,mask=none,v_layout=transposed,scale_block_q=128,"
+        "scale_block_kv=128,rotation=hadamard"}) {
     const Problem problem = parse_problem(text);
     EXPECT_EQ(to_text(problem), text);
     EXPECT_EQ(parse_problem(to_text(problem)), problem);
@@ -39,13 +44,17 @@ TEST(Problem, TextRoundTrips) {
 
 TEST(Problem, ASpecIsWrittenInTheKeysOfAProblem) {
   const std::string rest = "mask=causal_bottom_right,window=128:-";
-  const Problem problem = parse_problem("dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=32/8,seqlen=64," + rest);
-  EXPECT_EQ(to_problem_text(spec_of(problem)), "dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=4/1," + rest);
-  EXPECT_EQ(to_text(spec_of(parse_problem(to_problem_text(spec_of(problem)) + ",seqlen=64"))), to_text(spec_of(problem)));
+  const Problem problem =
+      parse_problem("dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=32/8,seqlen=64," + rest);
+  EXPECT_EQ(to_problem_text(spec_of(problem)),
+            "dtype=bf16,head_dim_qk=192,head_dim_v=128,heads=4/1," + rest);
+  EXPECT_EQ(to_text(spec_of(parse_problem(to_problem_text(spec_of(problem)) + ",seqlen=64"))),
+            to_text(spec_of(problem)));
 }
 
 TEST(Problem, SpacesAroundCommasMeanNothing) {
-  EXPECT_EQ(parse_problem(" dtype=fp16, head_dim=64 ,heads=4,  seqlen=8 "), parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=8"));
+  EXPECT_EQ(parse_problem(" dtype=fp16, head_dim=64 ,heads=4,  seqlen=8 "),
+            parse_problem("dtype=fp16,head_dim=64,heads=4,seqlen=8"));
   EXPECT_NE(refusal("seqlen=8, ,batch=1").find("has no '='"), std::string::npos);
   EXPECT_NE(refusal("seqlen = 8").find("\"seqlen \""), std::string::npos);
 }
@@ -70,7 +79,8 @@ std::string whole(const std::string& text) {
 void expect_refusals(const std::vector<Bad>& table) {
   for (const Bad& bad : table) {
     const std::string message = refusal(bad.text);
-    for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
+    for (const char* mention : bad.mentions)
+      EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
   }
 }
 
@@ -85,10 +95,12 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
     while (lists_words && !rest.empty()) {
       const size_t comma = rest.find(", ");
       const std::string message = refusal(whole(key.name + "=" + rest.substr(0, comma)));
-      EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; accepted"), std::string::npos) << message;
+      EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; accepted"), std::string::npos)
+          << message;
       rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
     }
-    EXPECT_NE(refusal(key.name + "=no such word").find("\"no such word\""), std::string::npos) << key.name;
+    EXPECT_NE(refusal(key.name + "=no such word").find("\"no such word\""), std::string::npos)
+        << key.name;
   }
   EXPECT_GT(names.size(), 15u);
 }
@@ -207,7 +219,8 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
   };
   for (const Bad& bad : table) {
     const std::string message = refusal(whole(bad.text));
-    for (const char* mention : bad.mentions) EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
+    for (const char* mention : bad.mentions)
+      EXPECT_NE(message.find(mention), std::string::npos) << bad.text << " -> " << message;
   }
 }
 
@@ -218,15 +231,19 @@ double flops_by_definition(const Problem& p) {
   for (int64_t i = 0; i < p.seqlen_q; ++i)
     for (int64_t j = 0; j < p.seqlen_kv; ++j) {
       const int64_t d = i + offset;
-      visible += (p.mask == Mask::kNone || j <= d) && (p.window_left < 0 || j >= d - p.window_left) && (p.window_right < 0 || j <= d + p.window_right);
+      visible += (p.mask == Mask::kNone || j <= d) &&
+                 (p.window_left < 0 || j >= d - p.window_left) &&
+                 (p.window_right < 0 || j <= d + p.window_right);
     }
-  return 2.0 * (p.head_dim_qk + p.head_dim_v) * visible * static_cast<double>(p.batch) * p.num_heads_q;
+  return 2.0 * (p.head_dim_qk + p.head_dim_v) * visible * static_cast<double>(p.batch) *
+         p.num_heads_q;
 }
 
 TEST(Problem, CountsVisibleFlops) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "3:-", "-:2", "4:1", "0:0"})
-      for (const char* lengths : {"seqlen=17", "seqlen_q=5,seqlen_kv=19", "seqlen_q=19,seqlen_kv=5", "seqlen_q=0,seqlen_kv=4", "seqlen_q=4,seqlen_kv=0"}) {
+      for (const char* lengths : {"seqlen=17", "seqlen_q=5,seqlen_kv=19", "seqlen_q=19,seqlen_kv=5",
+                                  "seqlen_q=0,seqlen_kv=4", "seqlen_q=4,seqlen_kv=0"}) {
         const Problem p = parse_problem(std::string("head_dim=128,heads=2,batch=3,") + lengths +
                                         ",mask=" + mask + ",window=" + window);
         EXPECT_DOUBLE_EQ(visible_flops(p), flops_by_definition(p)) << to_text(p);
@@ -235,14 +252,16 @@ TEST(Problem, CountsVisibleFlops) {
 
 TEST(KernelSpec, RunTimeFactsStayOut) {
   const KernelSpec a = spec_of(parse_problem("head_dim=64,heads=8/2,batch=1,seqlen=10"));
-  const KernelSpec b = spec_of(parse_problem("head_dim=64,heads=32/8,batch=5,seqlen_q=1,seqlen_kv=99,scale=2"));
+  const KernelSpec b =
+      spec_of(parse_problem("head_dim=64,heads=32/8,batch=5,seqlen_q=1,seqlen_kv=99,scale=2"));
   EXPECT_EQ(to_text(a), to_text(b));
   EXPECT_NE(to_text(a), to_text(spec_of(parse_problem("head_dim=64,heads=8/4,seqlen=10"))));
 }
 
 TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
   std::set<std::string> texts;
-  for (const char* option : {"", ",dtype_kv=e5m2", ",dtype_o=fp16", ",accuracy=fast", ",v_layout=transposed", ",scale_block_q=16", ",scale_block_kv=16"}) {
+  for (const char* option : {"", ",dtype_kv=e5m2", ",dtype_o=fp16", ",accuracy=fast",
+                             ",v_layout=transposed", ",scale_block_q=16", ",scale_block_kv=16"}) {
     const Problem p =
         parse_problem(std::string("dtype=e4m3,head_dim=128,heads=1,seqlen=8") + option);
     EXPECT_TRUE(texts.insert(to_text(spec_of(p))).second) << option;
@@ -257,7 +276,8 @@ TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
 
 TEST(KernelSpec, RightWindowOfCausalIsTheDiagonal) {
   const auto text = [](const char* p) { return to_text(spec_of(parse_problem(whole(p)))); };
-  EXPECT_EQ(text("seqlen=8,mask=causal_top_left,window=4:0"), text("seqlen=8,mask=causal_top_left,window=4:7"));
+  EXPECT_EQ(text("seqlen=8,mask=causal_top_left,window=4:0"),
+            text("seqlen=8,mask=causal_top_left,window=4:7"));
   EXPECT_NE(text("seqlen=8,mask=none,window=4:0"), text("seqlen=8,mask=none,window=4:7"));
 }
 
