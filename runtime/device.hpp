@@ -63,6 +63,8 @@ class Device {
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) const = 0;
   virtual void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const = 0;
   virtual void synchronize() const = 0;  // throws kDriver when a launch has failed
+  // Whether `stream` records into a CUDA graph now: nothing may wait for the device then.
+  virtual bool capturing(StreamHandle) const { return false; }
   virtual int sm_clock_mhz() const = 0;  // 0 = cannot be read
   // Elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a monotonic clock
   // (CPU).

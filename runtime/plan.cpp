@@ -151,7 +151,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (const auto reason = tensor_map_refusal(plan.problem, operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
-  if (plan.check_workspace) [[unlikely]]
+  if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]
     check_workspace_is_clean(plan, workspace);
   try {
     plan.kernel->launch(plan.launch, args_of(plan, operands, workspace), stream);

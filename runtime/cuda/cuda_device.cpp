@@ -150,6 +150,14 @@ void CudaDevice::synchronize() const {
   check(driver(), driver().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
+// The driver answers with an error where the legacy stream waits for one that is being captured.
+bool CudaDevice::capturing(StreamHandle stream) const {
+  const ContextScope scope(*context_);
+  int status = 0;
+  return driver().cuStreamIsCapturing(static_cast<Stream>(stream), &status) != kSuccess ||
+         status != 0;
+}
+
 int CudaDevice::sm_clock_mhz() const { return cuda::sm_clock_mhz(pci_bus_id_); }
 
 double CudaDevice::time_us(int launches, const std::function<void(int)>& fn) const {

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   void copy_to_host(void* to, const void* from, int64_t bytes) const override;
   void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override;
   void synchronize() const override;
+  bool capturing(StreamHandle stream) const override;
   int sm_clock_mhz() const override;
   double time_us(int launches, const std::function<void(int)>& fn) const override;
 

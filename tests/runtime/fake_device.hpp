@@ -123,9 +123,11 @@ class FakeDevice final : public Device {
     memset(memory, byte, static_cast<size_t>(bytes));
   }
   void synchronize() const override {}
+  bool capturing(StreamHandle) const override { return is_capturing; }
   int sm_clock_mhz() const override { return 0; }
   double time_us(int, const std::function<void(int)>&) const override { return 1; }
 
+  bool is_capturing = false;
   FakeCompiler compiler_;
   bool no_compiler = false;
   std::shared_ptr<FakeLaunches> seen = std::make_shared<FakeLaunches>();

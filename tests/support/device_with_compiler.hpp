@@ -41,6 +41,7 @@ class DeviceWithCompiler final : public Device {
     real_->fill(memory, byte, bytes, stream);
   }
   void synchronize() const override { real_->synchronize(); }
+  bool capturing(StreamHandle stream) const override { return real_->capturing(stream); }
   int sm_clock_mhz() const override { return real_->sm_clock_mhz(); }
   double time_us(int repeats, const std::function<void(int)>& call) const override {
     return real_->time_us(repeats, call);
