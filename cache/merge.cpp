@@ -7,7 +7,7 @@
 #include "cache/exchange.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
-#include "generator/core/problem_keys.hpp"
+#include "generator/core/kernel_spec.hpp"
 
 namespace attune {
 namespace {

@@ -106,9 +106,5 @@ struct StoredImage {
 
 // Now as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
 std::string utc_now();
-// The inverse of to_text(KernelSpec) and to_text(Shape). Throw kInvalidArgument for any other text,
-// and what validate throws for extents that no problem has.
-KernelSpec parse_spec_text(std::string_view text);
-Shape parse_shape_text(std::string_view text);
 
 }  // namespace attune

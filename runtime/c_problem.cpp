@@ -32,28 +32,28 @@ namespace {
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
-constexpr attune_problem kDefaultProblem{sizeof(attune_problem),
-                                         ATTUNE_BF16,
-                                         ATTUNE_MASK_NONE,
-                                         128,
-                                         128,
-                                         1,
-                                         1,
-                                         1,
-                                         0,
-                                         0,
-                                         -1,
-                                         -1,
-                                         0,
-                                         0,
-                                         ATTUNE_PREFILL,
-                                         ATTUNE_DTYPE_DEFAULT,
-                                         ATTUNE_DTYPE_DEFAULT,
-                                         ATTUNE_ACCURATE,
-                                         ATTUNE_V_ROWS,
-                                         0,
-                                         0,
-                                         ATTUNE_ROTATION_NONE};
+constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
+                                         .dtype = ATTUNE_BF16,
+                                         .mask = ATTUNE_MASK_NONE,
+                                         .head_dim_qk = 128,
+                                         .head_dim_v = 128,
+                                         .num_heads_q = 1,
+                                         .num_heads_kv = 1,
+                                         .batch = 1,
+                                         .seqlen_q = 0,
+                                         .seqlen_kv = 0,
+                                         .window_left = -1,
+                                         .window_right = -1,
+                                         .softmax_scale = 0,
+                                         .reserved = 0,
+                                         .op = ATTUNE_PREFILL,
+                                         .dtype_kv = ATTUNE_DTYPE_DEFAULT,
+                                         .dtype_o = ATTUNE_DTYPE_DEFAULT,
+                                         .accuracy = ATTUNE_ACCURATE,
+                                         .v_layout = ATTUNE_V_ROWS,
+                                         .scale_block_q = 0,
+                                         .scale_block_kv = 0,
+                                         .rotation = ATTUNE_ROTATION_NONE};
 
 OperandView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
@@ -97,32 +97,32 @@ Fp8Options fp8_of(const attune_problem& c) {
   return fp8;
 }
 
-attune_problem c_problem(const Problem& p) {
-  return {sizeof(attune_problem),
-          static_cast<int32_t>(p.dtype_q),
-          static_cast<int32_t>(p.mask),
-          p.head_dim_qk,
-          p.head_dim_v,
-          p.num_heads_q,
-          p.num_heads_kv,
-          p.batch,
-          p.seqlen_q,
-          p.seqlen_kv,
-          p.window_left,
-          p.window_right,
-          p.softmax_scale.value_or(0),
-          0,
-          static_cast<int32_t>(p.op),
-          static_cast<int32_t>(p.dtype_kv),
-          static_cast<int32_t>(p.dtype_o),
-          static_cast<int32_t>(p.fp8.accuracy),
-          static_cast<int32_t>(p.fp8.v_layout),
-          p.fp8.scale_block_q,
-          p.fp8.scale_block_kv,
-          static_cast<int32_t>(p.fp8.rotation)};
-}
-
 }  // namespace
+
+attune_problem c_problem(const Problem& p) {
+  return {.size = sizeof(attune_problem),
+          .dtype = static_cast<int32_t>(p.dtype_q),
+          .mask = static_cast<int32_t>(p.mask),
+          .head_dim_qk = p.head_dim_qk,
+          .head_dim_v = p.head_dim_v,
+          .num_heads_q = p.num_heads_q,
+          .num_heads_kv = p.num_heads_kv,
+          .batch = p.batch,
+          .seqlen_q = p.seqlen_q,
+          .seqlen_kv = p.seqlen_kv,
+          .window_left = p.window_left,
+          .window_right = p.window_right,
+          .softmax_scale = p.softmax_scale.value_or(0),
+          .reserved = 0,
+          .op = static_cast<int32_t>(p.op),
+          .dtype_kv = static_cast<int32_t>(p.dtype_kv),
+          .dtype_o = static_cast<int32_t>(p.dtype_o),
+          .accuracy = static_cast<int32_t>(p.fp8.accuracy),
+          .v_layout = static_cast<int32_t>(p.fp8.v_layout),
+          .scale_block_q = p.fp8.scale_block_q,
+          .scale_block_kv = p.fp8.scale_block_kv,
+          .rotation = static_cast<int32_t>(p.fp8.rotation)};
+}
 
 Problem problem_of(const attune_problem* given) {
   const attune_problem c =

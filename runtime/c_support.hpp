@@ -118,6 +118,7 @@ void write_struct(const T& value, T* to, size_t size) {
 }
 
 Problem problem_of(const attune_problem* problem);
+attune_problem c_problem(const Problem& problem);  // its inverse
 Operands operands_of(const attune_operands* operands);
 
 }  // namespace attune::c_api

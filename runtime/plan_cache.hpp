@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
-#include <tuple>
 #include <unordered_map>
 
 #include "runtime/engine.hpp"
@@ -20,19 +19,7 @@ struct PlanKey {
   Problem problem;
   bool tensor_maps;  // the layout suits TMA
 
-  // By field: Problem's own comparison makes texts, which a look-up on the way to a launch cannot
-  // afford.
-  bool operator==(const PlanKey& other) const {
-    const auto fields = [](const PlanKey& key) {
-      const Problem& p = key.problem;
-      return std::tie(p.op, p.dtype_q, p.dtype_kv, p.dtype_o, p.head_dim_qk, p.head_dim_v,
-                      p.num_heads_q, p.num_heads_kv, p.batch, p.seqlen_q, p.seqlen_kv, p.mask,
-                      p.window_left, p.window_right, p.softmax_scale, p.fp8.accuracy,
-                      p.fp8.v_layout, p.fp8.scale_block_q, p.fp8.scale_block_kv, p.fp8.rotation,
-                      key.tensor_maps);
-    };
-    return fields(*this) == fields(other);
-  }
+  bool operator==(const PlanKey&) const = default;
 };
 
 struct PlanKeyHash {
@@ -117,7 +104,7 @@ inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
   mix(static_cast<uint64_t>(p.seqlen_q));
   mix(static_cast<uint64_t>(p.seqlen_kv));
   mix(static_cast<uint64_t>(p.window_left) << 32 ^ static_cast<uint64_t>(p.window_right));
-  return h;  // the scale rarely differs where all else is equal
+  return h;  // what is not in it rarely differs where all else is equal
 }
 
 }  // namespace attune

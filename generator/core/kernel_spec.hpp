@@ -1,40 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelSpec: the part of a Problem that is compiled in. Shape: the part that is not. The Arch stands beside both, so that
-// the same spec means the same on every machine.
+// KernelSpec: the part of a Problem that is compiled in. Shape (problem.hpp): the part that is not. The Arch stands beside
+// both, so that the same spec means the same on every machine.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "generator/core/problem.hpp"
 
 namespace attune {
 
-struct KernelSpec {
-  Op op = Op::kPrefill;
-  Dtype dtype_q = Dtype::kBf16;
-  Dtype dtype_kv = Dtype::kBf16;
-  Dtype dtype_o = Dtype::kBf16;
-  int head_dim_qk = 128;
-  int head_dim_v = 128;
-  int gqa_ratio = 1;
-  Mask mask = Mask::kNone;
-  int64_t window_left = -1;
-  int64_t window_right = -1;
-  Fp8Options fp8;
+struct KernelSpec : SpecFields {
+  int gqa_ratio = 1;  // num_heads_q / num_heads_kv
 
   bool operator==(const KernelSpec&) const = default;
 };
 
-struct Shape {
-  int64_t batch = 1;
-  int64_t seqlen_q = 0;
-  int64_t seqlen_kv = 0;
-  int num_heads_q = 1;
-  int num_heads_kv = 1;
-};
-
-bool is_fp8(const KernelSpec& spec);  // as of the Problem
 KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);
@@ -47,6 +29,12 @@ void validate(const Shape& shape);
 // Canonical texts; their digests are the identities in the store (cache/FORMAT.md).
 std::string to_text(const KernelSpec& spec);
 std::string to_text(const Shape& shape);
+// Their inverse. Throw kInvalidArgument for any other text, and what validate throws.
+KernelSpec parse_spec_text(std::string_view text);
+Shape parse_shape_text(std::string_view text);
+// A spec in the keys of a problem, for people: "dtype=bf16,head_dim=128,heads=4/1,mask=none". It has
+// no lengths, and its heads are the ratio.
+std::string to_problem_text(const KernelSpec& spec);
 // Shapes of one bucket share a winner unless an exact one exists: each length and batch * num_heads_q rounded up to a power of two.
 std::string bucket_of(const Shape& shape);
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "generator/core/error.hpp"
+#include "generator/core/problem_fields.hpp"
 #include "generator/core/visibility.hpp"
 
 namespace attune {
@@ -96,9 +97,11 @@ void check_scale_block(const char* name, int value) {
 void check_fp8_options(const Problem& p) {
   check_scale_block("scale_block_q", p.fp8.scale_block_q);
   check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
-  if (!is_fp8(p) && p.fp8 != Fp8Options{})
+  Problem plain = p;
+  plain.fp8 = {};
+  if (!is_fp8(p) && p.fp8 != plain.fp8)
     refuse(fmt::format("options \"{}\" are for 8-bit operands; dtype_q is {}",
-                       to_text(p.fp8).substr(1), dtype_name(p.dtype_q)));
+                       difference_text(p, plain), dtype_name(p.dtype_q)));
   if (p.op == Op::kPrefill && p.fp8.rotation != Rotation::kNone)
     refuse(
         "rotation is hadamard; accepted is none: the quantise op rotates, attention takes rotated "
@@ -142,8 +145,6 @@ float Problem::scale() const {
   return softmax_scale ? *softmax_scale : 1.0F / std::sqrt(static_cast<float>(head_dim_qk));
 }
 
-bool operator==(const Problem& a, const Problem& b) { return to_text(a) == to_text(b); }
-
 void validate(const Problem& p) {
   check_head_dim("head_dim_qk", p.head_dim_qk);
   check_head_dim("head_dim_v", p.head_dim_v);
@@ -169,7 +170,7 @@ void validate(const Problem& p) {
         fmt::format("softmax_scale is {}; accepted are finite numbers above 0", *p.softmax_scale));
 }
 
-bool is_fp8(const Problem& p) { return is_fp8(p.op == Op::kQuantise ? p.dtype_o : p.dtype_q); }
+bool is_fp8(const SpecFields& p) { return is_fp8(p.op == Op::kQuantise ? p.dtype_o : p.dtype_q); }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {
   const int64_t elements = 16 / dtype_bytes(dtype);

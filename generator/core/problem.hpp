@@ -17,8 +17,8 @@ enum class Op : int {
   kPrefill = 0,   // o = softmax(scale q k^T + mask) v
   kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are not used
 };
-std::string_view op_name(Op op);  // "prefill"
-Op parse_op(std::string_view text);
+std::string_view op_name(Op op);     // "prefill"
+Op parse_op(std::string_view text);  // quantize is quantise, too
 
 // Choices that only 8-bit operands have; all at their defaults elsewhere.
 struct Fp8Options {
@@ -30,33 +30,49 @@ struct Fp8Options {
 
   bool operator==(const Fp8Options&) const = default;
 };
-// ",accuracy=fast,scale_block_q=128": what differs from the defaults.
-std::string to_text(const Fp8Options& options);
-// Takes one key of that text; false when it is none of them. Throws kInvalidArgument for a bad value.
-bool set_fp8_option(std::string_view key, std::string_view value, Fp8Options* options);
 
-struct Problem {
+// The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
+// theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
+
+// Compiled in.
+struct SpecFields {
   Op op = Op::kPrefill;
   Dtype dtype_q = Dtype::kBf16;
   Dtype dtype_kv = Dtype::kBf16;
   Dtype dtype_o = Dtype::kBf16;
   int head_dim_qk = 128;
   int head_dim_v = 128;
-  int num_heads_q = 1;
-  int num_heads_kv = 1;
-  int64_t batch = 1;
-  int64_t seqlen_q = 0;
-  int64_t seqlen_kv = 0;
   Mask mask = Mask::kNone;
   int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
   int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
   Fp8Options fp8;
-  std::optional<float> softmax_scale;  // default 1/sqrt(head_dim_qk)
 
-  float scale() const;
+  bool operator==(const SpecFields&) const = default;
 };
 
-bool operator==(const Problem& a, const Problem& b);
+// Known at run time; a tuned config belongs to it. The ratio of heads is compiled in, too.
+struct Shape {
+  int64_t batch = 1;
+  int64_t seqlen_q = 0;
+  int64_t seqlen_kv = 0;
+  int num_heads_q = 1;
+  int num_heads_kv = 1;
+
+  bool operator==(const Shape&) const = default;
+};
+
+// An argument of the kernel that decides nothing else.
+struct CallFields {
+  std::optional<float> softmax_scale;  // default 1/sqrt(head_dim_qk)
+
+  bool operator==(const CallFields&) const = default;
+};
+
+struct Problem : SpecFields, Shape, CallFields {
+  float scale() const;
+
+  bool operator==(const Problem&) const = default;
+};
 
 // Throws kInvalidArgument or kUnsupported with a sentence naming the argument, its value and what is accepted.
 void validate(const Problem& problem);
@@ -64,17 +80,15 @@ void validate(const Problem& problem);
 // kOptional: seqlen_q and seqlen_kv are 0 where the text has none; the caller gives them.
 enum class TextLengths { kRequired, kOptional };
 
-// Keys: dtype, dtype_kv, dtype_o, head_dim, head_dim_qk, head_dim_v, heads (q or q/kv), batch,
-// seqlen, seqlen_q, seqlen_kv, mask, window (left:right, "-" = open), scale, op, accuracy,
-// v_layout, scale_block (both sides), scale_block_q, scale_block_kv, rotation; in any order, spaces
-// around commas are fine. heads, the head dims and the lengths must stand there, the rest has the
-// defaults above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys,
-// and two that set the same field, throw kInvalidArgument. The result is validated.
+// key=value,... in any order, spaces around commas are fine; problem_keys() in problem_fields.hpp
+// has the keys. heads, the head dims and the lengths must stand there, the rest has the defaults
+// above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys, and two
+// that set the same field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
 std::string to_text(const Problem& problem);
 
 // Whether q, k and v, or for the quantise op o, are 8-bit numbers.
-bool is_fp8(const Problem& problem);
+bool is_fp8(const SpecFields& fields);
 // Elements between rows of `head_dim` elements in the default layout: rows begin at 16 bytes.
 int64_t padded_row(Dtype dtype, int64_t head_dim);
 

@@ -13,6 +13,13 @@ turned=op=quantise,dtype=fp32,dtype_o=e5m2,head_dim=40,heads=3,batch=2,seqlen=33
   json 'o["template"] == "quantise_cpu" and [t["name"] for t in o["templates"] if t["serves"]] == ["quantise_cpu"]'
 }
 
+@test "quantize is quantise" {
+  need_cpu_target
+  attune explain --target cpu --problem ${quantise/op=quantise/op=quantize} --json
+  expect 0
+  json 'o["template"] == "quantise_cpu" and o["problem"].startswith("op=quantise,")'
+}
+
 @test "check holds codes and factors against float64" {
   need_cpu_target
   attune check --target cpu --problem $quantise --problem $turned --sample 4 --json

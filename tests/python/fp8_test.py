@@ -59,6 +59,12 @@ def rms(x):
 
 
 class NumpyTest(unittest.TestCase):
+    def test_quantize_is_quantise(self):
+        x = draw(1, 32, 2, 64)
+        for one, other in zip(attune.quantize(x), attune.quantise(x)):
+            np.testing.assert_array_equal(one, other)
+        self.assertIs(attune.prepare_quantize, attune.prepare_quantise)
+
     def test_quantise_keeps_the_values(self):
         for block in (0, BLOCK):
             x = draw(2, 70, 3, 80)

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
-#include "generator/core/problem_keys.hpp"
+#include "generator/core/kernel_spec.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/ladder.hpp"

@@ -25,6 +25,8 @@ from ._context import Context, Plan
 from ._attention import attention, prepare
 from ._problem import problem_text
 from ._quantise import prepare_quantise, quantise
+from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["Context", "Error", "Plan", "attention", "prepare", "prepare_quantise", "problem_text", "quantise", "version"]
+__all__ = ["Context", "Error", "Plan", "attention", "prepare", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
+           "version"]

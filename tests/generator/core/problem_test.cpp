@@ -8,7 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
-#include "generator/core/problem_keys.hpp"
+#include "generator/core/problem_fields.hpp"
 
 namespace attune {
 namespace {

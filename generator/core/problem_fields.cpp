@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a Problem's fields; see problem_fields.hpp. Values of each type are printed and parsed
+// in one place; a field of one value is one line.
+#include "generator/core/problem_fields.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <type_traits>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view accepted) {
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
+}
+
+template <class Number>
+Number parse_number(std::string_view key, std::string_view value, std::string_view accepted) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) refuse(key, value, accepted);
+  return number;
+}
+
+std::string text_of(int64_t value) { return std::to_string(value); }
+std::string text_of(Op value) { return std::string(op_name(value)); }
+std::string text_of(Dtype value) { return std::string(dtype_name(value)); }
+std::string text_of(Mask value) { return std::string(mask_name(value)); }
+std::string text_of(Accuracy value) { return std::string(accuracy_name(value)); }
+std::string text_of(VLayout value) { return std::string(v_layout_name(value)); }
+std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
+
+using Text = std::string_view;
+void read(Text key, Text text, int64_t* value) {
+  *value = parse_number<int64_t>(key, text, "an integer");
+}
+void read(Text key, Text text, int* value) {
+  *value = parse_number<int>(key, text, "a 32-bit integer");
+}
+void read(Text, Text text, Op* value) { *value = parse_op(text); }
+void read(Text, Text text, Dtype* value) { *value = parse_dtype(text); }
+void read(Text, Text text, Mask* value) { *value = parse_mask(text); }
+void read(Text, Text text, Accuracy* value) { *value = parse_accuracy(text); }
+void read(Text, Text text, VLayout* value) { *value = parse_v_layout(text); }
+void read(Text, Text text, Rotation* value) { *value = parse_rotation(text); }
+
+// A number, or the words of an enumeration with values from 0 to `last`.
+template <class Value>
+std::string accepted_of(Value last) {
+  std::string words;
+  if constexpr (std::is_enum_v<Value>)
+    for (int i = 0; i <= static_cast<int>(last); ++i)
+      words += (i == 0 ? "" : ", ") + text_of(static_cast<Value>(i));
+  return words.empty() ? "N" : words;
+}
+
+// A field of one value, which `at` finds in a Problem. `last`: of an enumeration.
+template <class At, class Value>
+ProblemField one_value(Part part, const std::string& name, const std::string& meaning, At at,
+                       Value last) {
+  return {.part = part,
+          .name = name,
+          .key = name,
+          .c_names = {name},
+          .accepted = accepted_of(last),
+          .meaning = meaning,
+          .print = [at](const Problem& p) { return text_of(at(p)); },
+          .parse = [at](Text key, Text text, Problem* p) { read(key, text, &at(*p)); }};
+}
+
+#define ATTUNE_AT(member) \
+  [](auto& p) -> auto& { return p.member; }
+
+std::string with_key(const ProblemField& field, const Problem& p) {
+  return fmt::format("{}={}", field.key, field.print(p));
+}
+
+// Stands in every text of its part, and in a problem's where `is_brief` does not hold.
+ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
+  field.always_written = true;
+  field.brief = [plain = field, is_left_out](const Problem& p) {
+    return is_left_out(p) ? std::string() : with_key(plain, p);
+  };
+  return field;
+}
+
+// One key=value in a problem's text for two fields that are equal: this one writes it.
+ProblemField first_of_two(ProblemField field, const char* common,
+                          bool (*are_equal)(const Problem&)) {
+  field.always_written = true;
+  field.brief = [plain = field, common, are_equal](const Problem& p) {
+    return are_equal(p) ? fmt::format("{}={}", common, plain.print(p)) : with_key(plain, p);
+  };
+  return field;
+}
+
+bool never(const Problem&) { return false; }
+bool equal_head_dims(const Problem& p) { return p.head_dim_qk == p.head_dim_v; }
+bool equal_lengths(const Problem& p) { return p.seqlen_q == p.seqlen_kv; }
+// 8-bit operands give a result of 16 bits.
+Dtype usual_dtype_o(Dtype dtype_q) { return is_fp8(dtype_q) ? Dtype::kBf16 : dtype_q; }
+
+// dtype_kv and dtype_o follow dtype unless they are given, too.
+ProblemField dtype_field() {
+  ProblemField field =
+      one_value(Part::kSpec, "dtype_q", "of q, k, v and o; with 8-bit q, k, v o is bf16",
+                ATTUNE_AT(dtype_q), Dtype::kE5m2);
+  field.key = "dtype";
+  field.c_names = {"dtype"};
+  field.parse = [](Text, Text text, Problem* p) {
+    p->dtype_q = p->dtype_kv = parse_dtype(text);
+    p->dtype_o = usual_dtype_o(p->dtype_q);
+  };
+  return always(field, never);
+}
+
+std::string heads_text(const Problem& p) {
+  return fmt::format("{}/{}", p.num_heads_q, p.num_heads_kv);
+}
+
+// What a spec has of the heads. A problem's text has its heads in this place.
+ProblemField ratio_field() {
+  return {.part = Part::kSpec,
+          .name = "gqa_ratio",
+          .print = [](const Problem& p) { return text_of(p.num_heads_q / p.num_heads_kv); },
+          .parse =
+              [](Text key, Text text, Problem* p) {
+                read(key, text, &p->num_heads_q);
+                p->num_heads_kv = 1;
+              },
+          .always_written = true,
+          .brief = [](const Problem& p) { return "heads=" + heads_text(p); }};
+}
+
+ProblemField heads_field() {
+  return {.part = Part::kShape,
+          .name = "heads",
+          .key = "heads",
+          .c_names = {"num_heads_q", "num_heads_kv"},
+          .accepted = "Q or Q/KV",
+          .meaning = "heads of q, and of k and v, which divide them",
+          .print = heads_text,
+          .parse =
+              [](Text key, Text text, Problem* p) {
+                const size_t slash = text.find('/');
+                read(key, text.substr(0, slash), &p->num_heads_q);
+                p->num_heads_kv = p->num_heads_q;
+                if (slash != Text::npos) read(key, text.substr(slash + 1), &p->num_heads_kv);
+              },
+          .always_written = true,
+          .brief = [](const Problem&) { return std::string(); }};  // ratio_field writes it
+}
+
+int64_t window_side(Text key, Text text) {
+  int64_t side = -1;
+  if (text != "-") read(key, text, &side);
+  return std::max<int64_t>(side, -1);
+}
+
+std::string open_or_number(int64_t side) { return side < 0 ? "-" : std::to_string(side); }
+
+ProblemField window_field() {
+  return {
+      .part = Part::kSpec,
+      .name = "window",
+      .key = "window",
+      .c_names = {"window_left", "window_right"},
+      .accepted = "LEFT:RIGHT",
+      .meaning = "keys seen beside the diagonal, - for an open side",
+      .print = [](const Problem& p) { return fmt::format("{}:{}", p.window_left, p.window_right); },
+      .parse =
+          [](Text key, Text text, Problem* p) {
+            const size_t colon = text.find(':');
+            if (colon == Text::npos) refuse(key, text, "left:right, with - for an open side");
+            p->window_left = window_side(key, text.substr(0, colon));
+            p->window_right = window_side(key, text.substr(colon + 1));
+          },
+      .always_written = true,
+      .brief =
+          [](const Problem& p) {
+            if (p.window_left < 0 && p.window_right < 0) return std::string();
+            return fmt::format("window={}:{}", open_or_number(p.window_left),
+                               open_or_number(p.window_right));
+          }};
+}
+
+ProblemField scale_field() {
+  return {
+      .part = Part::kCall,
+      .name = "softmax_scale",
+      .key = "scale",
+      .c_names = {"softmax_scale"},
+      .accepted = "X",
+      .meaning = "of the scores; 1/sqrt(head_dim_qk) when left out",
+      .print =
+          [](const Problem& p) {
+            return p.softmax_scale ? fmt::format("{}", *p.softmax_scale) : std::string();
+          },
+      .parse = [](Text key, Text text,
+                  Problem* p) { p->softmax_scale = parse_number<float>(key, text, "a number"); }};
+}
+
+std::vector<ProblemField> make_fields() {
+  constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
+  return {
+      always(one_value(kSpec, "op", "quantise makes 8-bit tensors", ATTUNE_AT(op), Op::kQuantise),
+             [](const Problem& p) { return p.op == Problem{}.op; }),
+      dtype_field(),
+      always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kE5m2),
+             [](const Problem& p) { return p.dtype_kv == p.dtype_q; }),
+      always(one_value(kSpec, "dtype_o", "of o", ATTUNE_AT(dtype_o), Dtype::kE5m2),
+             [](const Problem& p) { return p.dtype_o == usual_dtype_o(p.dtype_q); }),
+      first_of_two(one_value(kSpec, "head_dim_qk", "of q and k", ATTUNE_AT(head_dim_qk), 0),
+                   "head_dim", equal_head_dims),
+      always(one_value(kSpec, "head_dim_v", "of v and o", ATTUNE_AT(head_dim_v), 0),
+             equal_head_dims),
+      ratio_field(),
+      always(one_value(kShape, "batch", "1 when left out", ATTUNE_AT(batch), 0), never),
+      first_of_two(one_value(kShape, "seqlen_q", "rows of q", ATTUNE_AT(seqlen_q), 0), "seqlen",
+                   equal_lengths),
+      always(one_value(kShape, "seqlen_kv", "rows of k and v", ATTUNE_AT(seqlen_kv), 0),
+             equal_lengths),
+      heads_field(),
+      always(one_value(kSpec, "mask", "a causal mask names its alignment", ATTUNE_AT(mask),
+                       Mask::kCausalBottomRight),
+             never),
+      window_field(),
+      one_value(kSpec, "accuracy", "of 8-bit operands", ATTUNE_AT(fp8.accuracy), Accuracy::kFast),
+      one_value(kSpec, "v_layout", "of 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
+      one_value(kSpec, "scale_block_q", "rows of q that share a factor",
+                ATTUNE_AT(fp8.scale_block_q), 0),
+      one_value(kSpec, "scale_block_kv", "rows of k and v", ATTUNE_AT(fp8.scale_block_kv), 0),
+      one_value(kSpec, "rotation", "of the op quantise", ATTUNE_AT(fp8.rotation),
+                Rotation::kHadamard),
+      scale_field(),
+  };
+}
+
+#undef ATTUNE_AT
+
+// Keys that set two fields alike. They stand before those in the help.
+struct Shorthand {
+  const char* name;
+  const char* meaning;
+  std::vector<std::string_view> fields;
+};
+
+const std::vector<Shorthand>& shorthands() {
+  static const std::vector<Shorthand> all{
+      {"head_dim", "elements of a head: multiples of 8, 16 to 256", {"head_dim_qk", "head_dim_v"}},
+      {"seqlen", "rows of q and of k and v", {"seqlen_q", "seqlen_kv"}},
+      {"scale_block",
+       "rows of q, and of k and v, that share a factor; 0: all",
+       {"scale_block_q", "scale_block_kv"}}};
+  return all;
+}
+
+std::vector<ProblemKey> make_keys() {
+  std::vector<ProblemKey> keys;
+  for (const ProblemField& field : problem_fields()) {
+    if (field.key.empty()) continue;
+    for (const Shorthand& shorthand : shorthands())
+      if (shorthand.fields.front() == field.name)
+        keys.push_back({shorthand.name, field.accepted, shorthand.meaning, {}});
+    keys.push_back({field.key, field.accepted, field.meaning, {&field}});
+  }
+  for (ProblemKey& key : keys)
+    for (const Shorthand& shorthand : shorthands())
+      for (const ProblemField& field : problem_fields())
+        if (key.name == shorthand.name &&
+            std::count(shorthand.fields.begin(), shorthand.fields.end(), field.name) > 0)
+          key.fields.push_back(&field);
+  return keys;
+}
+
+}  // namespace
+
+const std::vector<ProblemField>& problem_fields() {
+  static const std::vector<ProblemField> fields = make_fields();
+  return fields;
+}
+
+const std::vector<ProblemKey>& problem_keys() {
+  static const std::vector<ProblemKey> keys = make_keys();
+  return keys;
+}
+
+std::string difference_text(const Problem& problem, const Problem& than) {
+  std::string text;
+  for (const ProblemField& field : problem_fields())
+    if (field.print(problem) != field.print(than))
+      text += fmt::format("{}{}={}", text.empty() ? "" : ",", field.name, field.print(problem));
+  return text;
+}
+
+}  // namespace attune

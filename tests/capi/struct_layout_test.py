@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Python's mirror of the public structs has their fields, sizes and offsets, as a C program prints them that is made of the header:
+structs have versions, so a mirror that lacks a field would work, and silently ignore it.
+
+Usage: struct_layout_test.py INCLUDE_DIR CC (with PYTHONPATH and ATTUNE_LIBRARY as for the module)
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from attune import _library
+
+MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
+           "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo}
+
+
+def structs(header):
+    """{struct: names of its fields} of the header's text."""
+    plain = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+    bodies = re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", plain, re.S)
+    return {name: re.findall(r"(\w+)\s*;", body) for name, body in bodies}
+
+
+def c_program(fields):
+    lines = []
+    for struct, names in fields.items():
+        lines.append(f'printf("{struct} %zu 0\\n", sizeof({struct}));')
+        lines += [f'printf("{struct}.{name} %zu %zu\\n", sizeof((({struct}*)0)->{name}), offsetof({struct}, {name}));' for name in names]
+    return "#include <attune/attune.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
+
+
+def mirrored():
+    """The lines of the C program, of the mirror."""
+    for struct, mirror in MIRRORS.items():
+        yield f"{struct} {_library.ctypes.sizeof(mirror)} 0"
+        for name, _ in mirror._fields_:
+            field = getattr(mirror, name)
+            yield f"{struct}.{name} {field.size} {field.offset}"
+
+
+def main():
+    include, cc = sys.argv[1:]
+    fields = structs((pathlib.Path(include) / "attune/attune_types.h").read_text())
+    if sum(map(len, fields.values())) < 60:
+        sys.exit(f"the header's structs were not understood: {fields}")
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "layout"
+        subprocess.run([cc, "-std=c11", f"-I{include}", "-x", "c", "-", "-o", str(program)], input=c_program(fields), text=True, check=True)
+        in_c = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
+    in_python = list(mirrored())
+    different = sorted(set(in_c) ^ set(in_python))
+    print(f"{len(in_c)} lines of name, size, offset")
+    for line in different:
+        print(f"{'in C alone' if line in in_c else 'in Python alone'}: {line}")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

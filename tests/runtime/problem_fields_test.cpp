@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks the table of a Problem's fields: each field reaches plan keys, the text of its part and of
+// the problem, and the C struct; the C struct has no other fields.
+#include "generator/core/problem_fields.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "generator/core/error.hpp"
+#include "generator/core/kernel_spec.hpp"
+#include "runtime/c_support.hpp"
+#include "runtime/plan_cache.hpp"
+
+namespace attune {
+namespace {
+
+// Another value of each field. A new field needs one here.
+const std::map<std::string, std::string>& other_values() {
+  static const std::map<std::string, std::string> values{
+      {"op", "quantise"},      {"dtype_q", "e4m3"},      {"dtype_kv", "e5m2"},
+      {"dtype_o", "fp32"},     {"head_dim_qk", "72"},    {"head_dim_v", "80"},
+      {"gqa_ratio", "3"},      {"batch", "5"},           {"seqlen_q", "77"},
+      {"seqlen_kv", "78"},     {"heads", "12/6"},        {"mask", "causal_top_left"},
+      {"window", "7:9"},       {"accuracy", "fast"},     {"v_layout", "transposed"},
+      {"scale_block_q", "32"}, {"scale_block_kv", "48"}, {"rotation", "hadamard"},
+      {"softmax_scale", "0.5"}};
+  return values;
+}
+
+Problem changed(const ProblemField& field) {
+  Problem problem;
+  const auto value = other_values().find(field.name);
+  if (value == other_values().end())
+    ADD_FAILURE() << field.name << " has no other value in this test";
+  else
+    field.parse(field.name, value->second, &problem);
+  return problem;
+}
+
+TEST(ProblemFields, EachReachesPlanKeysAndTheTextsOfItsPart) {
+  const Problem plain;
+  for (const ProblemField& field : problem_fields()) {
+    const Problem other = changed(field);
+    EXPECT_FALSE((PlanKey{plain, true} == PlanKey{other, true})) << field.name;
+    EXPECT_NE(to_text(plain), to_text(other)) << field.name;
+    EXPECT_FALSE(field.is_default(other)) << field.name;
+    EXPECT_EQ(to_text(spec_of(plain)) != to_text(spec_of(other)), spec_of(plain) != spec_of(other))
+        << field.name;
+    if (field.part == Part::kSpec) {
+      EXPECT_FALSE(spec_of(plain) == spec_of(other)) << field.name;
+      EXPECT_THAT(to_text(spec_of(other)), ::testing::HasSubstr(field.name + "=")) << field.name;
+    }
+    EXPECT_EQ(to_text(shape_of(plain)) != to_text(shape_of(other)),
+              field.part == Part::kShape || field.name == "gqa_ratio")
+        << field.name;
+  }
+}
+
+TEST(ProblemFields, EachIsReadBackFromTheTextItStandsIn) {
+  for (const ProblemField& field : problem_fields()) {
+    const Problem other = changed(field);
+    Problem read;
+    field.parse(field.name, field.print(other), &read);
+    EXPECT_EQ(field.print(read), field.print(other)) << field.name;
+    EXPECT_EQ(problem_of(spec_of(other), shape_of(other)) == other, field.part != Part::kCall)
+        << field.name;
+    Problem of_bad;
+    EXPECT_THROW(field.parse(field.name, "no such value", &of_bad), Error) << field.name;
+  }
+}
+
+TEST(ProblemFields, EachReachesTheCStructAndComesBack) {
+  const Problem plain;
+  for (const ProblemField& field : problem_fields()) {
+    const Problem other = changed(field);
+    const attune_problem c = c_api::c_problem(other);
+    EXPECT_EQ(c_api::problem_of(&c), other) << field.name;
+    EXPECT_FALSE(c_api::problem_of(&c) == plain) << field.name;
+  }
+  attune_problem initial;
+  attune_problem_init(&initial);
+  EXPECT_EQ(c_api::problem_of(&initial), plain) << "both have the same defaults";
+}
+
+TEST(ProblemFields, TheCStructHasThemAndNoOthers) {
+  std::ifstream file(ATTUNE_TYPES_HEADER);
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::smatch body;
+  const std::string header = text.str();
+  ASSERT_TRUE(std::regex_search(
+      header, body, std::regex("typedef struct attune_problem \\{([^}]*)\\} attune_problem;")));
+  const std::string fields = std::regex_replace(body[1].str(), std::regex("/\\*[^*]*\\*/"), "");
+  std::set<std::string> in_header;
+  const std::regex member("\\w+ (\\w+);");
+  for (std::sregex_iterator at(fields.begin(), fields.end(), member), end; at != end; ++at)
+    in_header.insert((*at)[1]);
+  std::set<std::string> in_table{"size", "reserved"};
+  for (const ProblemField& field : problem_fields())
+    in_table.insert(field.c_names.begin(), field.c_names.end());
+  EXPECT_EQ(in_header, in_table);
+}
+
+// As stores have had them from the first version on: a spec that has no field of a later version
+// keeps its text, by which it is found.
+TEST(ProblemFields, StoredTextsStayAsTheyAre) {
+  for (const char* text :
+       {"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk=128,head_dim_v=128,"
+        "gqa_ratio=4,mask=causal_bottom_right,window=-1:-1",
+        "op=prefill,dtype_q=fp16,dtype_kv=fp16,dtype_o=fp16,head_dim_qk=192,head_dim_v=128,"
+        "gqa_ratio=1,mask=none,window=1024:0",
+        "op=prefill,dtype_q=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim_qk=64,head_dim_v=64,"
+        "gqa_ratio=2,mask=none,window=-1:-1,accuracy=fast,v_layout=transposed,scale_block_q=64,"
+        "scale_block_kv=128",
+        "op=quantise,dtype_q=fp32,dtype_kv=fp32,dtype_o=e4m3,head_dim_qk=64,head_dim_v=64,"
+        "gqa_ratio=1,mask=none,window=-1:-1,scale_block_q=64,scale_block_kv=64,rotation=hadamard"})
+    EXPECT_EQ(to_text(parse_spec_text(text)), text);
+  EXPECT_EQ(to_text(parse_shape_text("batch=2,seqlen_q=7,seqlen_kv=900,heads=32/8")),
+            "batch=2,seqlen_q=7,seqlen_kv=900,heads=32/8");
+}
+
+TEST(ProblemFields, QuantizeIsQuantise) {
+  const std::string rest = ",dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,seqlen=8";
+  EXPECT_EQ(parse_problem("op=quantize" + rest), parse_problem("op=quantise" + rest));
+  EXPECT_EQ(to_text(parse_problem("op=quantize" + rest)).find("quantize"), std::string::npos)
+      << "equal problems have equal texts";
+  EXPECT_EQ(static_cast<int>(ATTUNE_QUANTIZE), static_cast<int>(ATTUNE_QUANTISE));
+}
+
+}  // namespace
+}  // namespace attune
