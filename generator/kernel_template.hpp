@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,6 +102,14 @@ inline bool LaunchPlan::uses_tensor_maps() const {
                      [](const KernelLaunch& kernel) { return !kernel.tensor_maps.empty(); });
 }
 
+// The op that a template computes, and the features of a spec that it knows, by the names of their
+// fields (features_of). A template that has never heard of a field refuses each of its values but
+// the default.
+struct Served {
+  Op op;
+  std::set<std::string> features;
+};
+
 class KernelTemplate {
  public:
   virtual ~KernelTemplate() = default;
@@ -111,9 +120,10 @@ class KernelTemplate {
   // The include that the rendered preamble takes the place of, e.g. "cuda/prefill_sm80_knobs.cuh".
   virtual std::string_view knobs_path() const = 0;
 
-  // nullopt when it serves this; else the reason, as a sentence ("head_dim_qk 264 is above 256").
-  virtual std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const = 0;
-  // Refusals that only a call's strides or pointers can show (e.g. TMA alignment) stand in runtime/launch.
+  virtual const Served& serves() const = 0;
+  // nullopt when it serves this; else the reason, as a sentence ("head_dim_qk 264 is above 256"): an
+  // op or a feature that serves() does not name, or what refusal() says.
+  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const;
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
   virtual Config default_config(const KernelSpec& spec, const Arch& arch,
@@ -135,6 +145,11 @@ class KernelTemplate {
   // Rough time, arbitrary unit, for ranking candidates before any is compiled; lower is better. It orders, it never decides.
   virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                                 const Shape& shape, const DeviceFacts& device) const = 0;
+
+ private:
+  // Of the archs and the values of what it serves. Refusals that only a call's strides or pointers
+  // can show (e.g. TMA alignment) stand in runtime/operand_check.
+  virtual std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const = 0;
 };
 
 }  // namespace attune

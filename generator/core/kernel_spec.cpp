@@ -32,6 +32,10 @@ Shape shape_of(const Problem& p) { return p; }
 
 Problem problem_of(const KernelSpec& spec, const Shape& shape) { return {spec, shape, {}}; }
 
+Problem problem_of(const KernelSpec& spec) {
+  return problem_of(spec, Shape{1, 0, 0, spec.gqa_ratio, 1});
+}
+
 void validate(const KernelSpec& spec) {
   validate(problem_of(spec, Shape{1, 1, 1, spec.gqa_ratio, 1}));
 }

@@ -20,6 +20,8 @@ struct KernelSpec : SpecFields {
 KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);
+// With lengths of 0, and heads of the spec's ratio.
+Problem problem_of(const KernelSpec& spec);
 
 // What validate(Problem) says of each half, for halves that come from a file. Throw
 // kInvalidArgument or kUnsupported.

@@ -84,6 +84,7 @@ std::string with_key(const ProblemField& field, const Problem& p) {
 // Stands in every text of its part, and in a problem's where `is_brief` does not hold.
 ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
   field.always_written = true;
+  field.default_is_off = false;
   field.brief = [plain = field, is_left_out](const Problem& p) {
     return is_left_out(p) ? std::string() : with_key(plain, p);
   };
@@ -94,6 +95,7 @@ ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
 ProblemField first_of_two(ProblemField field, const char* common,
                           bool (*are_equal)(const Problem&)) {
   field.always_written = true;
+  field.default_is_off = false;
   field.brief = [plain = field, common, are_equal](const Problem& p) {
     return are_equal(p) ? fmt::format("{}={}", common, plain.print(p)) : with_key(plain, p);
   };
@@ -135,6 +137,7 @@ ProblemField ratio_field() {
                 p->num_heads_kv = 1;
               },
           .always_written = true,
+          .default_is_off = false,
           .brief = [](const Problem& p) { return "heads=" + heads_text(p); }};
 }
 
@@ -155,6 +158,14 @@ ProblemField heads_field() {
               },
           .always_written = true,
           .brief = [](const Problem&) { return std::string(); }};  // ratio_field writes it
+}
+
+ProblemField mask_field() {
+  ProblemField field = always(one_value(Part::kSpec, "mask", "a causal mask names its alignment",
+                                        ATTUNE_AT(mask), Mask::kCausalBottomRight),
+                              never);
+  field.default_is_off = true;
+  return field;
 }
 
 int64_t window_side(Text key, Text text) {
@@ -206,7 +217,7 @@ ProblemField scale_field() {
                   Problem* p) { p->softmax_scale = parse_number<float>(key, text, "a number"); }};
 }
 
-std::vector<ProblemField> make_fields() {
+std::deque<ProblemField> make_fields() {
   constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
   return {
       always(one_value(kSpec, "op", "quantise makes 8-bit tensors", ATTUNE_AT(op), Op::kQuantise),
@@ -227,9 +238,7 @@ std::vector<ProblemField> make_fields() {
       always(one_value(kShape, "seqlen_kv", "rows of k and v", ATTUNE_AT(seqlen_kv), 0),
              equal_lengths),
       heads_field(),
-      always(one_value(kSpec, "mask", "a causal mask names its alignment", ATTUNE_AT(mask),
-                       Mask::kCausalBottomRight),
-             never),
+      mask_field(),
       window_field(),
       one_value(kSpec, "accuracy", "of 8-bit operands", ATTUNE_AT(fp8.accuracy), Accuracy::kFast),
       one_value(kSpec, "v_layout", "of 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
@@ -243,6 +252,11 @@ std::vector<ProblemField> make_fields() {
 }
 
 #undef ATTUNE_AT
+
+std::deque<ProblemField>& mutable_fields() {
+  static std::deque<ProblemField> fields = make_fields();
+  return fields;
+}
 
 // Keys that set two fields alike. They stand before those in the help.
 struct Shorthand {
@@ -281,9 +295,17 @@ std::vector<ProblemKey> make_keys() {
 
 }  // namespace
 
-const std::vector<ProblemField>& problem_fields() {
-  static const std::vector<ProblemField> fields = make_fields();
-  return fields;
+const std::deque<ProblemField>& problem_fields() { return mutable_fields(); }
+
+void add_problem_field(ProblemField field) { mutable_fields().push_back(std::move(field)); }
+
+std::vector<const ProblemField*> features_of(const KernelSpec& spec) {
+  const Problem problem = problem_of(spec);
+  std::vector<const ProblemField*> features;
+  for (const ProblemField& field : problem_fields())
+    if (field.part == Part::kSpec && field.default_is_off && !field.is_default(problem))
+      features.push_back(&field);
+  return features;
 }
 
 const std::vector<ProblemKey>& problem_keys() {

@@ -4,12 +4,13 @@
 // parsers (problem_text.cpp) and the help of --problem.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "generator/core/problem.hpp"
+#include "generator/core/kernel_spec.hpp"
 
 namespace attune {
 
@@ -33,6 +34,9 @@ struct ProblemField {
   // The fields that stored texts have had from the beginning stand in every text of their part. Any
   // later field stands there only where it differs from its default: old texts stay as they are.
   bool always_written = false;
+  // Of specs: the default asks nothing of a kernel, any other value is a feature that a template must
+  // know (KernelTemplate::serves). False where every value is one of several kinds: types, extents.
+  bool default_is_off = true;
   // "key=value" as it stands in a problem's text, or "" where it is left out. Without it: as in
   // texts of specs.
   std::function<std::string(const Problem&)> brief = nullptr;
@@ -41,7 +45,12 @@ struct ProblemField {
 };
 
 // In the order of the texts.
-const std::vector<ProblemField>& problem_fields();
+const std::deque<ProblemField>& problem_fields();
+// Adds one at the end, before anything else is called: for tests of what a new field does.
+void add_problem_field(ProblemField field);
+
+// The fields of a spec that ask something of a kernel.
+std::vector<const ProblemField*> features_of(const KernelSpec& spec);
 
 // A key of a problem's text; some set two fields.
 struct ProblemKey {

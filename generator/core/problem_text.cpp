@@ -121,9 +121,6 @@ Problem parse_canonical(std::string_view text, Part part) {
   return problem;
 }
 
-// The heads of a problem that has the spec's ratio.
-Shape ratio_shape(const KernelSpec& spec) { return {1, 0, 0, spec.gqa_ratio, 1}; }
-
 }  // namespace
 
 std::string_view op_name(Op op) { return op == Op::kQuantise ? "quantise" : "prefill"; }
@@ -170,12 +167,12 @@ std::string to_text(const Problem& problem) {
 }
 
 std::string to_problem_text(const KernelSpec& spec) {
-  return brief_text(problem_of(spec, ratio_shape(spec)),
+  return brief_text(problem_of(spec),
                     [](const ProblemField& field) { return field.part == Part::kSpec; });
 }
 
 std::string to_text(const KernelSpec& spec) {
-  return canonical_text(problem_of(spec, ratio_shape(spec)), Part::kSpec);
+  return canonical_text(problem_of(spec), Part::kSpec);
 }
 
 std::string to_text(const Shape& shape) {

@@ -7,7 +7,6 @@
 namespace attune {
 
 std::optional<std::string> any_dtype_refusal(const KernelSpec& spec) {
-  if (spec.op != Op::kPrefill) return fmt::format("op is {}; it serves prefill", op_name(spec.op));
   if (spec.dtype_q == Dtype::kE5m2) return "dtype_q is e5m2; with 8-bit operands it must be e4m3";
   if (is_fp8(spec.dtype_q) != is_fp8(spec.dtype_kv))
     return fmt::format("dtype_q is {} and dtype_kv is {}; both must have 8 bits, or neither",

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Why they do not serve the op or the dtypes, as a sentence.
+// Why they do not serve the dtypes, as a sentence.
 std::optional<std::string> any_dtype_refusal(const KernelSpec& spec);
 
 // The constants that the renderer writes for 8-bit operands only, where it does not.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -101,9 +102,7 @@ class PrefillCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/prefill_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    return cpu_refusal(spec, arch);
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const int64_t lanes = lanes_of(arch);
@@ -193,6 +192,10 @@ class PrefillCpu final : public KernelTemplate {
   }
 
  private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
+
   // As many panels in a tile as still leave 64 tiles, enough to keep 32 threads about evenly busy.
   static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                            int64_t rows, int64_t vectors) {

@@ -173,7 +173,6 @@ PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  if (spec.op != Op::kPrefill) return "the op is not prefill";
   for (const auto& [name, value] :
        {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
     if (value < 16 || value > 256 || value % 8 != 0)

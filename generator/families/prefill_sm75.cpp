@@ -7,6 +7,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -29,13 +30,7 @@ class PrefillSm75 final : public PrefillMma {
   std::string_view source_path() const override { return "cuda/prefill_sm75.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm75_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability != 75)
-      return fmt::format("{} is not sm_75, which alone it serves", arch.name());
-    if (spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; it serves fp16", dtype_name(spec.dtype_q));
-    return mma_refusal(spec);
-  }
+  const Served& serves() const override { return serves_masks(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<Knob> knobs = mma_tile_knobs(spec);
@@ -53,6 +48,15 @@ class PrefillSm75 final : public PrefillMma {
         return *config;
     throw Error(ErrorCode::kInternal,
                 fmt::format("prefill_sm75 has no default for {}", to_text(spec)));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability != 75)
+      return fmt::format("{} is not sm_75, which alone it serves", arch.name());
+    if (spec.dtype_q != Dtype::kFp16)
+      return fmt::format("dtype is {}; it serves fp16", dtype_name(spec.dtype_q));
+    return mma_refusal(spec);
   }
 };
 

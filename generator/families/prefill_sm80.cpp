@@ -9,6 +9,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -46,13 +47,7 @@ class PrefillSm80 final : public PrefillMma {
   std::string_view source_path() const override { return "cuda/prefill_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm80_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability < 80)
-      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
-    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
-    return mma_refusal(spec);
-  }
+  const Served& serves() const override { return serves_masks(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
@@ -77,6 +72,14 @@ class PrefillSm80 final : public PrefillMma {
   }
 
  private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 80)
+      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
+    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+    return mma_refusal(spec);
+  }
+
   // Offsets are held after all where registers are spare.
   static std::optional<Config> with_tile(const SearchSpace& legal, const DefaultTile& tile,
                                          bool offsets_anew) {

@@ -9,6 +9,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -69,19 +70,7 @@ class PrefillSm89 final : public PrefillMma {
   std::string_view source_path() const override { return "cuda/prefill_sm89.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm89_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability < 89)
-      return fmt::format("{} has no mma.sync of 8-bit floats; it serves sm_89 and later",
-                         arch.name());
-    if (spec.op != Op::kPrefill)
-      return fmt::format("op is {}; it serves {}", op_name(spec.op), op_name(Op::kPrefill));
-    if (spec.dtype_q != Dtype::kE4m3 || !is_fp8(spec.dtype_kv))
-      return fmt::format("q is {} and k and v are {}; it serves e4m3 with e4m3 or e5m2",
-                         dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
-    if (spec.dtype_o != Dtype::kFp16 && spec.dtype_o != Dtype::kBf16)
-      return fmt::format("o is {}; it serves fp16 and bf16", dtype_name(spec.dtype_o));
-    return mma_refusal(spec);
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<Knob> knobs = mma_async_knobs(spec);
@@ -113,6 +102,19 @@ class PrefillSm89 final : public PrefillMma {
     }
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm89 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 89)
+      return fmt::format("{} has no mma.sync of 8-bit floats; it serves sm_89 and later",
+                         arch.name());
+    if (spec.dtype_q != Dtype::kE4m3 || !is_fp8(spec.dtype_kv))
+      return fmt::format("q is {} and k and v are {}; it serves e4m3 with e4m3 or e5m2",
+                         dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
+    if (spec.dtype_o != Dtype::kFp16 && spec.dtype_o != Dtype::kBf16)
+      return fmt::format("o is {}; it serves fp16 and bf16", dtype_name(spec.dtype_o));
+    return mma_refusal(spec);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/served.hpp"
 #include "generator/wgmma_emitter.hpp"
 
 namespace attune {
@@ -123,18 +124,7 @@ class PrefillSm90 final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
-    if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv {} differs from dtype_q {}", dtype_name(spec.dtype_kv),
-                         dtype_name(spec.dtype_q));
-    if (spec.dtype_o != spec.dtype_q)
-      return fmt::format("dtype_o {} differs from dtype_q {}", dtype_name(spec.dtype_o),
-                         dtype_name(spec.dtype_q));
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_masks(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return {knobs(spec), sm90_rules(spec, arch, accumulators)};
@@ -167,6 +157,20 @@ class PrefillSm90 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     return sm90_predicted_clocks(spec, config, shape, device);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
+      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
+    if (spec.dtype_kv != spec.dtype_q)
+      return fmt::format("dtype_kv {} differs from dtype_q {}", dtype_name(spec.dtype_kv),
+                         dtype_name(spec.dtype_q));
+    if (spec.dtype_o != spec.dtype_q)
+      return fmt::format("dtype_o {} differs from dtype_q {}", dtype_name(spec.dtype_o),
+                         dtype_name(spec.dtype_q));
+    return std::nullopt;
   }
 };
 

@@ -8,6 +8,7 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_fp8_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/served.hpp"
 #include "generator/wgmma_emitter.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
 
@@ -168,14 +169,7 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/prefill_sm90_fp8.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm90_fp8_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (auto reason = refused_dtypes(spec)) return reason;
-    if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
-      return fmt::format("scale_block_q {} is not a multiple of {}, the rows of a warpgroup",
-                         spec.fp8.scale_block_q, kWarpgroupRows);
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return {knobs(spec), rules(spec, arch)};
@@ -206,6 +200,16 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     return sm90_fp8_predicted_clocks(spec, config, shape, device);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (auto reason = refused_dtypes(spec)) return reason;
+    if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
+      return fmt::format("scale_block_q {} is not a multiple of {}, the rows of a warpgroup",
+                         spec.fp8.scale_block_q, kWarpgroupRows);
+    return std::nullopt;
   }
 };
 

@@ -163,7 +163,6 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
     return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
-  if (spec.op != Op::kPrefill) return "the op is not prefill";
   for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
     if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
       return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim, kMaxHeadDim);

@@ -14,7 +14,7 @@ namespace attune {
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);
 
-// What both refuse: other archs and ops, and head dims that no tile holds. Dtypes are each family's.
+// What both refuse: other archs, and head dims that no tile holds. Dtypes are each family's.
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);
 
 // Knobs of both, in the order of config texts. `own`: the family's, before kv_splits.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See quantise_cpu.hpp, and templates/cpu/quantise.cpp for what the knobs do.
 #include "generator/families/quantise_cpu.hpp"
+#include "generator/families/served.hpp"
 
 #include <fmt/format.h>
 
@@ -30,11 +31,7 @@ class QuantiseCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/quantise.cpp"; }
   std::string_view knobs_path() const override { return "cpu/quantise_knobs.hpp"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (spec.op != Op::kQuantise) return "it serves the op quantise";
-    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_quantising(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     return SearchSpace(
@@ -78,6 +75,12 @@ class QuantiseCpu final : public KernelTemplate {
     const double writing =
         transposed(spec) ? 2 + 16.0 / static_cast<double>(config.at("tile_rows")) : 1;
     return elements * (passes * (1 + rotation) + 2 + writing) / device.sm_count;
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+    return std::nullopt;
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See quantise_cuda.hpp, and templates/cuda/quantise.cu for what the knobs do.
 #include "generator/families/quantise_cuda.hpp"
+#include "generator/families/served.hpp"
 
 #include <fmt/format.h>
 
@@ -75,11 +76,7 @@ class QuantiseCuda final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/quantise.cu"; }
   std::string_view knobs_path() const override { return "cuda/quantise_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (spec.op != Op::kQuantise) return "it serves the op quantise";
-    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_quantising(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     const int64_t block = spec.fp8.scale_block_q;
@@ -157,6 +154,12 @@ class QuantiseCuda final : public KernelTemplate {
         0.03 * std::abs(std::log2((transposed(spec) ? 8 : 16) / vector));
     const double shuffles = spec.fp8.rotation == Rotation::kHadamard ? std::log2(lanes) : 0;
     return elements * (bytes * (1 + penalty) + 0.2 * passes * shuffles) + 1e6 * passes;
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    return std::nullopt;
   }
 };
 

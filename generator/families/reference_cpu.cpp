@@ -4,6 +4,7 @@
 
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/prefill_cpu.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -14,9 +15,7 @@ class ReferenceCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    return cpu_refusal(spec, arch);
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
     return Config();
@@ -41,6 +40,11 @@ class ReferenceCpu final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
                         const DeviceFacts&) const override {
     return 20.0 * visible_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
@@ -19,14 +20,7 @@ class ReferenceCuda final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/reference.cu"; }
   std::string_view knobs_path() const override { return "cuda/reference_knobs.cuh"; }
 
-  std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
-    if (auto reason = any_dtype_refusal(spec)) return reason;
-    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-      if (head_dim < 1 || head_dim > 256)
-        return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
 
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
@@ -54,6 +48,16 @@ class ReferenceCuda final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
                         const DeviceFacts&) const override {
     return visible_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    if (auto reason = any_dtype_refusal(spec)) return reason;
+    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
+      if (head_dim < 1 || head_dim > 256)
+        return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
+    return std::nullopt;
   }
 };
 

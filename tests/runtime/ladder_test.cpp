@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/families/served.hpp"
+
 namespace attune {
 namespace {
 
@@ -18,9 +20,7 @@ class OneKnob final : public KernelTemplate {
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return ""; }
   std::string_view knobs_path() const override { return ""; }
-  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override {
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override {
     return SearchSpace({{"block", {32, 64, 128}, "rows"}}, {});
   }
@@ -38,6 +38,10 @@ class OneKnob final : public KernelTemplate {
   }
 
  private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch&) const override {
+    return std::nullopt;
+  }
+
   std::string name_;
 };
 

@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "generator/families/served.hpp"
 #include "tuner/tune_loop.hpp"
 
 namespace attune::testing {
@@ -51,9 +52,7 @@ class SimulatedTemplate : public KernelTemplate {
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return "none"; }
   std::string_view knobs_path() const override { return "none"; }
-  std::optional<std::string> refuses(const KernelSpec&, const Arch&) const override {
-    return std::nullopt;
-  }
+  const Served& serves() const override { return serves_masks_and_8_bits(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override;
   Config default_config(const KernelSpec&, const Arch&, const Shape&) const override;
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override;
@@ -65,6 +64,10 @@ class SimulatedTemplate : public KernelTemplate {
                         const DeviceFacts&) const override;
 
  private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch&) const override {
+    return std::nullopt;
+  }
+
   const World& world_;
   std::string name_;
 };

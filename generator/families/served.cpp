@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// See served.hpp.
+#include "generator/families/served.hpp"
+
+namespace attune {
+
+const Served& serves_masks() {
+  static const Served served{Op::kPrefill, {"mask", "window"}};
+  return served;
+}
+
+const Served& serves_masks_and_8_bits() {
+  static const Served served{
+      Op::kPrefill, {"mask", "window", "accuracy", "v_layout", "scale_block_q", "scale_block_kv"}};
+  return served;
+}
+
+const Served& serves_quantising() {
+  static const Served served{Op::kQuantise,
+                             {"v_layout", "scale_block_q", "scale_block_kv", "rotation"}};
+  return served;
+}
+
+}  // namespace attune

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What families serve, in the sets that several of them share.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+const Served& serves_masks();             // op prefill with every mask and window
+const Served& serves_masks_and_8_bits();  // and with all choices that 8-bit operands have
+const Served& serves_quantising();        // op quantise with all its choices
+
+}  // namespace attune
