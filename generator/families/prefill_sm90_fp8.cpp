@@ -36,8 +36,10 @@ bool inside(const Config& c) { return c.at("transpose_inside") != 0; }
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all = sm90_rules(spec, arch, accumulators);
   all.push_back({"flush", [](const Config& c) -> std::optional<std::string> {
-                   if (c.at("flush_keys") == 0 || c.at("o_staging")) return std::nullopt;
-                   return "flushed sums stand where O is staged: o_staging 1";
+                   if (c.at("flush_keys") == 0 || c.at("o_staging") || c.at("scheduler") != 0)
+                     return std::nullopt;
+                   return "flushed sums stand where O is staged, or in the workspace of "
+                          "persistent blocks: o_staging 1 or scheduler 1 or 2";
                  }});
   const bool whole = spec.fp8.v_layout == VLayout::kRows && spec.head_dim_v % 32 == 0;
   all.push_back(
@@ -141,6 +143,14 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
+// Sums that are flushed and have no place where O would be staged.
+void flush_to_workspace(const KernelSpec& spec, const Config& config, LaunchPlan* plan) {
+  if (config.at("flush_keys") == 0 || config.at("o_staging")) return;
+  const int64_t warpgroups = config.at("block_m") / kWarpgroupRows;
+  plan->workspace_bytes +=
+      plan->main().grid_x * warpgroups * prefill_sm90_flushed_bytes(spec.head_dim_v);
+}
+
 // V^T in the workspace, and the kernel that writes it.
 void transpose_first(const KernelSpec& spec, const Shape& shape, bool early, LaunchPlan* plan) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
@@ -217,6 +227,7 @@ LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, 
                                   const DeviceFacts& device) const {
   const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
   LaunchPlan plan = sm90_launch(spec, config, shape, device);
+  flush_to_workspace(spec, config, &plan);
   plan.main().early = config.at("early") != 0;
   plan.main().tensor_maps = {
       {Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},

@@ -241,7 +241,7 @@ LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape
   plan.main().threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
   plan.main().shared_bytes = static_cast<unsigned>(layout.bytes);
   if (scheduler == Sm90Scheduler::kDynamic)
-    plan.workspace_bytes = plan.zeroed_bytes = 256;  // the tile counter
+    plan.workspace_bytes = plan.zeroed_bytes = kTileCounterBytes;
   if (splits > 1) {  // drawn in templates/cuda/attention/kv_split.cuh
     plan.zeroed_bytes = (whole_tiles * layout.warpgroups * 4 + 255) / 256 * 256;
     plan.workspace_bytes = plan.zeroed_bytes + tiles * layout.warpgroups *

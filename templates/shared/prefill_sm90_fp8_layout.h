@@ -40,6 +40,12 @@ constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed
   return l;
 }
 
+// Bytes of one warpgroup's flushed sums, as many as its staging of O: in shared memory, or in the
+// workspace behind the tile counter, block by block.
+constexpr int prefill_sm90_flushed_bytes(int head_dim_v) {
+  return (head_dim_v + kPanelColumns - 1) / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
+}
+
 // Columns of a step under one factor of K and V, which are for scale_block_kv keys or all (0).
 constexpr int columns_of_factor(int block_n, int scale_block_kv) {
   int a = scale_block_kv, b = block_n;  // their greatest common divisor

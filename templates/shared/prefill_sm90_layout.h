@@ -85,6 +85,7 @@ constexpr int kWarpgroupRows = 64;
 constexpr int kWarpgroupThreads = 128;
 constexpr int kTileSlots = 2;
 constexpr int kTileSlotBytes = 32;
+constexpr int kTileCounterBytes = 256;  // of the workspace, where tiles are drawn from a counter
 
 // Bytes of the swizzled rows that hold `bytes`, and of the widest ones that `bytes` is made of.
 constexpr int swizzle_span(int bytes) { return bytes <= 32 ? 32 : bytes <= 64 ? 64 : 128; }

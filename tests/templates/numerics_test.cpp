@@ -326,5 +326,14 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
 }
 
+// More tiles than multiprocessors: a block's sums stand where those of its tile before stood.
+TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
+  open("cuda");
+  for (const char* changes : {"transpose_inside=1,scheduler=2", "kv_ring=5,scheduler=1"})
+    check_sm90_fp8("head_dim=256,heads=70/2,seqlen_q=9,seqlen_kv=1300",
+                   std::string("block_m=128,block_n=128,o_staging=0,") + changes,
+                   "flushed into the workspace");
+}
+
 }  // namespace
 }  // namespace attune::testing

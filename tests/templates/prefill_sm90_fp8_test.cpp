@@ -118,7 +118,7 @@ TEST(PrefillSm90Fp8Space, RefusesWithAReason) {
             std::string::npos);
 }
 
-TEST(PrefillSm90Fp8Space, TheAccurateModeAlwaysFlushesWhereOIsStagedAndTheFastNever) {
+TEST(PrefillSm90Fp8Space, TheAccurateModeAlwaysFlushesWhereSumsHaveAPlaceAndTheFastNever) {
   for (const int head_dim : {64, 128, 256})
     for (const char* mode : {"accurate", "fast"}) {
       const Problem p =
@@ -130,8 +130,8 @@ TEST(PrefillSm90Fp8Space, TheAccurateModeAlwaysFlushesWhereOIsStagedAndTheFastNe
       for (const Config& c : configs) {
         EXPECT_EQ(c.at("flush_keys") > 0, std::string(mode) == "accurate");
         EXPECT_LE(c.at("flush_keys"), 1024);  // what the bound of the tuner's gate is made for
-        if (c.at("flush_keys") > 0) {
-          EXPECT_EQ(c.at("o_staging"), 1);
+        if (c.at("flush_keys") > 0 && !c.at("o_staging")) {
+          EXPECT_NE(c.at("scheduler"), 0) << c.to_text();
         }
       }
     }
@@ -260,6 +260,24 @@ TEST(PrefillSm90Fp8Launch, TransposesVInsideWithoutAWorkspace) {
   EXPECT_EQ(v.swizzle_bytes, 128);
 }
 
+TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
+  const Problem p = parse_problem("dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512");
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  for (const auto& [knob, value] : {std::pair{"block_m", 128},
+                                    {"block_n", 128},
+                                    {"stages", 2},
+                                    {"o_staging", 0},
+                                    {"transpose_inside", 1},
+                                    {"scheduler", 2}})
+    c.set(knob, value);
+  EXPECT_EQ(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
+  const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
+  EXPECT_EQ(plan.zeroed_bytes, kTileCounterBytes);
+  EXPECT_EQ(plan.workspace_bytes, kTileCounterBytes + 132 * 2 * 64 * 256 * 2);  // fp16
+  c.set("scheduler", 0);  // a block for each tile: no end of blocks
+  EXPECT_NE(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
+}
+
 TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
   const std::string text = emit_fp8_wgmma_products({Dtype::kE5m2, 96, 136, 72, 128, 32});
   EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e5m2"),
@@ -298,7 +316,8 @@ TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
        {std::pair{"dtype=e4m3,head_dim=128,heads=8,batch=32,seqlen=512,accuracy=fast", 1},
         std::pair{"dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512,mask=causal_top_left,"
                   "accuracy=fast",
-                  0}}) {
+                  0},
+        std::pair{"dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512,mask=causal_top_left", 0}}) {
     const Problem p = parse_problem(text);
     Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
     c.set("transpose_inside", 1);

@@ -9,7 +9,7 @@
 // The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
 // of one sign loses percents. With kFlushKeys their accumulator is added to other sums
 // (fp8_flush.cuh) every so many keys, and begins again. These stand where O is staged, so the tile
-// before must have left.
+// before must have left; without staging they stand in the workspace, which L2 holds.
 #pragma once
 
 #include "cuda/attention/epilogue_tma.cuh"
@@ -33,11 +33,15 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
-constexpr int kFlushInterval = kFlushKeys / kBlockN;  // steps
-static_assert(kFlushInterval == 0 || kOStaging, "flushed sums stand where O is staged");
+// Steps between flushes: the nearest number to kFlushKeys.
+constexpr int kFlushInterval = (kFlushKeys + kBlockN / 2) / kBlockN;
+static_assert(kFlushInterval == 0 || kOStaging || kScheduler != kOneTile,
+              "the workspace has room for the flushed sums of persistent blocks");
 
 class Fp8Consumer {
   static constexpr int kPanelBytes = kWarpgroupRows * kPanelRowBytes;
+  static constexpr int kSumsBytes = prefill_sm90_flushed_bytes(kHeadDimV);  // of a warpgroup
+  static constexpr int kSumsInWorkspace = kScheduler == kDynamic ? kTileCounterBytes : 0;
   static constexpr int kGainLog2 = kDtypeKv == Dtype::kE4m3 ? 6 : -1;  // 448 or 57344 to 28672
   using Flushed = FlushedOutput<kHeadDimV / 2, kPanelBytes, kGainLog2>;
 
@@ -186,16 +190,24 @@ class Fp8Consumer {
 
   // Takes O of the steps before this one, whose probabilities the sums have already.
   __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
-    if (flushed_.empty()) await_staging(warpgroup_, thread_index_anew() % kWarpgroupThreads);
+    if (kOStaging && flushed_.empty())
+      await_staging(warpgroup_, thread_index_anew() % kWarpgroupThreads);
     const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
     flushed_.take(sums_address(), sum, o);
     products_.restart();
   }
 
   // Computed anew, so that it holds no register through the loop.
-  __device__ __forceinline__ unsigned sums_address() const {
-    return shared_ + kLayout.o + anew(warpgroup_) * kLayout.o_bytes +
-           Flushed::offset_of_thread(thread_index_anew() % kWarpgroupThreads);
+  template <bool kInShared = (kOStaging > 0)>
+  __device__ __forceinline__ typename SumsPlace<kInShared>::Address sums_address() const {
+    const unsigned offset = anew(warpgroup_) * kSumsBytes +
+                            Flushed::offset_of_thread(thread_index_anew() % kWarpgroupThreads);
+    if constexpr (kInShared) {
+      return shared_ + kLayout.o + offset;
+    } else {
+      const long long first = static_cast<long long>(blockIdx.x) * kWarpgroups * kSumsBytes;
+      return static_cast<char*>(args_.workspace) + kSumsInWorkspace + first + offset;
+    }
   }
 
   const Args& args_;

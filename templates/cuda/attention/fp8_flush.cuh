@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums that the accumulator of P V is flushed to. Used by fp8_consumer.cuh.
+// The sums that the accumulator of P V is flushed to, in shared memory or the workspace. Used by
+// fp8_consumer.cuh.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -7,11 +8,32 @@
 
 namespace attune {
 
-// What was flushed of O, in fp16 where O is staged at the end of the tile: each thread's own sums,
-// in the bytes of its own warp's 16 rows, so that no barrier among warps is needed, no register
-// held, and no shared memory beside. No element of O passes the largest number of V times the row's
-// sum. So O over the power of two above that sum, times 2^kGainLog2, fits fp16, with a factor of 2
-// for P rounded up. Where O is rescaled only the factor is kept for the next time.
+// What is flushed stands in shared memory, by its 32-bit address, or in the workspace.
+template <bool kInShared>
+struct SumsPlace {
+  using Address = unsigned;
+};
+template <>
+struct SumsPlace<false> {
+  using Address = char*;
+};
+__device__ __forceinline__ Vector16 load_sums(unsigned address) { return load_shared_16(address); }
+__device__ __forceinline__ Vector16 load_sums(const char* address) {
+  return *reinterpret_cast<const Vector16*>(address);
+}
+__device__ __forceinline__ void store_sums(unsigned address, const Vector16& sums) {
+  store_shared_16(address, sums);
+}
+__device__ __forceinline__ void store_sums(char* address, const Vector16& sums) {
+  *reinterpret_cast<Vector16*>(address) = sums;
+}
+
+// What was flushed of O, in fp16: each thread's own sums. In shared memory they stand where O is
+// staged at the end of the tile, in the bytes of the thread's own warp's 16 rows, so that no barrier
+// among warps is needed, no register held, and no shared memory beside. No element of O passes the
+// largest number of V times the row's sum. So O over the power of two above that sum, times
+// 2^kGainLog2, fits fp16, with a factor of 2 for P rounded up. Where O is rescaled only the factor
+// is kept for the next time.
 //
 // | 16 bytes at                                         | hold accumulators        |
 // |-----------------------------------------------------|--------------------------|
@@ -19,7 +41,7 @@ namespace attune {
 template <int kCount, int kPanelBytes, int kGainLog2>
 class FlushedOutput {
  public:
-  // Where a thread's sums begin in the staging of its warpgroup.
+  // Where a thread's sums begin among those of its warpgroup.
   static __device__ __forceinline__ unsigned offset_of_thread(int thread) {
     return thread / 32 * (kPanelBytes / 4) + thread % 32 * 16;
   }
@@ -36,8 +58,8 @@ class FlushedOutput {
   }
   // Takes o over, which begins anew; `sum` of the whole rows up to here. `address` is
   // where the thread's sums begin.
-  __device__ __forceinline__ void take(unsigned address, const float (&sum)[2],
-                                       float (&o)[kCount]) {
+  template <class Address>
+  __device__ __forceinline__ void take(Address address, const float (&sum)[2], float (&o)[kCount]) {
     const unsigned kept = empty_ ? 0u : ~0u;  // what lies there may be NaN
     float inverse[2];
     unsigned old[2];  // what the sums are multiplied by, twice
@@ -53,7 +75,7 @@ class FlushedOutput {
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
       // Also where there are none yet: branches around O would take twice as long to compile.
-      Vector16 sums = load_shared_16(address + offset_of(i));
+      Vector16 sums = load_sums(address + offset_of(i));
 #pragma unroll
       for (int j = 0; j < 8 && i + j < kCount; j += 2) {
         const int half = j / 2 % 2;
@@ -61,15 +83,16 @@ class FlushedOutput {
             pack<Dtype::kFp16>(o[i + j] * inverse[half], o[i + j + 1] * inverse[half]);
         sums.word[j / 2] = fma_fp16(sums.word[j / 2] & kept, old[half], more);
       }
-      store_shared_16(address + offset_of(i), sums);
+      store_sums(address + offset_of(i), sums);
     }
     empty_ = false;
   }
-  __device__ __forceinline__ void give_back(unsigned address, float (&o)[kCount]) const {
+  template <class Address>
+  __device__ __forceinline__ void give_back(Address address, float (&o)[kCount]) const {
     if (empty_) return;
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
-      const Vector16 sums = load_shared_16(address + offset_of(i));
+      const Vector16 sums = load_sums(address + offset_of(i));
 #pragma unroll
       for (int j = 0; j < 8 && i + j < kCount; ++j)
         o[i + j] =

@@ -5,7 +5,7 @@
 // at all where it is a power of two, as the largest is when the maximum is the true one. That
 // matters where one probability makes up much of its row, and there only.
 //   accurate  the largest begins at 2^6; the maximum follows a growth past that by a probability of
-//             more than an eighth of what the thread has summed (a 32nd of the row, about),
+//             more than a quarter of what the thread has summed (a 16th of the row, about),
 //             and any growth that would not fit e4m3
 //   fast      it begins at 2^4; the maximum follows what would not fit
 //
@@ -20,7 +20,7 @@
 
 namespace attune {
 
-constexpr float kMuchLog2 = -3.f;
+constexpr float kMuchLog2 = -2.f;
 
 // log2, to 0.09, of a number that is not negative, from its bits: the exponent and the mantissa as
 // its fraction.

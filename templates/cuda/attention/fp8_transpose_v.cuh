@@ -19,7 +19,8 @@ constexpr bool kGivenTransposed = kVLayout == VLayout::kTransposed;
 constexpr TransposeLayout kTranspose = transpose_layout(kHeadDimV, kGivenTransposed);
 constexpr int kTransposeRowBytes = kTransposeKeys;  // of V^T in shared memory
 
-// Which 128 keys of which head a block moves; heads first, so that neighbours read neighbours.
+// Which 128 keys of which head a block moves; heads first, so that neighbours read neighbours. The
+// last heads come first: V^T of the first ones is then in L2 when the kernel behind begins with them.
 struct KeyTile {
   int key;
   int head;
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
                        const __grid_constant__ TensorMap map_vt) {
   extern __shared__ __align__(1024) unsigned char transpose_bytes[];
   const unsigned shared = shared_address(transpose_bytes);
-  const KeyTile tile = key_tile(args, blockIdx.x);
+  const KeyTile tile = key_tile(args, gridDim.x - 1 - blockIdx.x);
   if (threadIdx.x == 0) {
     mbarrier_init(shared + kTranspose.barrier, 1);
     fence_mbarrier_init();
