@@ -106,9 +106,17 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
     add({{"row_max", 1}});
     add({{"ping_pong", 0}});
     add({{"block_m", 192}, {"block_n", 80}, {"row_max", 1}});
+    for (const int ring : {0, 5})
+      add({{"block_m", 192}, {"block_n", 96}, {"kv_ring", ring}, {"row_max", 1}});
     add({{"block_m", 64}, {"block_n", 96}, {"scheduler", 0}, {"ping_pong", 0}});
   } else {
-    add({{"block_n", 64}, {"kv_ring", 5}, {"ping_pong", 0}, {"o_staging", 0}, {"row_max", 1}});
+    for (const int o_staging : {0, 1})
+      add({{"block_n", 64},
+           {"kv_ring", 5},
+           {"ping_pong", 0},
+           {"o_staging", o_staging},
+           {"row_max", 1}});
+    add({{"block_m", 192}, {"block_n", 64}, {"kv_ring", 5}, {"o_staging", 0}, {"row_max", 1}});
     add({{"block_n", 80}, {"ping_pong", 0}, {"o_staging", 0}, {"scheduler", 0}});
     add({{"block_n", 80}, {"ping_pong", 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});

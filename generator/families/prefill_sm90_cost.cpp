@@ -73,9 +73,12 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   const bool wide = spec.head_dim_v > 128;
   double factor = 1;
   if (c.at("pack_heads") > 1) factor *= 1.01;
-  // Short steps look better against a mask than they are.
+  // Short steps look better against a mask than they are, at head dim 128.
   const int short_step = spec.window_left < 0 ? 128 : 80;
-  if (masked && !narrow && !wide && t.warpgroups > 1 && t.block_n < short_step) factor *= 1.06;
+  const bool of_128 = !wide && spec.head_dim_v > 112;
+  if (masked && of_128 && t.warpgroups > 1 && t.block_n < short_step) factor *= 1.06;
+  const bool causal_long = masked && spec.window_left < 0 && shape.seqlen_kv >= 2048;
+  if (narrow && causal_long && t.warpgroups == 4) factor *= 0.95;  // steps left out, and no gaps
   if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
