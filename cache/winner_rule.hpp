@@ -14,7 +14,7 @@
 namespace attune {
 
 // Differences below this share of the fastest median are noise on every device measured so far.
-inline constexpr double kTieBand = 0.015;
+inline constexpr double kTieBand = 0.01;
 
 struct WinnerChoice {
   size_t index = 0;    // into the trials given

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MeasureBackend: where candidates are checked and timed. DeviceBackend does it on a Device in this
-// process, IsolatedBackend forwards to a DeviceBackend in a child process, tests script a
-// FakeBackend. Used by one thread at a time.
+// Sampler: what takes samples of kernels that are loaded. MeasureBackend: where candidates are
+// checked and timed. DeviceBackend does it on a Device in this process, IsolatedBackend forwards to
+// a DeviceBackend in a child process, tests simulate one. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +54,22 @@ class WaitEnded : public Error {
   using Error::Error;
 };
 
-class MeasureBackend {
+// A sample shorter than this is mostly the timer's.
+constexpr double kShortSampleUs = 200;
+// Kernels follow each other in a sample of this length as they do under load: one's tail overlaps the
+// next one's start, and the device hardly rests between two samples.
+constexpr double kSustainedSampleUs = 2000;
+
+class Sampler {
  public:
-  virtual ~MeasureBackend() = default;
+  virtual ~Sampler() = default;
+  // One sample of each kernel, in this order, of as many launches in a row as fill `sample_us`. A
+  // fault forgets the kernel it names; the others stay.
+  virtual Round round(const std::vector<int>& order, double sample_us) = 0;
+};
+
+class MeasureBackend : public Sampler {
+ public:
   // How many seconds one request may take from now on, asked again and again while it is waited
   // for; 0 = stop. open, prepare and round then throw WaitEnded. Only a backend that can leave its
   // work behind takes notice.
@@ -64,11 +77,10 @@ class MeasureBackend {
   // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error
   // when the device cannot.
   virtual void open(const MeasureTask& task) = 0;
-  // Loads a kernel under `id`; with `check` holds its result against the oracle. A fault forgets
-  // it.
-  virtual Prepared prepare(int id, const KernelRequest& request, bool check) = 0;
-  // One sample of each kernel, in this order. A fault forgets the kernel it names; the others stay.
-  virtual Round round(const std::vector<int>& order) = 0;
+  // Loads a kernel under `id` and holds its result against the oracle. A fault forgets it.
+  virtual Prepared prepare(int id, const KernelRequest& request) = 0;
+  // Loads a kernel that passed `prepare` of this problem before.
+  virtual Prepared reload(int id, const KernelRequest& request) = 0;
   virtual void drop(int id) = 0;
   // A fresh process where there is one; kernels and problem are forgotten.
   virtual void restart() {}

@@ -33,9 +33,8 @@ int default_threads() {
 
 }  // namespace
 
-CompilePool::CompilePool(const TuneTarget& target, KernelSpec spec, int threads)
+CompilePool::CompilePool(const TuneTarget& target, int threads)
     : target_(target),
-      spec_(spec),
       threads_(start_threads(threads > 0 ? threads : default_threads(), [this](int) { work(); })) {}
 
 CompilePool::~CompilePool() {
@@ -47,26 +46,40 @@ CompilePool::~CompilePool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CompilePool::submit(const TuneCandidate& candidate) {
-  const std::string text = candidate.text();
+std::string CompilePool::key(const KernelSpec& spec, const TuneCandidate& candidate) {
+  return to_text(spec) + " " + candidate.text();
+}
+
+void CompilePool::submit(const KernelSpec& spec, const TuneCandidate& candidate) {
+  const std::string text = key(spec, candidate);
   const std::lock_guard lock(mutex_);
-  if (!jobs_.emplace(text, Job{candidate, nullptr, false}).second) return;
+  if (!jobs_.emplace(text, Job{spec, candidate, nullptr, false}).second) return;
   queue_.push_back(text);
   queued_.notify_one();
 }
 
-std::shared_ptr<const Compiled> CompilePool::wait(const TuneCandidate& candidate,
+CompilePool::Job& CompilePool::put_first(const KernelSpec& spec, const TuneCandidate& candidate) {
+  const std::string text = key(spec, candidate);
+  Job& job = jobs_.emplace(text, Job{spec, candidate, nullptr, false}).first->second;
+  if (job.begun) return job;
+  std::erase(queue_, text);
+  queue_.push_front(text);
+  queued_.notify_one();
+  return job;
+}
+
+void CompilePool::hasten(const KernelSpec& spec, const std::vector<TuneCandidate>& candidates) {
+  const std::lock_guard lock(mutex_);
+  for (auto candidate = candidates.rbegin(); candidate != candidates.rend(); ++candidate)
+    put_first(spec, *candidate);
+}
+
+std::shared_ptr<const Compiled> CompilePool::wait(const KernelSpec& spec,
+                                                  const TuneCandidate& candidate,
                                                   double timeout_s) {
-  submit(candidate);
-  const std::string text = candidate.text();
   std::unique_lock lock(mutex_);
-  const Job& job = jobs_.at(text);
-  if (!job.begun) {
-    std::erase(queue_, text);
-    queue_.push_front(text);
-    queued_.notify_one();
-    if (threads_.empty()) compile_first(&lock);
-  }
+  const Job& job = put_first(spec, candidate);
+  if (!job.begun && threads_.empty()) compile_first(&lock);
   finished_.wait_for(lock, std::chrono::duration<double>(std::max(0.0, timeout_s)),
                      [&] { return job.result != nullptr; });
   return job.result;
@@ -76,6 +89,16 @@ void CompilePool::cancel_pending() {
   const std::lock_guard lock(mutex_);
   for (const std::string& text : queue_) jobs_.erase(text);
   queue_.clear();
+}
+
+void CompilePool::forget(const KernelSpec& spec) {
+  const std::lock_guard lock(mutex_);
+  const std::string begin = to_text(spec) + " ";
+  std::erase_if(queue_, [&](const std::string& text) { return text.starts_with(begin); });
+  std::erase_if(jobs_, [&](const auto& job) {
+    const bool is_being_made = job.second.begun && !job.second.result;
+    return job.first.starts_with(begin) && !is_being_made;
+  });
 }
 
 int CompilePool::num_compiled() const {
@@ -98,7 +121,8 @@ void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
   queue_.pop_front();
   job.begun = true;
   lock->unlock();
-  auto result = std::make_shared<const Compiled>(compile_candidate(target_, spec_, job.candidate));
+  auto result =
+      std::make_shared<const Compiled>(compile_candidate(target_, job.spec, job.candidate));
   lock->lock();
   job.result = std::move(result);
   ++num_compiled_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompilePool: makes the candidates of one KernelSpec on a few threads, ahead of the device that
-// measures them. All shapes of the spec share the results: each candidate is compiled at most once.
+// CompilePool: makes candidates on a few threads, ahead of the device that measures them. All shapes
+// of a spec share the results: each candidate is compiled at most once.
 #pragma once
 
 #include <condition_variable>
@@ -26,28 +26,37 @@ class CompilePool {
  public:
   // threads = 0: one fewer than the machine has, at least one. Where the system grants fewer, those
   // do the work; where it grants none, `wait` compiles on the caller's thread.
-  CompilePool(const TuneTarget& target, KernelSpec spec, int threads = 0);
+  explicit CompilePool(const TuneTarget& target, int threads = 0);
   ~CompilePool();  // waits only for compilations that have begun
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
 
-  void submit(const TuneCandidate& candidate);  // no-op for one that was submitted before
+  // For later: behind all that is asked for. No-op for one that was submitted before.
+  void submit(const KernelSpec& spec, const TuneCandidate& candidate);
+  // Wanted next, in this order: before all that waits.
+  void hasten(const KernelSpec& spec, const std::vector<TuneCandidate>& candidates);
   // The result, first in line from now on; nullptr when it is not there after `timeout_s`.
-  std::shared_ptr<const Compiled> wait(const TuneCandidate& candidate, double timeout_s);
+  std::shared_ptr<const Compiled> wait(const KernelSpec& spec, const TuneCandidate& candidate,
+                                       double timeout_s);
   void cancel_pending();
+  // Results of this spec are not asked for again soon; what waits is cancelled.
+  void forget(const KernelSpec& spec);
   int num_compiled() const;
 
  private:
   struct Job {
+    KernelSpec spec;
     TuneCandidate candidate;
     std::shared_ptr<const Compiled> result;
     bool begun = false;
   };
   void work();
   void compile_first(std::unique_lock<std::mutex>* lock);
+  // The lock is held. The job, at the head of the queue unless it has begun.
+  Job& put_first(const KernelSpec& spec, const TuneCandidate& candidate);
+  static std::string key(const KernelSpec& spec, const TuneCandidate& candidate);
 
   const TuneTarget& target_;
-  const KernelSpec spec_;
   mutable std::mutex mutex_;
   std::condition_variable queued_;
   std::condition_variable finished_;

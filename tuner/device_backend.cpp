@@ -14,13 +14,24 @@
 namespace attune {
 namespace {
 
-constexpr double kSampleUs = 200;  // a sample shorter than this is mostly the timer's
 constexpr int kMaxLaunches = 200;
 
-Fault fault_of(const Error& error, TrialStatus otherwise, bool fatal) {
-  if (error.code() == ErrorCode::kOutOfMemory)
-    return {TrialStatus::kOutOfResources, error.what(), false};
-  return {otherwise, error.what(), fatal};
+int launches_for(double sample_us, double launch_us) {
+  return std::clamp(static_cast<int>(std::ceil(sample_us / std::max(launch_us, 0.1))), 1,
+                    kMaxLaunches);
+}
+
+Fault fault_of(const Error& error) {
+  const bool no_memory = error.code() == ErrorCode::kOutOfMemory;
+  return {no_memory ? TrialStatus::kOutOfResources : TrialStatus::kLaunchFailed, error.what(),
+          false};
+}
+
+// A kernel that failed on the device may have broken it.
+Fault fault_while_running(const Error& error) {
+  Fault fault = fault_of(error);
+  fault.fatal = fault.status == TrialStatus::kLaunchFailed;
+  return fault;
 }
 
 void* offset(void* data, int64_t elements, Dtype dtype) {
@@ -147,13 +158,14 @@ DeviceMemory DeviceBackend::q_factors_of(const Problem& part, const CheckRegion&
   return memory;
 }
 
-Prepared DeviceBackend::prepare(int id, const KernelRequest& request, bool check_result) {
+template <class Check>
+Prepared DeviceBackend::enter(int id, const KernelRequest& request, const Check& check) {
   Prepared prepared;
   Loaded loaded;
   try {
     loaded = load(request, problem_);
   } catch (const Error& error) {
-    prepared.fault = fault_of(error, TrialStatus::kLaunchFailed, false);
+    prepared.fault = fault_of(error);
     return prepared;
   } catch (const std::bad_alloc&) {
     prepared.fault = Fault{TrialStatus::kOutOfResources, "out of host memory", false};
@@ -161,18 +173,27 @@ Prepared DeviceBackend::prepare(int id, const KernelRequest& request, bool check
   }
   prepared.info = loaded.plan.kernel->info();
   try {
-    if (check_result && (!expected_.empty() || is_checked_on_host(problem_))) {
-      const CheckError error = check(loaded);
-      prepared.error_max = error.max;
-      prepared.error_mean = error.mean;
-      if (error.wrong) prepared.fault = Fault{TrialStatus::kWrongResult, *error.wrong, false};
-    }
-    if (!prepared.fault) estimate(&loaded, &prepared);
+    check(loaded, &prepared);
+    if (!prepared.fault) prepared.estimate_us = loaded.estimate_us = estimate_us(loaded);
   } catch (const Error& error) {
-    prepared.fault = fault_of(error, TrialStatus::kLaunchFailed, true);
+    prepared.fault = fault_while_running(error);
   }
   if (!prepared.fault) loaded_[id] = std::move(loaded);
   return prepared;
+}
+
+Prepared DeviceBackend::prepare(int id, const KernelRequest& request) {
+  return enter(id, request, [this](const Loaded& loaded, Prepared* prepared) {
+    if (expected_.empty() && !is_checked_on_host(problem_)) return;
+    const CheckError error = check(loaded);
+    prepared->error_max = error.max;
+    prepared->error_mean = error.mean;
+    if (error.wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *error.wrong, false};
+  });
+}
+
+Prepared DeviceBackend::reload(int id, const KernelRequest& request) {
+  return enter(id, request, [](const Loaded&, Prepared*) {});
 }
 
 CheckError DeviceBackend::check(const Loaded& loaded) {
@@ -249,26 +270,21 @@ double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {
 }
 
 // The check, or the first launch here, was the warm-up.
-void DeviceBackend::estimate(Loaded* loaded, Prepared* prepared) {
-  double us = time_once_us(*loaded, 1);
-  const int launches =
-      std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 1.0))), 1, kMaxLaunches);
-  us = std::min(us, time_once_us(*loaded, launches));
-  loaded->launches =
-      std::clamp(static_cast<int>(std::ceil(kSampleUs / std::max(us, 0.1))), 1, kMaxLaunches);
-  prepared->estimate_us = us;
+double DeviceBackend::estimate_us(const Loaded& loaded) {
+  const double us = time_once_us(loaded, 1);
+  return std::min(us, time_once_us(loaded, launches_for(kShortSampleUs, us)));
 }
 
-Round DeviceBackend::round(const std::vector<int>& order) {
+Round DeviceBackend::round(const std::vector<int>& order, double sample_us) {
   Round round;
   for (int id : order) {
     Sample sample;
     sample.id = id;
     const Loaded& loaded = loaded_.at(id);
     try {
-      sample.us = time_once_us(loaded, loaded.launches);
+      sample.us = time_once_us(loaded, launches_for(sample_us, loaded.estimate_us));
     } catch (const Error& error) {
-      sample.fault = fault_of(error, TrialStatus::kLaunchFailed, true);
+      sample.fault = fault_while_running(error);
       loaded_.erase(id);
     }
     round.samples.push_back(sample);

@@ -21,8 +21,9 @@ class DeviceBackend : public MeasureBackend {
   explicit DeviceBackend(std::shared_ptr<const Device> device);
 
   void open(const MeasureTask& task) override;
-  Prepared prepare(int id, const KernelRequest& request, bool check) override;
-  Round round(const std::vector<int>& order) override;
+  Prepared prepare(int id, const KernelRequest& request) override;
+  Prepared reload(int id, const KernelRequest& request) override;
+  Round round(const std::vector<int>& order, double sample_us) override;
   void drop(int id) override;
   void restart() override;
 
@@ -36,10 +37,13 @@ class DeviceBackend : public MeasureBackend {
   struct Loaded {
     Plan plan;
     DeviceMemory workspace;
-    int launches = 1;  // of one sample
+    double estimate_us = 0;  // of one launch
   };
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
+  // Loads, calls `check(&loaded, &prepared)`, times a first sample and keeps what had no fault.
+  template <class Check>
+  Prepared enter(int id, const KernelRequest& request, const Check& check);
   void compute_expected(const KernelRequest& reference);
   Expected expect(const KernelRequest& reference, const CheckPlan& plan, const CheckRegion& region,
                   const Operands& all) const;
@@ -53,7 +57,7 @@ class DeviceBackend : public MeasureBackend {
                Comparison* comparison) const;
   void launch(const Loaded& loaded, const Operands& operands) const;
   double time_once_us(const Loaded& loaded, int launches);
-  void estimate(Loaded* loaded, Prepared* prepared);
+  double estimate_us(const Loaded& loaded);
 
   std::shared_ptr<const Device> device_;
   std::unique_ptr<Inputs> inputs_;

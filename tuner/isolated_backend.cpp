@@ -97,7 +97,7 @@ void IsolatedBackend::ensure_child() {
   if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");
   open_in_child();
   for (auto kernel = loaded_.begin(); kernel != loaded_.end();) {
-    const Prepared prepared = ask_prepare(kernel->first, kernel->second, false);
+    const Prepared prepared = ask_prepared(encode(ReloadRequest{kernel->first, kernel->second}));
     if (!prepared.fault) {
       ++kernel;
       continue;
@@ -119,12 +119,12 @@ Fault IsolatedBackend::lost(Status status, const WaitLimit& limit, double limit_
   return {TrialStatus::kLaunchFailed, "the measuring process was " + how, true};
 }
 
-Prepared IsolatedBackend::ask_prepare(int id, const KernelRequest& request, bool check) {
+Prepared IsolatedBackend::ask_prepared(const Frame& request) {
   const Stopwatch watch;
   const double limit_s = prepare_limit();
   const WaitLimit limit = within(limit_s);
   Frame frame;
-  const Status status = ask(encode(PrepareRequest{id, request, check}), &frame, limit);
+  const Status status = ask(request, &frame, limit);
   Prepared prepared;
   if (status != Status::kOk) {
     prepared.fault = lost(status, limit, limit_s);
@@ -138,14 +138,22 @@ Prepared IsolatedBackend::ask_prepare(int id, const KernelRequest& request, bool
   return prepared;
 }
 
-Prepared IsolatedBackend::prepare(int id, const KernelRequest& request, bool check) {
+Prepared IsolatedBackend::enter(int id, const KernelRequest& kernel, const Frame& request) {
   ensure_child();
-  Prepared prepared = ask_prepare(id, request, check);
-  if (!prepared.fault) loaded_[id] = request;
+  Prepared prepared = ask_prepared(request);
+  if (!prepared.fault) loaded_[id] = kernel;
   return prepared;
 }
 
-Round IsolatedBackend::round(const std::vector<int>& order) {
+Prepared IsolatedBackend::prepare(int id, const KernelRequest& request) {
+  return enter(id, request, encode(PrepareRequest{id, request}));
+}
+
+Prepared IsolatedBackend::reload(int id, const KernelRequest& request) {
+  return enter(id, request, encode(ReloadRequest{id, request}));
+}
+
+Round IsolatedBackend::round(const std::vector<int>& order, double sample_us) {
   ensure_child();
   Round round;
   std::vector<int> asked;
@@ -156,7 +164,7 @@ Round IsolatedBackend::round(const std::vector<int>& order) {
     else
       round.samples.push_back({id, 0, gone->second});
   }
-  child_->socket().send(encode(RoundRequest{asked}), within(sample_limit()));
+  child_->socket().send(encode(RoundRequest{asked, sample_us}), within(sample_limit()));
   for (int id : asked) {
     const Stopwatch watch;
     const double limit_s = sample_limit();

@@ -34,8 +34,9 @@ class IsolatedBackend : public MeasureBackend {
 
   void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
   void open(const MeasureTask& task) override;
-  Prepared prepare(int id, const KernelRequest& request, bool check) override;
-  Round round(const std::vector<int>& order) override;
+  Prepared prepare(int id, const KernelRequest& request) override;
+  Prepared reload(int id, const KernelRequest& request) override;
+  Round round(const std::vector<int>& order, double sample_us) override;
   void drop(int id) override;
   void restart() override;
   int num_children() const { return num_children_; }  // started so far
@@ -48,7 +49,9 @@ class IsolatedBackend : public MeasureBackend {
   // Of the next request: its own, and the patience of our caller.
   WaitLimit within(double limit_s) const;
   Status ask(const Frame& request, Frame* reply, const WaitLimit& limit);
-  Prepared ask_prepare(int id, const KernelRequest& request, bool check);
+  // Prepare or reload, as `request` says.
+  Prepared ask_prepared(const Frame& request);
+  Prepared enter(int id, const KernelRequest& kernel, const Frame& request);
   // What the child's silence or death means; the child is gone afterwards. Throws WaitEnded when it
   // was our caller's patience that ended.
   Fault lost(Status status, const WaitLimit& limit, double limit_s);

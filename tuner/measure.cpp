@@ -31,6 +31,11 @@ double median_of_sorted(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[half] : 0.5 * (sorted[half - 1] + sorted[half]);
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return median_of_sorted(values);
+}
+
 int median_clock(std::vector<int> clocks) {
   if (clocks.empty()) return 0;
   std::sort(clocks.begin(), clocks.end());
@@ -54,17 +59,15 @@ Timing summarize(std::vector<double> samples, int sm_clock_mhz) {
   return timing;
 }
 
-Race::Race(MeasureBackend& backend, RaceOptions options)
-    : backend_(backend), options_(std::move(options)), random_(options_.seed) {}
+Race::Race(Sampler& sampler, RaceOptions options)
+    : sampler_(sampler), options_(std::move(options)), random_(options_.seed) {}
 
 int Race::run(std::vector<int> ids, int rounds) {
   int done = 0;
   for (int tries = 0; done < rounds && tries < 2 * rounds; ++tries) {
     std::erase_if(ids, [&](int id) { return faults_.count(id) > 0; });
     if (ids.empty() || (options_.stop && options_.stop())) break;
-    std::shuffle(ids.begin(), ids.end(), random_);
-    const Round round = whole_round(ids);
-    if (options_.after_round) options_.after_round();
+    const Round round = shuffled_round(ids);
     if (clock_is_low(round.sm_clock_mhz)) continue;
     add(round);
     ++done;
@@ -72,11 +75,22 @@ int Race::run(std::vector<int> ids, int rounds) {
   return done;
 }
 
+int Race::warm_up(const std::vector<int>& ids) {
+  const Round round = shuffled_round(ids);
+  clock_is_low(round.sm_clock_mhz);  // later rounds are held against this one, too
+  return round.sm_clock_mhz;
+}
+
+Round Race::shuffled_round(std::vector<int> ids) {
+  std::shuffle(ids.begin(), ids.end(), random_);
+  return whole_round(std::move(ids));
+}
+
 // A fault ends the backend's round; those after it get their sample all the same.
 Round Race::whole_round(std::vector<int> order) {
   Round whole;
   while (!order.empty()) {
-    const Round part = backend_.round(order);
+    const Round part = sampler_.round(order, options_.sample_us);
     if (part.samples.empty()) break;
     for (const Sample& sample : part.samples) {
       if (sample.fault) faults_.emplace(sample.id, *sample.fault);
@@ -91,8 +105,9 @@ Round Race::whole_round(std::vector<int> order) {
 }
 
 void Race::add(const Round& round) {
+  std::map<int, double>& samples = rounds_.emplace_back();
   for (const Sample& sample : round.samples)
-    if (!sample.fault) samples_[sample.id].push_back(sample.us);
+    if (!sample.fault) samples[sample.id] = sample.us;
 }
 
 // Against the rounds just before: a board that reaches its power limit stays at a lower clock, and that is then the clock to
@@ -105,21 +120,60 @@ bool Race::clock_is_low(int sm_clock_mhz) {
   return sm_clock_mhz < options_.min_clock_ratio * median_clock(recent_clocks_);
 }
 
-void Race::clear(const std::vector<int>& ids) {
-  for (int id : ids) samples_.erase(id);
+void Race::clear() {
+  rounds_.clear();
   recent_clocks_.clear();
 }
 
-Timing Race::timing(int id) const {
-  const auto found = samples_.find(id);
-  return summarize(found == samples_.end() ? std::vector<double>{} : found->second,
-                   median_clock(clocks_));
+std::vector<double> Race::raw_samples(int id) const {
+  std::vector<double> samples;
+  for (const std::map<int, double>& round : rounds_)
+    if (const auto found = round.find(id); found != round.end()) samples.push_back(found->second);
+  return samples;
 }
 
-size_t Race::num_samples(int id) const {
-  const auto found = samples_.find(id);
-  return found == samples_.end() ? 0 : found->second.size();
+std::map<int, double> Race::medians_of_steady() const {
+  std::map<int, double> medians;
+  if (rounds_.empty()) return medians;
+  for (const auto& [id, unused] : rounds_.back())
+    if (const std::vector<double> all = raw_samples(id); all.size() == rounds_.size())
+      medians[id] = median(all);
+  return medians;
 }
+
+std::vector<double> Race::levels(const std::map<int, double>& steady) const {
+  std::vector<double> levels;
+  for (const std::map<int, double>& round : rounds_) {
+    std::vector<double> logs;
+    for (const auto& [id, median_us] : steady) logs.push_back(std::log(round.at(id) / median_us));
+    std::sort(logs.begin(), logs.end());
+    levels.push_back(logs[(logs.size() - 1) / 2]);  // of two the lower: outliers are slow ones
+  }
+  const double usual = median(levels);
+  for (double& level : levels) level -= usual;
+  return levels;
+}
+
+// The level of a round holds a share of the noise of those it was told by, and taking it out takes
+// that away: sqrt(n / (n - 1)) gives it back, so that intervals of differences stay honest.
+Timing Race::timing(int id) const {
+  const std::map<int, double> steady = medians_of_steady();
+  if (steady.size() < 2) return summarize(raw_samples(id), median_clock(clocks_));
+  const std::vector<double> level = levels(steady);
+  std::vector<double> logs;
+  for (size_t i = 0; i < rounds_.size(); ++i)
+    if (const auto found = rounds_[i].find(id); found != rounds_[i].end())
+      logs.push_back(std::log(found->second) - level[i]);
+  if (logs.empty()) return {};
+  const double middle = median(logs);
+  const auto n = static_cast<double>(steady.size());
+  const double stretch = steady.count(id) > 0 ? std::sqrt(n / (n - 1)) : 1;
+  std::vector<double> samples;
+  for (const double value : logs) samples.push_back(std::exp(middle + stretch * (value - middle)));
+  return summarize(std::move(samples), median_clock(clocks_));
+}
+
+size_t Race::num_samples(int id) const { return raw_samples(id).size(); }
 
 std::vector<int> Race::survivors(const std::vector<int>& ids) const {
   double best_hi = INFINITY;

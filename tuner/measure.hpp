@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Race: interleaved timing of candidates on one backend. Every round takes one sample of each, in a
-// new seeded order, so that drift of clocks and temperature hits all alike; a round at low clocks
-// is thrown away. Candidates that are surely slower than the best are left out of later rounds
-// (successive halving).
+// new seeded order, so that drift of clocks and temperature hits all alike: what a round took longer
+// for all is taken out of its samples. A round at low clocks is thrown away. Candidates that are
+// surely slower than the best are left out of later rounds (successive halving).
 #pragma once
 
 #include <functional>
@@ -20,20 +20,22 @@ Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
 struct RaceOptions {
   uint64_t seed = 1;
-  double min_clock_ratio = 0.9;         // against the median clock of the rounds just before
-  std::function<bool()> stop{};         // asked between rounds
-  std::function<void()> after_round{};  // progress
+  double sample_us = kShortSampleUs;
+  double min_clock_ratio = 0.9;  // against the median clock of the rounds just before
+  std::function<bool()> stop{};  // asked between rounds
 };
 
 class Race {
  public:
-  Race(MeasureBackend& backend, RaceOptions options);
+  Race(Sampler& sampler, RaceOptions options);
 
   // Up to `rounds` good rounds over `ids`. Returns how many were made; fewer when stopped, or when
   // clocks stay low.
   int run(std::vector<int> ids, int rounds);
-  // Forgets the samples of `ids`: a final uses only its own.
-  void clear(const std::vector<int>& ids);
+  // One round whose samples nobody keeps; returns its clock, 0 = not read.
+  int warm_up(const std::vector<int>& ids);
+  // Forgets all samples.
+  void clear();
 
   Timing timing(int id) const;
   size_t num_samples(int id) const;
@@ -44,13 +46,19 @@ class Race {
 
  private:
   Round whole_round(std::vector<int> order);
+  Round shuffled_round(std::vector<int> ids);
   bool clock_is_low(int sm_clock_mhz);
   void add(const Round& round);
+  std::vector<double> raw_samples(int id) const;
+  // Raw medians of those that took part in every round.
+  std::map<int, double> medians_of_steady() const;
+  // Of each round: the logarithm of how much longer than usual it took those.
+  std::vector<double> levels(const std::map<int, double>& steady) const;
 
-  MeasureBackend& backend_;
+  Sampler& sampler_;
   RaceOptions options_;
   std::mt19937_64 random_;
-  std::map<int, std::vector<double>> samples_;
+  std::vector<std::map<int, double>> rounds_;  // us by id
   std::map<int, Fault> faults_;
   std::vector<int> clocks_;
   std::vector<int> recent_clocks_;

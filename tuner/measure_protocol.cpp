@@ -92,16 +92,18 @@ Frame encode_request(const OpenRequest& request) {
   return {dump(json), task.reference->image.bytes};
 }
 
-Frame encode_request(const PrepareRequest& request) {
-  const Json json{{"do", "prepare"},
-                  {"id", request.id},
-                  {"kernel", kernel_json(request.kernel)},
-                  {"check", request.check}};
-  return {dump(json), request.kernel.image.bytes};
+Frame kernel_request(const char* what, int id, const KernelRequest& kernel) {
+  return {dump({{"do", what}, {"id", id}, {"kernel", kernel_json(kernel)}}), kernel.image.bytes};
 }
 
+Frame encode_request(const PrepareRequest& request) {
+  return kernel_request("prepare", request.id, request.kernel);
+}
+Frame encode_request(const ReloadRequest& request) {
+  return kernel_request("reload", request.id, request.kernel);
+}
 Frame encode_request(const RoundRequest& request) {
-  return {dump({{"do", "round"}, {"order", request.order}}), ""};
+  return {dump({{"do", "round"}, {"order", request.order}, {"sample_us", request.sample_us}}), ""};
 }
 Frame encode_request(const DropRequest& request) {
   return {dump({{"do", "drop"}, {"id", request.id}}), ""};
@@ -116,8 +118,9 @@ Request request_of(const Json& json, const std::string& payload) {
     return OpenRequest{std::move(task)};
   }
   if (word == "prepare")
-    return PrepareRequest{json.at("id"), kernel_of(json.at("kernel"), payload), json.at("check")};
-  if (word == "round") return RoundRequest{json.at("order")};
+    return PrepareRequest{json.at("id"), kernel_of(json.at("kernel"), payload)};
+  if (word == "reload") return ReloadRequest{json.at("id"), kernel_of(json.at("kernel"), payload)};
+  if (word == "round") return RoundRequest{json.at("order"), json.at("sample_us")};
   if (word == "drop") return DropRequest{json.at("id")};
   throw Error(ErrorCode::kInternal, "measuring protocol: unknown request \"" + word + "\"");
 }

@@ -4,9 +4,11 @@
 //   parent -> worker                                             worker -> parent
 //   {"do":"open","problem":…,"seed":…,"reference":{…}|null}+image  {"ok":true} |
 //   {"error":…,"code":…}
-//   {"do":"prepare","id":…,"kernel":{…},"check":…}+image
+//   {"do":"prepare","id":…,"kernel":{…}}+image
 //   {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
-//   {"do":"round","order":[…]} {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
+//   {"do":"reload","id":…,"kernel":{…}}+image                    as to prepare
+//   {"do":"round","order":[…],"sample_us":…}
+//   {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
 //   {"do":"drop","id":…}                                         (nothing)
 // After a fault marked fatal the worker exits.
 #pragma once
@@ -26,15 +28,19 @@ struct OpenRequest {
 struct PrepareRequest {
   int id = 0;
   KernelRequest kernel;
-  bool check = true;
+};
+struct ReloadRequest {
+  int id = 0;
+  KernelRequest kernel;
 };
 struct RoundRequest {
   std::vector<int> order;
+  double sample_us = kShortSampleUs;
 };
 struct DropRequest {
   int id = 0;
 };
-using Request = std::variant<OpenRequest, PrepareRequest, RoundRequest, DropRequest>;
+using Request = std::variant<OpenRequest, PrepareRequest, ReloadRequest, RoundRequest, DropRequest>;
 
 struct OpenReply {
   std::string error;  // empty = open

@@ -61,7 +61,11 @@ class Server {
   }
 
   void answer(const PrepareRequest& request) {
-    const Prepared prepared = backend_.prepare(request.id, request.kernel, request.check);
+    answer(backend_.prepare(request.id, request.kernel));
+  }
+  void answer(const ReloadRequest& request) { answer(backend_.reload(request.id, request.kernel)); }
+
+  void answer(const Prepared& prepared) {
     say(encode(prepared));
     if (prepared.fault && prepared.fault->fatal) done_ = true;
   }
@@ -69,7 +73,7 @@ class Server {
   // One sample at a time, so that the parent knows which kernel was running if this process dies.
   void answer(const RoundRequest& request) {
     for (int id : request.order) {
-      const Round round = backend_.round({id});
+      const Round round = backend_.round({id}, request.sample_us);
       const Sample& sample = round.samples.at(0);
       say(encode(SampleReply{sample, round.sm_clock_mhz}));
       if (sample.fault && sample.fault->fatal) done_ = true;
@@ -100,10 +104,15 @@ int measure_worker_main(const std::string& device_name) {
       if (!backend_) backend_ = std::make_unique<DeviceBackend>(open_whole_device());
       backend_->open(task);
     }
-    Prepared prepare(int id, const KernelRequest& request, bool check) override {
-      return backend_->prepare(id, request, check);
+    Prepared prepare(int id, const KernelRequest& request) override {
+      return backend_->prepare(id, request);
     }
-    Round round(const std::vector<int>& order) override { return backend_->round(order); }
+    Prepared reload(int id, const KernelRequest& request) override {
+      return backend_->reload(id, request);
+    }
+    Round round(const std::vector<int>& order, double sample_us) override {
+      return backend_->round(order, sample_us);
+    }
     void drop(int id) override { backend_->drop(id); }
 
    private:

@@ -91,10 +91,10 @@ EffortPlan effort_plan(Effort effort) {
               .budget_s_first = 10,
               .budget_s_more = 10};
     case Effort::kNormal:
-      return {.predicted = 20,
-              .random = 3,
+      return {.predicted = 14,
+              .random = 2,
               .waves = 3,
-              .wave_size = 12,
+              .wave_size = 8,
               .finalists = 5,
               .final_rounds = 30,
               .final_s = 0.5,

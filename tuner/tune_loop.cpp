@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
 
-#include "generator/core/error.hpp"
 #include "generator/core/visibility.hpp"
 #include "tuner/quantise_check.hpp"
 #include "tuner/shape_tuner.hpp"
@@ -18,7 +18,9 @@
 namespace attune {
 namespace {
 
+constexpr size_t kShapesInTurn = 6;
 constexpr size_t kHintsPerShape = 2;
+constexpr std::ptrdiff_t kHintingShapes = 2;  // on either side
 constexpr double kLeastPassSeconds = 1;  // a shape; less would go into opening it and its final
 
 double steady_seconds() {
@@ -47,8 +49,8 @@ std::vector<Group> group_by_spec(const std::vector<Problem>& problems) {
   return groups;
 }
 
-// Time left is shared among the shapes of a pass by these weights: the first shape of a spec pays
-// for compiling.
+// Time left is shared among the shapes of a pass that are not done, by these weights: the first
+// shape of a spec pays for compiling.
 class BudgetShares {
  public:
   BudgetShares(const std::vector<Group>& groups, const EffortPlan& plan, double budget_s) {
@@ -65,12 +67,11 @@ class BudgetShares {
     left_ = 0;
     for (size_t i = 0; i < weights_.size(); ++i) left_ += takes_part[i] ? weights_[i] : 0;
   }
-  // Deadline of this shape; what it leaves is shared among those after it.
-  double deadline(size_t shape, double now, double end) {
-    const double share = weights_[shape] / left_;
-    left_ = std::max(left_ - weights_[shape], 1e-9);
-    return now + share * std::max(0.0, end - now);
+  // Of the next step of this shape; what it leaves is shared among those that are not done.
+  double deadline(size_t shape, double now, double end) const {
+    return now + weights_[shape] / left_ * std::max(0.0, end - now);
   }
+  void done(size_t shape) { left_ = std::max(left_ - weights_[shape], 1e-9); }
 
  private:
   std::vector<double> weights_;
@@ -83,178 +84,191 @@ class TuneLoop {
   TuneLoop(const TuneTarget& target, MeasureBackend& backend, Store* store,
            const TuneOptions& options, const std::vector<Group>& groups)
       : target_(target),
-        backend_(backend),
         store_(store),
         options_(options),
+        groups_(groups),
         plan_(effort_plan(options.effort)),
         shares_(groups, plan_, options.budget_s),
         now_(options.now ? options.now : steady_seconds),
-        began_(now_()) {
-    backend_.set_patience([this] { return patience_s(); });
+        began_(now_()),
+        pool_(target, options.compile_threads),
+        context_{target_,
+                 backend,
+                 pool_,
+                 store_,
+                 options_,
+                 plan_,
+                 now_,
+                 [this](const Problem& problem) { return oracle(problem); },
+                 [this](Progress progress) { report(std::move(progress)); }} {
+    for (const Group& group : groups_)
+      for (const Problem& problem : group.problems)
+        shapes_.push_back({&group, problem, {}, {}, {}});
+    backend.set_patience([this] { return patience_s(); });
   }
-  ~TuneLoop() { backend_.set_patience({}); }
+  ~TuneLoop() {
+    context_.backend.set_patience({});
+    pool_.cancel_pending();
+  }
   TuneLoop(const TuneLoop&) = delete;
   TuneLoop& operator=(const TuneLoop&) = delete;
 
-  TuneReport run(const std::vector<Group>& groups) {
-    std::vector<bool> open(shares_.num_shapes(), true);
+  TuneReport run() {
+    std::vector<bool> open(shapes_.size(), true);
     size_t known = 0;
     do {
       known = num_trials();
-      pass(groups, open);
-      for (size_t i = 0; i < report_.shapes.size(); ++i) open[i] = goes_on(report_.shapes[i]);
+      pass(open);
+      for (size_t i = 0; i < shapes_.size(); ++i)
+        open[i] = shapes_[i].report && goes_on(*shapes_[i].report);
     } while (num_trials() > known && has_time_for(open));
-    close_group();
-    report_.stored = store_.stored_all();
-    report_.interrupted = stopped();
-    report_.seconds = now_() - began_;
-    report_.budget_s = shares_.total();
-    return std::move(report_);
+    TuneReport report;
+    for (Shape& shape : shapes_)
+      if (shape.report) report.shapes.push_back(std::move(*shape.report));
+    report.compiled = pool_.num_compiled();
+    report.stored = store_.stored_all();
+    report.interrupted = context_.stopped();
+    report.seconds = now_() - began_;
+    report.budget_s = shares_.total();
+    return report;
   }
 
-  std::vector<WinnerCheck> verify(const std::vector<Group>& groups, int runs) {
+  std::vector<WinnerCheck> verify(int runs) {
     std::vector<WinnerCheck> checks;
-    for (const Group& group : groups) {
-      for (const Problem& problem : group.problems) {
-        if (stopped()) break;
-        TuneContext context = open_group(group);
-        checks.push_back(ShapeTuner(context, problem, plan_).verify(runs));
-      }
+    for (current_ = 0; current_ < shapes_.size() && !context_.stopped(); ++current_) {
+      const Shape& shape = shapes_[current_];
+      checks.push_back(ShapeTuner(context_, shape.problem, spaces_of(*shape.group)).verify(runs));
     }
-    close_group();
     return checks;
   }
 
  private:
-  // What the shapes of one spec share; kept from pass to pass while it is the last one used.
-  struct OpenGroup {
-    OpenGroup(const TuneTarget& target, const Group& of, int threads)
-        : group(&of),
-          pool(target, of.spec, threads),
-          spaces(std::make_shared<SearchSpaces>(of.spec, target.families(of.spec))) {}
+  struct Shape {
     const Group* group;
-    CompilePool pool;
-    std::shared_ptr<SearchSpaces> spaces;
+    Problem problem;
+    std::unique_ptr<ShapeTuner> tuner;  // while it is being tuned
+    std::vector<TuneCandidate> hints;   // its best so far, for other shapes
+    std::optional<ShapeReport> report;  // of the passes so far
   };
 
-  bool stopped() const { return options_.stop && options_.stop(); }
   double end() const { return began_ + shares_.total(); }
   bool budget_is_over() const { return options_.budget_s > 0 && now_() >= end(); }
   // A budget that nobody gave is a guess: it ends no request that the limits of the backend allow.
   double patience_s() const {
-    if (stopped()) return 0;
+    if (context_.stopped()) return 0;
     return options_.budget_s > 0 ? std::max(0.0, end() - now_()) + kGraceSeconds : INFINITY;
   }
-
   static bool goes_on(const ShapeReport& shape) {
     return !shape.complete && !shape.already_tuned && !shape.error && !shape.trials.empty();
   }
   bool has_time_for(const std::vector<bool>& open) const {
     const auto count = std::count(open.begin(), open.end(), true);
-    return count > 0 && !stopped() && !options_.refresh &&
+    return count > 0 && !context_.stopped() && !options_.refresh &&
            end() - now_() >= kLeastPassSeconds * static_cast<double>(count);
   }
   size_t num_trials() const {
     size_t sum = 0;
-    for (const ShapeReport& shape : report_.shapes) sum += shape.trials.size();
+    for (const Shape& shape : shapes_) sum += shape.report ? shape.report->trials.size() : 0;
     return sum;
   }
 
-  void close_group() {
-    if (!open_) return;
-    open_->pool.cancel_pending();
-    report_.compiled += open_->pool.num_compiled();
-    open_.reset();
-  }
-
-  TuneContext open_group(const Group& group) {
-    if (!open_ || open_->group != &group) {
-      close_group();
-      open_ = std::make_unique<OpenGroup>(target_, group, options_.compile_threads);
+  // While the last shape of a spec is being tuned its search spaces are kept.
+  std::shared_ptr<SearchSpaces> spaces_of(const Group& group) {
+    std::shared_ptr<SearchSpaces> spaces = spaces_[&group].lock();
+    if (!spaces) {
+      spaces = std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec));
+      spaces_[&group] = spaces;
     }
-    return {target_,
-            backend_,
-            open_->pool,
-            open_->spaces,
-            store_,
-            options_,
-            now_,
-            [this](const Problem& problem) { return oracle(problem); },
-            [this](Progress progress) { report(std::move(progress)); }};
+    return spaces;
   }
 
-  // Every shape that is open gets its share of the time left; in the first pass that is all of
-  // them.
-  void pass(const std::vector<Group>& groups, const std::vector<bool>& open) {
+  // Several shapes are tuned at a time, a step of each in turn: one is measured while the next
+  // candidates of the others compile. On a CPU compiling would disturb the timing.
+  size_t num_in_turn() const {
+    return target_.kind() == Target::kCpu || options_.refresh ? 1 : kShapesInTurn;
+  }
+
+  // Every shape that is open gets its share of the time left.
+  void pass(const std::vector<bool>& open) {
     shares_.begin_pass(open);
-    size_t shape = 0;
-    for (const Group& group : groups) {
-      const size_t first = shape;
-      shape += group.problems.size();
-      if (stopped() || std::none_of(open.begin() + static_cast<std::ptrdiff_t>(first),
-                                    open.begin() + static_cast<std::ptrdiff_t>(shape),
-                                    [](bool takes_part) { return takes_part; }))
-        continue;
-      TuneContext context = open_group(group);
-      if (report_.shapes.size() == first && target_.kind() == Target::kCuda && !options_.refresh)
-        compile_ahead(context, group);
-      std::vector<TuneCandidate> hints;
-      for (size_t i = 0; i < group.problems.size() && !stopped(); ++i)
-        if (open[first + i]) tune_shape(context, group.problems[i], first + i, &hints);
+    std::deque<size_t> turn;
+    for (size_t next = 0; !context_.stopped();) {
+      for (; next < shapes_.size() && turn.size() < num_in_turn(); ++next) {
+        if (!open[next]) continue;
+        begin(&shapes_[next]);
+        turn.push_back(next);
+      }
+      if (turn.empty()) return;
+      current_ = turn.front();
+      turn.pop_front();
+      if (step(&shapes_[current_]))
+        turn.push_back(current_);
+      else
+        finish(current_);
     }
+    for (current_ = 0; current_ < shapes_.size(); ++current_)
+      if (shapes_[current_].tuner) finish(current_);
   }
 
-  void tune_shape(TuneContext& context, const Problem& problem, size_t shape,
-                  std::vector<TuneCandidate>* hints) {
-    current_ = shape;
-    const double deadline = shares_.deadline(shape, now_(), end());
-    const bool is_first = report_.shapes.size() == shape;
-    if (given_up_ && is_first) return keep_unbegun(problem);
-    ShapeTuner tuner(context, problem, plan_);
-    if (!is_first) tuner.resume(report_.shapes[shape]);
-    ShapeReport found = options_.refresh ? tuner.refresh(deadline) : tuner.tune(*hints, deadline);
-    for (TuneCandidate& best : tuner.best_candidates(kHintsPerShape))
-      hints->push_back(std::move(best));
-    given_up_ = found.error && budget_is_over();
-    bool is_news = is_first;
-    if (is_first) {
-      report_.shapes.push_back(std::move(found));
-    } else {
-      is_news = merge(std::move(found), &report_.shapes[shape]);
+  void begin(Shape* shape) {
+    if (given_up_ && !shape->report) return;
+    shape->tuner = std::make_unique<ShapeTuner>(context_, shape->problem, spaces_of(*shape->group));
+    if (shape->report) shape->tuner->resume(*shape->report);
+    if (num_in_turn() > 1 && !shape->report) shape->tuner->compile_ahead();
+  }
+
+  // True when the shape has more to do.
+  bool step(Shape* shape) {
+    if (given_up_ || !shape->tuner) return false;
+    const double deadline = shares_.deadline(current_, now_(), end());
+    if (options_.refresh) {
+      shape->tuner->refresh(deadline);
+      return false;
     }
-    if (is_news && options_.finished)
-      options_.finished(report_.shapes[shape], shape, shares_.num_shapes());
+    const bool goes_on = shape->tuner->step(hints_for(*shape), deadline);
+    shape->hints = shape->tuner->best_candidates(kHintsPerShape);
+    return goes_on;
   }
 
-  void keep_unbegun(const Problem& problem) {
-    ShapeReport shape;
-    shape.problem = problem;
-    shape.note = "the budget ended before this one";
-    report_.shapes.push_back(std::move(shape));
+  // What is good for the nearest shapes of the same spec.
+  std::vector<TuneCandidate> hints_for(const Shape& shape) const {
+    std::vector<TuneCandidate> hints;
+    const auto first = static_cast<std::ptrdiff_t>(current_) - kHintingShapes;
+    for (std::ptrdiff_t i = first; i <= first + 2 * kHintingShapes; ++i) {
+      if (i < 0 || i >= static_cast<std::ptrdiff_t>(shapes_.size())) continue;
+      const Shape& other = shapes_[static_cast<size_t>(i)];
+      if (&other == &shape || other.group != shape.group) continue;
+      hints.insert(hints.end(), other.hints.begin(), other.hints.end());
+    }
+    return hints;
   }
 
-  // What a later pass found, added to the shape's report; true when it is another winner.
-  static bool merge(ShapeReport later, ShapeReport* shape) {
+  void finish(size_t index) {
+    shares_.done(index);
+    Shape& shape = shapes_[index];
+    ShapeReport found;
+    found.problem = shape.problem;
+    if (shape.tuner) found = shape.tuner->finish();
+    shape.tuner.reset();
+    if (given_up_ && !found.winner && !found.error) found.note = "the budget ended before this one";
+    given_up_ = given_up_ || (found.error && budget_is_over());
+    const bool is_news = !shape.report || merge(&found, *shape.report);
+    shape.report = std::move(found);
+    if (spaces_[shape.group].expired()) pool_.forget(shape.group->spec);
+    if (is_news && options_.finished) options_.finished(*shape.report, index, shares_.num_shapes());
+  }
+
+  // What an earlier pass knew, added to what a later one found; true when it is another winner.
+  static bool merge(ShapeReport* later, const ShapeReport& earlier) {
     const auto config = [](const ShapeReport& of) {
       return of.winner ? of.winner->config.to_text() : std::string();
     };
-    if (!later.winner) later.winner = shape->winner;
-    const bool is_news = config(later) != config(*shape);
-    later.measured = shape->measured + static_cast<int>(later.trials.size() - shape->trials.size());
-    later.reused = shape->reused;
-    later.seconds += shape->seconds;
-    *shape = std::move(later);
-    return is_news;
-  }
-
-  // On a GPU the host is idle while the device measures. (On a CPU, compiling would disturb the
-  // timing.)
-  void compile_ahead(TuneContext& context, const Group& group) {
-    for (const Problem& problem : group.problems) {
-      const ShapeTuner tuner(context, problem, plan_);
-      for (const TuneCandidate& candidate : tuner.unknown(tuner.first_wave({})))
-        context.pool.submit(candidate);
-    }
+    if (!later->winner) later->winner = earlier.winner;
+    later->measured =
+        earlier.measured + static_cast<int>(later->trials.size() - earlier.trials.size());
+    later->reused = earlier.reused;
+    later->seconds += earlier.seconds;
+    return config(*later) != config(earlier);
   }
 
   std::optional<KernelRequest> oracle(const Problem& problem) {
@@ -270,7 +284,7 @@ class TuneLoop {
     return oracles_[text] = std::move(request);
   }
 
-  void report(Progress progress) {
+  void report(Progress progress) const {
     if (!options_.progress) return;
     progress.shape = current_;
     progress.num_shapes = shares_.num_shapes();
@@ -280,28 +294,30 @@ class TuneLoop {
   }
 
   const TuneTarget& target_;
-  MeasureBackend& backend_;
   StoreWriter store_;
   const TuneOptions& options_;
+  const std::vector<Group>& groups_;
   const EffortPlan plan_;
   BudgetShares shares_;
   const std::function<double()> now_;
   const double began_;
-  std::unique_ptr<OpenGroup> open_;
+  CompilePool pool_;
+  TuneContext context_;
+  std::vector<Shape> shapes_;
+  std::map<const Group*, std::weak_ptr<SearchSpaces>> spaces_;
+  std::map<std::string, std::optional<KernelRequest>> oracles_;
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
-  std::map<std::string, std::optional<KernelRequest>> oracles_;
-  TuneReport report_;
 };
 
 }  // namespace
 
-MeasurePolicy measure_policy() { return {"v1 cold-l2 interleaved median"}; }
+MeasurePolicy measure_policy() { return {"v2 cold-l2 interleaved, final under load"}; }
 
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
                 const std::vector<Problem>& problems, const TuneOptions& options) {
   const std::vector<Group> groups = group_by_spec(problems);
-  return TuneLoop(target, backend, store, options, groups).run(groups);
+  return TuneLoop(target, backend, store, options, groups).run();
 }
 
 std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend,
@@ -311,7 +327,7 @@ std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend
   any_effort.effort = Effort::kQuick;  // all stored trials count
   any_effort.budget_s = 0;             // that is for tuning
   const std::vector<Group> groups = group_by_spec(problems);
-  return TuneLoop(target, backend, store, any_effort, groups).verify(groups, runs);
+  return TuneLoop(target, backend, store, any_effort, groups).verify(runs);
 }
 
 }  // namespace attune

@@ -44,12 +44,12 @@ class IsolatedBackendTest : public ::testing::Test {
 
 TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
   backend_.open(task());
-  const Prepared prepared = backend_.prepare(4, kernel(0, 250), true);
+  const Prepared prepared = backend_.prepare(4, kernel(0, 250));
   ASSERT_FALSE(prepared.fault);
   EXPECT_EQ(prepared.estimate_us, 250);
   EXPECT_EQ(prepared.info.registers, 96);
-  backend_.prepare(9, kernel(0, 300), true);
-  const Round round = backend_.round({9, 4});
+  backend_.prepare(9, kernel(0, 300));
+  const Round round = backend_.round({9, 4}, kShortSampleUs);
   ASSERT_EQ(round.samples.size(), 2U);
   EXPECT_EQ(round.samples[0].id, 9);
   EXPECT_EQ(round.samples[0].us, 300);
@@ -69,13 +69,13 @@ class MishapTest : public ::testing::TestWithParam<Mishap> {};
 TEST_P(MishapTest, WhileCheckedCostsTheKernelAlone) {
   IsolatedBackend backend({ATTUNE_MISBEHAVING_WORKER}, kShort);
   backend.open(task());
-  ASSERT_FALSE(backend.prepare(1, kernel(0, 100), true).fault);
-  const Prepared bad = backend.prepare(2, kernel(GetParam().fate), true);
+  ASSERT_FALSE(backend.prepare(1, kernel(0, 100)).fault);
+  const Prepared bad = backend.prepare(2, kernel(GetParam().fate));
   ASSERT_TRUE(bad.fault);
   EXPECT_EQ(bad.fault->status, GetParam().status);
   EXPECT_NE(bad.fault->reason.find(GetParam().reason), std::string::npos) << bad.fault->reason;
-  ASSERT_FALSE(backend.prepare(3, kernel(0, 120), true).fault);
-  const Round round = backend.round({1, 3});  // the first kernel is there again
+  ASSERT_FALSE(backend.prepare(3, kernel(0, 120)).fault);
+  const Round round = backend.round({1, 3}, kShortSampleUs);  // the first kernel is there again
   ASSERT_EQ(round.samples.size(), 2U);
   EXPECT_EQ(round.samples[0].us, 100);
   EXPECT_EQ(round.samples[1].us, 120);
@@ -93,9 +93,9 @@ class LateMishapTest : public ::testing::TestWithParam<Mishap> {};
 TEST_P(LateMishapTest, WhileTimedCostsTheKernelAlone) {
   IsolatedBackend backend({ATTUNE_MISBEHAVING_WORKER}, kShort);
   backend.open(task());
-  ASSERT_FALSE(backend.prepare(1, kernel(0, 100), true).fault);
-  ASSERT_FALSE(backend.prepare(2, kernel(GetParam().fate, 50), true).fault);
-  ASSERT_FALSE(backend.prepare(3, kernel(0, 120), true).fault);
+  ASSERT_FALSE(backend.prepare(1, kernel(0, 100)).fault);
+  ASSERT_FALSE(backend.prepare(2, kernel(GetParam().fate, 50)).fault);
+  ASSERT_FALSE(backend.prepare(3, kernel(0, 120)).fault);
   Race race(backend, {.seed = 3});
   EXPECT_EQ(race.run({1, 2, 3}, 9), 9);
   ASSERT_EQ(race.faults().count(2), 1U);
@@ -113,8 +113,8 @@ INSTANTIATE_TEST_SUITE_P(All, LateMishapTest,
 
 TEST_F(IsolatedBackendTest, PrintingKernelsDoNotDisturbTheProtocol) {
   backend_.open(task());
-  EXPECT_FALSE(backend_.prepare(1, kernel(7), true).fault);
-  EXPECT_EQ(backend_.round({1}).samples.at(0).us, 100);
+  EXPECT_FALSE(backend_.prepare(1, kernel(7)).fault);
+  EXPECT_EQ(backend_.round({1}, kShortSampleUs).samples.at(0).us, 100);
 }
 
 TEST_F(IsolatedBackendTest, AProblemThatDoesNotFitIsAnErrorAndTheNextOneWorks) {
@@ -126,7 +126,7 @@ TEST_F(IsolatedBackendTest, AProblemThatDoesNotFitIsAnErrorAndTheNextOneWorks) {
     EXPECT_STREQ(error.what(), "no memory for this problem");
   }
   backend_.open(task());
-  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault);
+  EXPECT_FALSE(backend_.prepare(1, kernel(0)).fault);
 }
 
 TEST_F(IsolatedBackendTest, RestartGivesAFreshProcess) {
@@ -141,7 +141,7 @@ TEST_F(IsolatedBackendTest, AWorkerKilledAtOpenIsReplacedOnce) {
   ::setenv("ATTUNE_TEST_ONCE", once.c_str(), 1);
   backend_.open(task(668));
   EXPECT_EQ(backend_.num_children(), 2);
-  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault);
+  EXPECT_FALSE(backend_.prepare(1, kernel(0)).fault);
   ::unlink(once.c_str());
   try {
     backend_.open(task(667));
@@ -167,12 +167,12 @@ class HangTest : public ::testing::TestWithParam<Hang> {
 
   void measure_until_it_hangs() {
     backend_.open(task(GetParam().seqlen));
-    backend_.prepare(1, kernel(GetParam().fate), true);
+    backend_.prepare(1, kernel(GetParam().fate));
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     KernelRequest big = kernel(0);
     big.image.bytes = std::string(8 << 20, 'x');  // more than a socket holds
-    if (GetParam().fate == 9) backend_.prepare(2, big, true);
-    for (int i = 0; i < 9; ++i) backend_.round({1});
+    if (GetParam().fate == 9) backend_.prepare(2, big);
+    for (int i = 0; i < 9; ++i) backend_.round({1}, kShortSampleUs);
   }
 };
 
@@ -187,7 +187,7 @@ TEST_P(HangTest, LastsAsLongAsThePatienceOfTheCaller) {
   EXPECT_LE(passed_s(), 10) << "the machine may be busy";
   backend_.set_patience({});
   backend_.open(task());
-  EXPECT_FALSE(backend_.prepare(1, kernel(0), true).fault) << "the next worker works";
+  EXPECT_FALSE(backend_.prepare(1, kernel(0)).fault) << "the next worker works";
 }
 
 TEST_P(HangTest, EndsAtOnceWhenTheCallerStops) {

@@ -48,12 +48,9 @@ TEST(Summarize, IntervalCoversTheMedianAsOftenAsItSays) {
 }
 
 // Kernel i takes 100 + i us, slower when the clock is low.
-class ScriptedBackend : public MeasureBackend {
+class ScriptedBackend : public Sampler {
  public:
-  void open(const MeasureTask&) override {}
-  Prepared prepare(int, const KernelRequest&, bool) override { return {}; }
-  void drop(int) override {}
-  Round round(const std::vector<int>& order) override {
+  Round round(const std::vector<int>& order, double) override {
     orders.push_back(order);
     Round round;
     const int clock = num_rounds < clocks.size() ? clocks[num_rounds] : 2000;
@@ -97,7 +94,7 @@ TEST(Race, AClockThatStaysLowIsBelieved) {
   EXPECT_EQ(race.run({0, 1}, 20), 20);
   EXPECT_GE(race.run({0, 1}, 3), 2);
   EXPECT_EQ(race.run({0, 1}, 10), 10);
-  race.clear({0, 1});
+  race.clear();
   EXPECT_EQ(race.run({0, 1}, 3), 3);
 }
 

@@ -32,27 +32,29 @@ class MisbehavingBackend : public MeasureBackend {
     loaded_.clear();
   }
 
-  Prepared prepare(int id, const KernelRequest& request, bool check) override {
-    Prepared prepared;
+  Prepared prepare(int id, const KernelRequest& request) override {
     const int64_t fate = request.config.at("fate");
-    if (check) {
-      if (fate == 1) std::abort();
-      if (fate == 2) ::pause();
-      if (fate == 6) ::_exit(3);
-      if (fate == 7) std::puts("42 this is no protocol");
-      std::fflush(stdout);
-      if (fate == 3) prepared.fault = Fault{TrialStatus::kWrongResult, "row 3 is nan", false};
-      if (fate == 9) stop_soon();
-      if (fate == 8) prepared.fault = Fault{TrialStatus::kLaunchFailed, "device lost", true};
-    }
-    if (prepared.fault) return prepared;
+    if (fate == 1) std::abort();
+    if (fate == 2) ::pause();
+    if (fate == 6) ::_exit(3);
+    if (fate == 7) std::puts("42 this is no protocol");
+    std::fflush(stdout);
+    if (fate == 9) stop_soon();
+    Prepared prepared;
+    if (fate == 3) prepared.fault = Fault{TrialStatus::kWrongResult, "row 3 is nan", false};
+    if (fate == 8) prepared.fault = Fault{TrialStatus::kLaunchFailed, "device lost", true};
+    return prepared.fault ? prepared : reload(id, request);
+  }
+
+  Prepared reload(int id, const KernelRequest& request) override {
+    Prepared prepared;
     loaded_[id] = request.config;
     prepared.estimate_us = static_cast<double>(request.config.at("us"));
     prepared.info.registers = 96;
     return prepared;
   }
 
-  Round round(const std::vector<int>& order) override {
+  Round round(const std::vector<int>& order, double) override {
     Round round;
     round.sm_clock_mhz = 1980;
     for (int id : order) {

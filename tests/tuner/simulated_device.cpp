@@ -46,6 +46,16 @@ double World::true_us(const Config& config, const Shape& shape) const {
   return us * (1 + 0.08 * chance(config.to_text(), seed));
 }
 
+double World::suffering(const Config& config) const {
+  const auto found = sufferings_.find(config.to_text());
+  return found == sufferings_.end() ? 0 : found->second;
+}
+
+double World::lone_us(const Config& config) const {
+  const auto found = lone_us_.find(config.to_text());
+  return found == lone_us_.end() ? 0 : found->second;
+}
+
 Fate World::fate(const Config& config) const {
   const std::string text = config.to_text();
   if (const auto set = fates_.find(text); set != fates_.end()) return set->second;
@@ -120,15 +130,25 @@ void SimulatedBackend::hang_if_due() {
 
 void SimulatedBackend::open(const MeasureTask& task) {
   hang_if_due();
-  clock_.now_s += clock_.open_s;
+  rest(clock_.open_s);
   problem_ = task.problem;
   loaded_.clear();
 }
 
-Prepared SimulatedBackend::prepare(int id, const KernelRequest& request, bool) {
+void SimulatedBackend::rest(double seconds) {
+  clock_.now_s += seconds;
+  load_ *= std::exp(-seconds / world_.options().load_s);
+}
+
+void SimulatedBackend::work(double seconds) {
+  clock_.now_s += seconds;
+  load_ = 1 - (1 - load_) * std::exp(-seconds / world_.options().load_s);
+}
+
+Prepared SimulatedBackend::prepare(int id, const KernelRequest& request) {
   hang_if_due();
   ++num_prepared[request.config.to_text()];
-  clock_.now_s += clock_.prepare_s;
+  rest(clock_.prepare_s);
   Prepared prepared;
   switch (world_.fate(request.config)) {
     case Fate::kCrash:
@@ -144,28 +164,40 @@ Prepared SimulatedBackend::prepare(int id, const KernelRequest& request, bool) {
     default:
       break;
   }
-  prepared.estimate_us = std::min(measured_us(request.config, 1), measured_us(request.config, 1));
+  prepared.estimate_us = std::min(measured_us(request.config, 1, kShortSampleUs),
+                                  measured_us(request.config, 1, kShortSampleUs));
   loaded_[id] = request.config;
   return prepared;
 }
 
-double SimulatedBackend::measured_us(const Config& config, double clock_ratio) {
+Prepared SimulatedBackend::reload(int id, const KernelRequest& request) {
+  hang_if_due();
+  rest(clock_.reload_s);
+  loaded_[id] = request.config;
+  return {};
+}
+
+double SimulatedBackend::measured_us(const Config& config, double clock_ratio, double sample_us) {
   const WorldOptions& o = world_.options();
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform;
   double us = world_.true_us(config, shape_of(problem_)) * (1 + o.noise * normal(random_));
   us *= 1 + o.drift * std::sin(phase_ + clock_.now_s / 3);
   if (uniform(random_) < o.outliers) us *= 1 + 2 * uniform(random_);
-  us /= clock_ratio;
-  clock_.now_s += std::max(us, 200.0) * 1e-6;
+  us *= (1 + load_ * world_.suffering(config)) / (clock_ratio * (1 - load_ * o.load_drop));
+  const double launches = std::max(1.0, std::ceil(sample_us / us));
+  us += world_.lone_us(config) / launches;
+  rest(clock_.talk_s);
+  work(launches * us * 1e-6);
   return us;
 }
 
-Round SimulatedBackend::round(const std::vector<int>& order) {
+Round SimulatedBackend::round(const std::vector<int>& order, double sample_us) {
   Round round;
   const double ratio =
       std::uniform_real_distribution<double>()(random_) < world_.options().clock_drops ? 0.7 : 1;
-  round.sm_clock_mhz = static_cast<int>(1980 * ratio);
+  round.sm_clock_mhz =
+      static_cast<int>(1980 * ratio * (1 - load_ * world_.options().load_drop));
   for (int id : order) {
     hang_if_due();
     const Config& config = loaded_.at(id);
@@ -175,7 +207,7 @@ Round SimulatedBackend::round(const std::vector<int>& order) {
       loaded_.erase(id);
       break;
     }
-    round.samples.push_back({id, measured_us(config, ratio), std::nullopt});
+    round.samples.push_back({id, measured_us(config, ratio, sample_us), std::nullopt});
   }
   return round;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that exists only as numbers: a table of true times over a small search space, to which
-// measuring adds noise, outliers, drift and drops of the clock. Some configs do not compile, crash,
+// measuring adds noise, outliers, drift, drops of the clock and what sustained load does. Some configs do not compile, crash,
 // hang or give wrong results. Time is simulated, so that hundreds of tunes run in a second.
 #pragma once
 
@@ -25,6 +25,8 @@ struct WorldOptions {
   double clock_drops = 0.05;  // share of rounds at 0.7 of the clock
   double bad_share = 0.15;    // of configs, that do not end well
   double base_us = 300;
+  double load_drop = 0;  // share of the clock that is lost under sustained load
+  double load_s = 0.04;  // in which load, or rest, takes two thirds of its effect
 };
 
 // What is true.
@@ -37,10 +39,20 @@ class World {
   double best_us(const KernelSpec& spec, const Shape& shape) const;
   void set_fate(const Config& config, Fate fate) { fates_[config.to_text()] = fate; }
   void make_slower(const Config& config, double factor) { factors_[config.to_text()] = factor; }
+  // What sustained load adds to its time, besides the clock.
+  void make_suffer(const Config& config, double share) { sufferings_[config.to_text()] = share; }
+  double suffering(const Config& config) const;
+  // What a sample takes beyond its launches: the start and the tail that no other launch hides.
+  void make_lonely(const Config& config, double us) { lone_us_[config.to_text()] = us; }
+  double lone_us(const Config& config) const;
+  // When launches follow each other without rest: what counts.
+  double loaded_us(const Config& config, const Shape& shape) const {
+    return true_us(config, shape) * (1 + suffering(config)) / (1 - options_.load_drop);
+  }
 
  private:
   WorldOptions options_;
-  std::map<std::string, double> factors_;
+  std::map<std::string, double> factors_, sufferings_, lone_us_;
   std::map<std::string, Fate> fates_;
 };
 
@@ -101,7 +113,7 @@ class SimulatedTarget : public TuneTarget {
 // Seconds that everything takes. Advanced by the backend.
 struct SimulatedClock {
   double now_s = 0;
-  double open_s = 0.3, prepare_s = 0.03, hang_s = 1.5;
+  double open_s = 0.15, prepare_s = 0.015, reload_s = 0.008, talk_s = 1e-4, hang_s = 1.5;
 };
 
 class SimulatedBackend : public MeasureBackend {
@@ -112,8 +124,9 @@ class SimulatedBackend : public MeasureBackend {
         random_(noise_seed),
         phase_(static_cast<double>(noise_seed % 97)) {}
   void open(const MeasureTask& task) override;
-  Prepared prepare(int id, const KernelRequest& request, bool check) override;
-  Round round(const std::vector<int>& order) override;
+  Prepared prepare(int id, const KernelRequest& request) override;
+  Prepared reload(int id, const KernelRequest& request) override;
+  Round round(const std::vector<int>& order, double sample_us) override;
   void drop(int id) override { loaded_.erase(id); }
   void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
 
@@ -122,7 +135,9 @@ class SimulatedBackend : public MeasureBackend {
   int num_samples = 0;
 
  private:
-  double measured_us(const Config& config, double clock_ratio);
+  double measured_us(const Config& config, double clock_ratio, double sample_us);
+  void rest(double seconds);
+  void work(double seconds);
   void hang_if_due();
 
   std::function<double()> patience_;
@@ -130,6 +145,7 @@ class SimulatedBackend : public MeasureBackend {
   SimulatedClock& clock_;
   std::mt19937_64 random_;
   double phase_;
+  double load_ = 0;  // of the board; 1 = sustained
   Problem problem_;
   std::map<int, Config> loaded_;
 };

@@ -110,7 +110,8 @@ TEST(TuneBudget, EachShapeIsToldWhenItIsFinished) {
     told.push_back(index);
   };
   tune_simulated(world, llama_problems(), 1, nullptr, options);
-  EXPECT_EQ(told, (std::vector<size_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  std::sort(told.begin(), told.end());
+  EXPECT_EQ(told, (std::vector<size_t>{0, 1, 2, 3, 4, 5, 6, 7})) << "each once";
 }
 
 }  // namespace

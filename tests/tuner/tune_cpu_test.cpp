@@ -108,14 +108,14 @@ TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
   };
   DeviceBackend backend(device_);
   backend.open({problem, 1, request(reference, oracle_spec)});
-  const Prepared right = backend.prepare(0, request(candidate, spec), true);
+  const Prepared right = backend.prepare(0, request(candidate, spec));
   EXPECT_FALSE(right.fault) << right.fault->reason;
   EXPECT_GT(right.estimate_us, 0);
-  const Prepared wrong = backend.prepare(1, request(candidate, other), true);
+  const Prepared wrong = backend.prepare(1, request(candidate, other));
   ASSERT_TRUE(wrong.fault);
   EXPECT_EQ(wrong.fault->status, TrialStatus::kWrongResult);
   EXPECT_NE(wrong.fault->reason.find("expected"), std::string::npos) << wrong.fault->reason;
-  EXPECT_EQ(backend.round({0}).samples.size(), 1U);
+  EXPECT_EQ(backend.round({0}, kShortSampleUs).samples.size(), 1U);
 }
 
 // So must one that takes factors of other blocks, or V in another layout: in the whole problem and
@@ -139,12 +139,12 @@ TEST_F(TuneCpuTest, AWrongKernelOf8BitsIsRefused) {
     };
     DeviceBackend backend(device_);
     backend.open({problem, 1, request(reference, plan.spec)});
-    const Prepared right = backend.prepare(0, request(candidate, spec), true);
+    const Prepared right = backend.prepare(0, request(candidate, spec));
     EXPECT_FALSE(right.fault) << lengths << ": " << right.fault->reason;
     const auto expect_wrong = [&](const auto& change) {
       KernelSpec other = spec;
       change(&other.fp8);
-      const Prepared wrong = backend.prepare(1, request(candidate, other), true);
+      const Prepared wrong = backend.prepare(1, request(candidate, other));
       ASSERT_TRUE(wrong.fault) << lengths << ": " << to_text(other);
       EXPECT_EQ(wrong.fault->status, TrialStatus::kWrongResult);
     };

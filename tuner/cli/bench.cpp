@@ -171,10 +171,11 @@ Row bench_one(Engine& engine, const Engine& untuned, const Problem& asked, const
     lanes.push_back(kStandard);
   }
   double sum_us = 0;
-  for (const Sample& sample : backend.round(lanes).samples) sum_us += std::max(sample.us, 200.0);
+  for (const Sample& sample : backend.round(lanes, kShortSampleUs).samples)
+    sum_us += std::max(sample.us, kShortSampleUs);
   const int rounds =
       std::clamp(static_cast<int>(options.time_s * 1e6 / sum_us), kMinRounds, kMaxRounds);
-  Race race(backend, {options.seed, 0.9, {}, {}});
+  Race race(backend, {.seed = options.seed});
   race.run(lanes, rounds);
   for (const int lane : lanes) row.timing[lane] = race.timing(lane);
   if (row.untuned == row.tuned) row.timing[kDefault] = row.timing[kTuned];

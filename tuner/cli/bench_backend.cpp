@@ -8,8 +8,6 @@
 namespace attune::cli {
 namespace {
 
-constexpr double kSampleUs =
-    200;  // shorter launches are repeated until a sample lasts about this long
 constexpr int kMaxLaunches = 200;
 
 }  // namespace
@@ -19,26 +17,28 @@ BenchBackend::BenchBackend(const Device& device, const Problem& problem, uint64_
   inputs_.open(problem);
 }
 
-double BenchBackend::sample_us(const Entry& entry) {
+double BenchBackend::time_us(const Entry& entry, int launches) {
   const int first = next_set_;
-  next_set_ += entry.launches;
-  return device_.time_us(entry.launches, [&](int launch) {
-    entry.runner(inputs_.set(first + launch));
-  }) / entry.launches;
+  next_set_ += launches;
+  return device_.time_us(launches, [&](int launch) { entry.runner(inputs_.set(first + launch)); }) /
+         launches;
 }
 
 void BenchBackend::add(int id, Runner runner) {
-  Entry entry{std::move(runner), 1};
-  sample_us(entry);
-  const double once = std::max(sample_us(entry), 1e-3);
-  entry.launches = std::clamp(static_cast<int>(std::ceil(kSampleUs / once)), 1, kMaxLaunches);
+  Entry entry{std::move(runner)};
+  time_us(entry, 1);
+  entry.launch_us = std::max(time_us(entry, 1), 1e-3);
   entries_.insert_or_assign(id, std::move(entry));
 }
 
-Round BenchBackend::round(const std::vector<int>& order) {
+Round BenchBackend::round(const std::vector<int>& order, double sample_us) {
   Round round;
-  for (const int id : order)
-    round.samples.push_back({id, sample_us(entries_.at(id)), std::nullopt});
+  for (const int id : order) {
+    const Entry& entry = entries_.at(id);
+    const int launches =
+        std::clamp(static_cast<int>(std::ceil(sample_us / entry.launch_us)), 1, kMaxLaunches);
+    round.samples.push_back({id, time_us(entry, launches), std::nullopt});
+  }
   round.sm_clock_mhz = device_.sm_clock_mhz();
   return round;
 }

@@ -13,28 +13,25 @@
 
 namespace attune::cli {
 
-class BenchBackend final : public MeasureBackend {
+class BenchBackend final : public Sampler {
  public:
   // One launch on the given operands.
   using Runner = std::function<void(const Operands&)>;
 
   BenchBackend(const Device& device, const Problem& problem, uint64_t seed);
 
-  // Warms it up and finds how many launches make a sample.
+  // Warms it up and finds how long a launch takes.
   void add(int id, Runner runner);
   const Operands& operands() const { return inputs_.set(0); }
 
-  void open(const MeasureTask&) override {}
-  Prepared prepare(int, const KernelRequest&, bool) override { return {}; }
-  Round round(const std::vector<int>& order) override;
-  void drop(int id) override { entries_.erase(id); }
+  Round round(const std::vector<int>& order, double sample_us) override;
 
  private:
   struct Entry {
     Runner runner;
-    int launches = 1;  // per sample
+    double launch_us = 0;
   };
-  double sample_us(const Entry& entry);
+  double time_us(const Entry& entry, int launches);
 
   const Device& device_;
   Inputs inputs_;

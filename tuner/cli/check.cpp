@@ -83,8 +83,7 @@ Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const Kern
   }
   const Prepared result = backend->prepare(
       0,
-      {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)},
-      true);
+      {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)});
   backend->drop(0);
   return result;
 }

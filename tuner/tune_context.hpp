@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// TuneContext: what all shapes of one tune share. Made by the tune loop (tune_loop.cpp).
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "tuner/compile_pool.hpp"
+#include "tuner/search.hpp"
+#include "tuner/store_writer.hpp"
+#include "tuner/tune_loop.hpp"
+
+namespace attune {
+
+class Trials;
+
+struct TuneContext {
+  const TuneTarget& target;
+  MeasureBackend& backend;
+  CompilePool& pool;
+  StoreWriter& store;
+  const TuneOptions& options;
+  const EffortPlan plan;
+  std::function<double()> now;
+  // Compiled once per reference spec.
+  std::function<std::optional<KernelRequest>(const Problem&)> oracle;
+  std::function<void(Progress)> report;  // fills in what concerns the whole tune
+  const Trials* on_device = nullptr;     // whose problem the backend has open
+
+  bool stopped() const { return options.stop && options.stop(); }
+};
+
+// The time that one step of a shape may take, by TuneContext::now.
+struct StepTime {
+  double began = 0, deadline = 0;
+};
+
+}  // namespace attune
