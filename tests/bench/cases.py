@@ -90,6 +90,13 @@ def rows():
     return [Case("1 query over 8192 gqa7 batch 16", 16, 1, 8192, 28, 4, 128)]
 
 
+def repeat():
+    """What two tunes from empty stores are held against each other on: grid shapes, and Llama-3.1-8B's."""
+    llama = [(1, 512), (1, 1024), (1, 2048), (1, 4096), (1, 8192), (1, 16384), (4, 2048), (8, 1024)]
+    return squares((64, 128, 256), (512, 2048, 4096, 8192)) + \
+           [Case(f"llama8b causal {s} batch {batch}", batch, s, s, 32, 8, 128, True) for batch, s in llama]
+
+
 FP8_MODES = ("accurate", "fast")
 
 
@@ -98,7 +105,7 @@ def fp8():
     return grid() + [dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}") for mode in FP8_MODES for case in grid()]
 
 
-SETS = {"grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows}  # of attention.py
+SETS = {"grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows, "repeat": repeat}  # of attention.py
 
 if __name__ == "__main__":
     print("\n".join(case.problem for name in sys.argv[1:] for case in {**SETS, "fp8": fp8}[name]()))

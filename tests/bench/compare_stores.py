@@ -2,9 +2,10 @@
 """Times what two tuned stores choose for the same problems, interleaved in one process: how repeatable a tune is, or how far `normal`
 stays behind `exhaustive`.
 
-    python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE --problem dtype=bf16,... [--problem ...]
+    python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem dtype=bf16,... ...)
 
-Prints first / second per problem (above 1: the second store's kernel is faster); equal configs are timed too: that is the noise.
+Prints first / second per problem (above 1: the second store's kernel is faster), the median over rounds of the ratio within a round. Where
+both chose one config that is 1, and what is measured is the noise: the summary gives both.
 """
 import argparse
 import random
@@ -16,8 +17,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import attune  # noqa: E402
+import cases  # noqa: E402
 import timing  # noqa: E402
 
+WARM_ROUNDS = 20  # of two samples each: clocks fall to what sustained load leaves
 DTYPES = {0: torch.float32, 1: torch.bfloat16, 2: torch.float16}
 
 
@@ -36,28 +39,46 @@ def compare(contexts, text, arguments, rng):
     torch.cuda.synchronize()
     samplers = {name: timing.graph_sampler(plan.launcher(*operands, stream=timing.stream().cuda_stream), arguments.sample_us)
                 for name, plan in plans.items()}
-    timings = timing.interleaved_us(samplers, arguments.rounds, rng)
-    return {"problem": text, "timings": timings, "first_over_second": timings["first"]["median_us"] / timings["second"]["median_us"],
+    for _ in range(WARM_ROUNDS):
+        for sample in samplers.values():
+            sample()
+    samples = timing.interleaved_samples(samplers, arguments.rounds, rng)
+    return {"problem": text, "timings": timing.medians_us(samples), "first_over_second": timing.paired_ratio(samples["first"], samples["second"]),
             "configs": {name: plan.config for name, plan in plans.items()}, "rungs": {name: plan.rung for name, plan in plans.items()},
             "same_config": plans["first"].config == plans["second"].config}
+
+
+def summary(rows):
+    """Largest distance from 1, among problems for which the stores chose differently and among the others."""
+    def worst(same):
+        return max((max(r["first_over_second"], 1 / r["first_over_second"]) - 1 for r in rows if r["same_config"] == same), default=0.0)
+    return {"problems": len(rows), "same_config": sum(r["same_config"] for r in rows), "worst_other_config": worst(False), "worst_same_config": worst(True)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", required=True)
     parser.add_argument("--second", required=True)
-    parser.add_argument("--problem", action="append", required=True)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--problem", action="append", default=[])
+    parser.add_argument("--set", choices=sorted(cases.SETS), help="the problems of cases.py")
+    parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
     rng = random.Random(1)
     contexts = {"first": attune.Context("cuda", store=arguments.first), "second": attune.Context("cuda", store=arguments.second)}
     rows = []
-    for text in arguments.problem:
+    problems = arguments.problem + [case.problem for case in (cases.SETS[arguments.set]() if arguments.set else [])]
+    if not problems:
+        parser.error("give --problem or --set")
+    for text in problems:
         rows.append(compare(contexts, text, arguments, rng))
         print(f"{rows[-1]['first_over_second']:.4f} {'same config' if rows[-1]['same_config'] else 'other config'}  {text}", flush=True)
-    result = {"schema": "attune.bench.compare_stores.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
+    totals = summary(rows)
+    print(f"{totals['problems']} problems, {totals['same_config']} with one config; worst difference {100 * totals['worst_other_config']:.2f} % "
+          f"(copies of one kernel: {100 * totals['worst_same_config']:.2f} %)")
+    result = {"schema": "attune.bench.compare_stores.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+              "summary": totals, "rows": rows}
     timing.write_result(arguments.out, result)
 
 

@@ -86,14 +86,28 @@ def enqueue_us(run, calls: int = 20) -> float:
     return statistics.median(costs)
 
 
-def interleaved_us(samplers: dict, rounds: int, rng: random.Random) -> dict:
-    """Median, lowest and highest of `rounds` samples of each, in random order within each round."""
+def interleaved_samples(samplers: dict, rounds: int, rng: random.Random) -> dict:
+    """`rounds` samples of each, in random order within each round."""
     samples = {name: [] for name in samplers}
     for _ in range(rounds):
         order = list(samplers)
         rng.shuffle(order)
         for name in order:
             samples[name].append(samplers[name]())
+    return samples
+
+
+def paired_ratio(over: list, under: list) -> float:
+    """The median over rounds of over / under: what slows a round down cancels out, which medians of each alone keep."""
+    return statistics.median(a / b for a, b in zip(over, under))
+
+
+def interleaved_us(samplers: dict, rounds: int, rng: random.Random) -> dict:
+    """Median, lowest and highest of interleaved_samples."""
+    return medians_us(interleaved_samples(samplers, rounds, rng))
+
+
+def medians_us(samples: dict) -> dict:
     return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
             for name, values in samples.items()}
 
