@@ -85,7 +85,7 @@ bool ties_with(const TrialRecord& fastest, const TrialRecord& trial) {
   const Timing& t = trial.timing;
   const double combined =
       std::hypot(half_width(f.median_us, f.hi_us), half_width(t.lo_us, t.median_us));
-  return t.median_us - f.median_us <= std::max(combined, kTieBand * f.median_us);
+  return t.median_us - f.median_us <= combined + kTieBand * f.median_us;
 }
 
 std::optional<WinnerChoice> choose_winner(const std::vector<TrialRecord>& trials) {

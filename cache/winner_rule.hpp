@@ -13,7 +13,7 @@
 
 namespace attune {
 
-// Differences below this share of the fastest median are noise on every device measured so far.
+// Below this share of the fastest median no difference is worth leaving the default for.
 inline constexpr double kTieBand = 0.01;
 
 struct WinnerChoice {
@@ -24,9 +24,9 @@ struct WinnerChoice {
                     // against 128)"
 };
 
-// Whether `trial` is as fast as `fastest`: their medians differ by no more than the larger of
-// kTieBand and the combined interval, which is the root of the sum of squares of fastest's upper
-// and trial's lower half-width.
+// Whether `trial` is as fast as `fastest`, or may be: their medians differ by no more than kTieBand
+// and the combined interval, which is the root of the sum of squares of fastest's upper and trial's
+// lower half-width.
 bool ties_with(const TrialRecord& fastest, const TrialRecord& trial);
 
 // Trials of one TuningKey, measured in one final round. Of all that tie with the fastest wins, in
