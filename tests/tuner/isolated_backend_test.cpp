@@ -58,6 +58,14 @@ TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
   EXPECT_EQ(backend_.num_children(), 1);
 }
 
+// A fate that the check meets does not show.
+TEST_F(IsolatedBackendTest, WhatWasCheckedBeforeIsLoadedAgainWithoutACheck) {
+  backend_.open(task());
+  EXPECT_FALSE(backend_.reload(2, kernel(1, 300)).fault);
+  EXPECT_EQ(backend_.round({2}, kSustainedSampleUs).samples.at(0).us, 300);
+  EXPECT_EQ(backend_.num_children(), 1);
+}
+
 struct Mishap {
   int fate;
   TrialStatus status;
