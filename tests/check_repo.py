@@ -22,7 +22,7 @@ FOREIGN_HOMES = {
     r"(cuda|nvrtc|cuda_runtime|cuda_fp16|cuda_bf16)\.h": [r"tests/runtime/.*\.cpp", r"examples/cuda_.*\.cpp"],
     r"(llvm|clang|lld)/.*": [r"generator/clang_.*\.cpp", r"runtime/cpu/.*\.cpp"],
     r"nlohmann/.*": [r".*\.(cpp)", r"tuner/.*\.hpp"],
-    r"CLI/.*": [r"tuner/cli/.*"],
+    r"CLI/.*": [r"tuner/cli/command_line\.cpp"],
     r"sodium\.h": [r"generator/core/digest\.cpp"],
     r"xxhash\.h": [r"generator/core/digest\.cpp"],
 }

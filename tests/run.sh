@@ -24,6 +24,8 @@ if ! { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; the
   echo "SKIP: tests labelled gpu: no NVIDIA driver answers on this machine."
 fi
 
+# Precompiled headers: ccache takes them only when told that the compiler looks after the rest.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_C_COMPILER_LAUNCHER=ccache)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-DPython3_EXECUTABLE=$ATTUNE_PYTHON" "${launcher[@]}"

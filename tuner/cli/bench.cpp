@@ -298,25 +298,25 @@ int bench(const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& program, int* exit_code) {
+void add_bench(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_run_command(
+  Command command = add_run_command(
       program, "bench",
       "Time tuned against default against standard attention (on a GPU: against the "
       "reference kernel)",
       "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
       "Time this template instead of what the runtime would choose", options.get());
-  command->add_option(
+  command.add_option(
       "--config", options->config,
       "Time this config instead: knobs that differ from the default, knob=value,...");
-  command->add_option("--time", options->time_s, "Seconds of measuring for each problem")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option(
+  command.add_option("--time", options->time_s, "Seconds of measuring for each problem")
+      .positive()
+      .shows_default();
+  command.add_option(
       "--fail-if-slower", options->fail_if_slower,
       "Exit code 7 when tuned is slower than default by more than this many percent");
-  command->add_flag("--no-standard", options->no_standard, "Leave standard attention out");
-  command->callback([options, exit_code] { *exit_code = bench(*options); });
+  command.add_flag("--no-standard", options->no_standard, "Leave standard attention out");
+  command.callback([options, exit_code] { *exit_code = bench(*options); });
 }
 
 }  // namespace attune::cli

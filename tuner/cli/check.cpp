@@ -170,17 +170,17 @@ int check(const Options& options) {
 
 }  // namespace
 
-void add_check(CLI::App& program, int* exit_code) {
+void add_check(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_run_command(
+  Command command = add_run_command(
       program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
       "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
       "Template (default: what the runtime would choose)", options.get());
-  command->add_option("--config", options->config,
-                      "Knobs that differ from the default, knob=value,...");
-  command->add_option("--sample", options->sample,
-                      "Check this many random configs of each template instead");
-  command->callback([options, exit_code] { *exit_code = check(*options); });
+  command.add_option("--config", options->config,
+                     "Knobs that differ from the default, knob=value,...");
+  command.add_option("--sample", options->sample,
+                     "Check this many random configs of each template instead");
+  command.callback([options, exit_code] { *exit_code = check(*options); });
 }
 
 }  // namespace attune::cli

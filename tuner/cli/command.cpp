@@ -9,11 +9,11 @@
 namespace attune::cli {
 namespace {
 
-void add_problem_keys(CLI::App* command) {
-  std::string text = command->get_footer() + "\nKeys of a problem:";
+void add_problem_keys(Command command) {
+  std::string text = "Keys of a problem:";
   for (const ProblemKey& key : problem_keys())
     text += fmt::format("\n  {:14}  {}: {}", key.name, key.accepted, key.meaning);
-  command->footer(text);
+  command.add_footer(text);
 }
 
 }  // namespace
@@ -39,33 +39,32 @@ ExitCode exit_code_of(ErrorCode code) {
   return kInternalError;
 }
 
-CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what,
-                      const std::string& example, bool* json) {
-  CLI::App* command = program.add_subcommand(name, what);
-  command->add_flag("--json", *json, "Print one JSON object (SI units) instead of text");
-  command->footer("Example:\n  " + example);
+Command add_command(Command program, const std::string& name, const std::string& what,
+                    const std::string& example, bool* json) {
+  Command command = program.add_command(name, what);
+  command.add_flag("--json", *json, "Print one JSON object (SI units) instead of text");
+  command.add_footer("Example:\n  " + example);
   return command;
 }
 
-void add_problem_option(CLI::App* command, std::string* problem) {
-  command->add_option("--problem", *problem, "The problem, key=value,... (keys below)")->required();
+void add_problem_option(Command command, std::string* problem) {
+  command.add_option("--problem", *problem, "The problem, key=value,... (keys below)").required();
   add_problem_keys(command);
 }
 
-void add_problem_option(CLI::App* command, std::vector<std::string>* problems) {
+void add_problem_option(Command command, std::vector<std::string>* problems) {
   command
-      ->add_option("--problem", *problems,
-                   "A problem, key=value,... (keys below); may be given several times")
-      ->take_all()
-      ->expected(1);
+      .add_option("--problem", *problems,
+                  "A problem, key=value,... (keys below); may be given several times")
+      .repeated();
   add_problem_keys(command);
 }
 
-void add_jobs_option(CLI::App* command, int* jobs) {
+void add_jobs_option(Command command, int* jobs) {
   constexpr int kMostJobs = 1024;
-  command->add_option("--jobs", *jobs, "Compilers at a time; 0: by the machine")
-      ->check(CLI::Range(0, kMostJobs))
-      ->capture_default_str();
+  command.add_option("--jobs", *jobs, "Compilers at a time; 0: by the machine")
+      .between(0, kMostJobs)
+      .shows_default();
 }
 
 }  // namespace attune::cli

@@ -3,11 +3,11 @@
 // scripts may rely on. Each command stands in a file of its own name; main.cpp lists them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "generator/core/error.hpp"
+#include "tuner/cli/command_line.hpp"
 
 namespace attune::cli {
 
@@ -27,29 +27,29 @@ enum ExitCode : int {
 ExitCode exit_code_of(ErrorCode code);
 
 // A subcommand with --json and an example at the end of its help. `json` outlives the parse.
-CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& what,
-                      const std::string& example, bool* json);
+Command add_command(Command program, const std::string& name, const std::string& what,
+                    const std::string& example, bool* json);
 
 // --problem: one problem, required; or several, with a list to take them. Either adds the keys of a
 // problem to the command's help.
-void add_problem_option(CLI::App* command, std::string* problem);
-void add_problem_option(CLI::App* command, std::vector<std::string>* problems);
+void add_problem_option(Command command, std::string* problem);
+void add_problem_option(Command command, std::vector<std::string>* problems);
 
 // --jobs, bounded: each compiler is a thread.
-void add_jobs_option(CLI::App* command, int* jobs);
+void add_jobs_option(Command command, int* jobs);
 
 // One per command. Its callback stores the command's exit code in *exit_code and throws
 // attune::Error.
-void add_doctor(CLI::App& program, int* exit_code);
-void add_devices(CLI::App& program, int* exit_code);
-void add_tune(CLI::App& program, int* exit_code);
-void add_bench(CLI::App& program, int* exit_code);
-void add_check(CLI::App& program, int* exit_code);
-void add_emit(CLI::App& program, int* exit_code);
-void add_compile(CLI::App& program, int* exit_code);
-void add_explain(CLI::App& program, int* exit_code);
-void add_export(CLI::App& program, int* exit_code);
-void add_db(CLI::App& program, int* exit_code);
-void add_version(CLI::App& program, int* exit_code);
+void add_doctor(Command program, int* exit_code);
+void add_devices(Command program, int* exit_code);
+void add_tune(Command program, int* exit_code);
+void add_bench(Command program, int* exit_code);
+void add_check(Command program, int* exit_code);
+void add_emit(Command program, int* exit_code);
+void add_compile(Command program, int* exit_code);
+void add_explain(Command program, int* exit_code);
+void add_export(Command program, int* exit_code);
+void add_db(Command program, int* exit_code);
+void add_version(Command program, int* exit_code);
 
 }  // namespace attune::cli

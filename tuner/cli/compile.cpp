@@ -183,28 +183,28 @@ int compile(const Options& options) {
 
 }  // namespace
 
-void add_compile(CLI::App& program, int* exit_code) {
+void add_compile(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "compile", "Make kernels ahead of time, also for archs that are not here",
       "attune compile examples/models/Llama-3.1-8B/config.json --arch sm_80,sm_90a --out kernels/",
       &options->json);
   add_workload_options(command, &options->workload);
   command
-      ->add_option("--arch", options->archs,
-                   "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
-      ->capture_default_str();
-  command->add_option("--template", options->template_name,
-                      "Template (default: the best that serves)");
-  command->add_option("--config", options->config,
-                      "Knobs that differ from the default, knob=value,...");
-  command->add_option("--store", options->store,
-                      "Store that takes the images (default: the user's)");
-  command->add_option(
+      .add_option("--arch", options->archs,
+                  "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
+      .shows_default();
+  command.add_option("--template", options->template_name,
+                     "Template (default: the best that serves)");
+  command.add_option("--config", options->config,
+                     "Knobs that differ from the default, knob=value,...");
+  command.add_option("--store", options->store,
+                     "Store that takes the images (default: the user's)");
+  command.add_option(
       "--out", options->out,
       "Folder to write instead: images with manifest.json. A bundle there is added to");
   add_jobs_option(command, &options->jobs);
-  command->callback([options, exit_code] { *exit_code = compile(*options); });
+  command.callback([options, exit_code] { *exit_code = compile(*options); });
 }
 
 }  // namespace attune::cli

@@ -25,25 +25,25 @@ bool matches(const DbOptions& options, const DeviceIdentity& device,
          (options.template_name.empty() || options.template_name == toolchain.template_name);
 }
 
-CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,
-                         const std::string& example, DbOptions* options) {
-  CLI::App* command = add_command(*db, name, what, example, &options->json);
-  command->add_option("--store", options->store,
-                      "Store file (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+Command add_db_command(Command db, const std::string& name, const std::string& what,
+                       const std::string& example, DbOptions* options) {
+  Command command = add_command(db, name, what, example, &options->json);
+  command.add_option("--store", options->store,
+                     "Store file (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   return command;
 }
 
-void add_db_filter(CLI::App* command, DbOptions* options) {
-  command->add_option("--device", options->device,
-                      "Only this device: its identity or the beginning of it (attune devices)");
-  command->add_option("--template", options->template_name, "Only this template");
+void add_db_filter(Command command, DbOptions* options) {
+  command.add_option("--device", options->device,
+                     "Only this device: its identity or the beginning of it (attune devices)");
+  command.add_option("--template", options->template_name, "Only this template");
 }
 
-void add_db(CLI::App& program, int* exit_code) {
-  CLI::App* db = program.add_subcommand(
+void add_db(Command program, int* exit_code) {
+  Command db = program.add_command(
       "db", "Look into the store and keep it: ls, show, stats, verify, gc, export, import, merge");
-  db->require_subcommand(1);
-  db->footer("Example:\n  attune db ls");
+  db.require_command();
+  db.add_footer("Example:\n  attune db ls");
   add_db_ls(db, exit_code);
   add_db_show(db, exit_code);
   add_db_stats(db, exit_code);

@@ -3,10 +3,11 @@
 // Registered by db.cpp.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
 
 #include "cache/store.hpp"
+#include "tuner/cli/command_line.hpp"
 
 namespace attune::cli {
 
@@ -25,18 +26,18 @@ Store open_db(const DbOptions& options);
 bool matches(const DbOptions& options, const DeviceIdentity& device,
              const ToolchainIdentity& toolchain);
 // A subcommand of db with --json and --store.
-CLI::App* add_db_command(CLI::App* db, const std::string& name, const std::string& what,
-                         const std::string& example, DbOptions* options);
+Command add_db_command(Command db, const std::string& name, const std::string& what,
+                       const std::string& example, DbOptions* options);
 // --device and --template.
-void add_db_filter(CLI::App* command, DbOptions* options);
+void add_db_filter(Command command, DbOptions* options);
 
-void add_db_ls(CLI::App* db, int* exit_code);
-void add_db_show(CLI::App* db, int* exit_code);
-void add_db_stats(CLI::App* db, int* exit_code);
-void add_db_verify(CLI::App* db, int* exit_code);
-void add_db_gc(CLI::App* db, int* exit_code);
-void add_db_export(CLI::App* db, int* exit_code);
-void add_db_import(CLI::App* db, int* exit_code);
-void add_db_merge(CLI::App* db, int* exit_code);
+void add_db_ls(Command db, int* exit_code);
+void add_db_show(Command db, int* exit_code);
+void add_db_stats(Command db, int* exit_code);
+void add_db_verify(Command db, int* exit_code);
+void add_db_gc(Command db, int* exit_code);
+void add_db_export(Command db, int* exit_code);
+void add_db_import(Command db, int* exit_code);
+void add_db_merge(Command db, int* exit_code);
 
 }  // namespace attune::cli

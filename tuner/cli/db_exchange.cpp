@@ -174,55 +174,55 @@ struct FoldOptions : DbOptions {
 
 }  // namespace
 
-void add_db_verify(CLI::App* db, int* exit_code) {
+void add_db_verify(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(
+  Command command = add_db_command(
       db, "verify", "Check the file and every image against its SHA-256 (exit code 5 if damaged)",
       "attune db verify", options.get());
-  command->callback([options, exit_code] { *exit_code = verify(*options); });
+  command.callback([options, exit_code] { *exit_code = verify(*options); });
 }
 
-void add_db_gc(CLI::App* db, int* exit_code) {
+void add_db_gc(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(
+  Command command = add_db_command(
       db, "gc", "Delete images nothing uses and rows of templates that no longer exist",
       "attune db gc", options.get());
-  command->callback([options, exit_code] { *exit_code = gc(*options); });
+  command.callback([options, exit_code] { *exit_code = gc(*options); });
 }
 
-void add_db_export(CLI::App* db, int* exit_code) {
+void add_db_export(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto file = std::make_shared<std::string>();
-  CLI::App* command =
+  Command command =
       add_db_command(db, "export", "Write rows to a file: .jsonl for review, .db with images",
                      "attune db export winners.jsonl", options.get());
-  command->add_option("FILE", *file, "File to write; - for stdout")->required();
+  command.add_option("FILE", *file, "File to write; - for stdout").required();
   add_db_filter(command, options.get());
-  command->callback([options, file, exit_code] { *exit_code = export_rows(*options, *file); });
+  command.callback([options, file, exit_code] { *exit_code = export_rows(*options, *file); });
 }
 
-void add_db_import(CLI::App* db, int* exit_code) {
+void add_db_import(Command db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  CLI::App* command = add_db_command(db, "import", "Take in the rows of one exported file",
-                                     "attune db import winners.jsonl --dry-run", options.get());
-  command->add_option("FILE", options->files, "A .jsonl or .db file")->required()->expected(1);
-  command->add_flag("--dry-run", options->dry_run, "Only say what would change");
-  command->callback([options, exit_code] {
+  Command command = add_db_command(db, "import", "Take in the rows of one exported file",
+                                   "attune db import winners.jsonl --dry-run", options.get());
+  command.add_option("FILE", options->files, "A .jsonl or .db file").required().values(1, 1);
+  command.add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command.callback([options, exit_code] {
     *exit_code = fold_in(*options, "db.import", options->files, options->dry_run);
   });
 }
 
-void add_db_merge(CLI::App* db, int* exit_code) {
+void add_db_merge(Command db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  CLI::App* command = add_db_command(
+  Command command = add_db_command(
       db, "merge",
       "Take in the rows of other stores: higher effort wins, then more samples, then newer",
       "attune db merge a.db b.db --store all.db", options.get());
-  command->add_option("FILES", options->files, "Stores or exported files")
-      ->required()
-      ->expected(1, 1000);
-  command->add_flag("--dry-run", options->dry_run, "Only say what would change");
-  command->callback([options, exit_code] {
+  command.add_option("FILES", options->files, "Stores or exported files")
+      .required()
+      .values(1, 1000);
+  command.add_flag("--dry-run", options->dry_run, "Only say what would change");
+  command.callback([options, exit_code] {
     *exit_code = fold_in(*options, "db.merge", options->files, options->dry_run);
   });
 }

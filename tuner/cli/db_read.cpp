@@ -66,19 +66,19 @@ int stats(const DbOptions& options) {
 
 }  // namespace
 
-void add_db_ls(CLI::App* db, int* exit_code) {
+void add_db_ls(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(db, "ls", "List the winners",
-                                     "attune db ls --template prefill_sm90", options.get());
+  Command command = add_db_command(db, "ls", "List the winners",
+                                   "attune db ls --template prefill_sm90", options.get());
   add_db_filter(command, options.get());
-  command->callback([options, exit_code] { *exit_code = ls(*options); });
+  command.callback([options, exit_code] { *exit_code = ls(*options); });
 }
 
-void add_db_stats(CLI::App* db, int* exit_code) {
+void add_db_stats(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  CLI::App* command = add_db_command(db, "stats", "Count what is in the store",
-                                     "attune db stats --json", options.get());
-  command->callback([options, exit_code] { *exit_code = stats(*options); });
+  Command command = add_db_command(db, "stats", "Count what is in the store",
+                                   "attune db stats --json", options.get());
+  command.callback([options, exit_code] { *exit_code = stats(*options); });
 }
 
 }  // namespace attune::cli

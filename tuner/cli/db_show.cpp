@@ -224,17 +224,17 @@ int show(const DbOptions& options, const std::string& problem_text) {
 
 }  // namespace
 
-void add_db_show(CLI::App* db, int* exit_code) {
+void add_db_show(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto problem = std::make_shared<std::string>();
-  CLI::App* command = add_db_command(
+  Command command = add_db_command(
       db, "show", "List every trial of one problem, with the winner and why it is one",
       "attune db show --problem "
       "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
       options.get());
   add_problem_option(command, problem.get());
   add_db_filter(command, options.get());
-  command->callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
+  command.callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
 }
 
 }  // namespace attune::cli

@@ -79,12 +79,12 @@ int devices(bool as_json) {
 
 }  // namespace
 
-void add_devices(CLI::App& program, int* exit_code) {
+void add_devices(Command program, int* exit_code) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "devices", "List the devices here with the facts that identify them in the store",
       "attune devices --json", json.get());
-  command->callback([json, exit_code] { *exit_code = devices(*json); });
+  command.callback([json, exit_code] { *exit_code = devices(*json); });
 }
 
 }  // namespace attune::cli

@@ -185,18 +185,18 @@ int doctor(bool as_json, const std::string& store) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, int* exit_code) {
+void add_doctor(Command program, int* exit_code) {
   struct Options {
     bool json = false;
     std::string store;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "doctor", "Say what is here, what is missing, what that costs and how to get it",
       "attune doctor", &options->json);
-  command->add_option("--store", options->store,
-                      "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
-  command->callback([options, exit_code] { *exit_code = doctor(options->json, options->store); });
+  command.add_option("--store", options->store,
+                     "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  command.callback([options, exit_code] { *exit_code = doctor(options->json, options->store); });
 }
 
 }  // namespace attune::cli

@@ -195,9 +195,9 @@ int emit(const Options& options) {
 
 }  // namespace
 
-void add_emit(CLI::App& program, int* exit_code) {
+void add_emit(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "emit",
       "Print the source, PTX, image or resources of one kernel, for any arch, without a GPU",
       "attune emit --problem "
@@ -205,25 +205,25 @@ void add_emit(CLI::App& program, int* exit_code) {
       &options->json);
   add_problem_option(command, &options->problem);
   command
-      ->add_option("--arch", options->archs,
-                   "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
-      ->capture_default_str();
-  command->add_option("--template", options->template_name,
-                      "Template (default: the best that serves)");
-  CLI::Option* config = command->add_option("--config", options->config,
-                                            "Knobs that differ from the default, knob=value,...");
+      .add_option("--arch", options->archs,
+                  "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")
+      .shows_default();
+  command.add_option("--template", options->template_name,
+                     "Template (default: the best that serves)");
+  const Option config = command.add_option("--config", options->config,
+                                           "Knobs that differ from the default, knob=value,...");
   command
-      ->add_flag("--tuned", options->tuned,
-                 "The stored winner of this problem on that arch, not the template's default")
-      ->excludes(config);
-  command->add_option("--store", options->store,
-                      "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
-  command->add_option("--what", options->what, "What to print")
-      ->check(CLI::IsMember({"source", "ptx", "image", "resources"}))
-      ->capture_default_str();
-  command->add_option("--out", options->out,
-                      "File to write instead of stdout; with several archs a folder");
-  command->callback([options, exit_code] { *exit_code = emit(*options); });
+      .add_flag("--tuned", options->tuned,
+                "The stored winner of this problem on that arch, not the template's default")
+      .excludes(config);
+  command.add_option("--store", options->store,
+                     "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+  command.add_option("--what", options->what, "What to print")
+      .one_of({"source", "ptx", "image", "resources"})
+      .shows_default();
+  command.add_option("--out", options->out,
+                     "File to write instead of stdout; with several archs a folder");
+  command.callback([options, exit_code] { *exit_code = emit(*options); });
 }
 
 }  // namespace attune::cli

@@ -92,22 +92,22 @@ int explain(const Options& options) {
 
 }  // namespace
 
-void add_explain(CLI::App& program, int* exit_code) {
+void add_explain(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "explain", "Say which kernel would run for a problem here, and why not another",
       "attune explain --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
       &options->json);
   add_model_options(command, &options->model);
   add_problem_option(command, &options->problem);
-  command->get_option("--problem")->required(false);
+  command.option("--problem").not_required();
   command
-      ->add_option("--policy", options->policy,
-                   "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")
-      ->check(CLI::IsMember({"default", "nearest", "strict"}));
+      .add_option("--policy", options->policy,
+                  "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")
+      .one_of({"default", "nearest", "strict"});
   add_machine_options(command, &options->machine);
-  command->callback([options, exit_code] { *exit_code = explain(*options); });
+  command.callback([options, exit_code] { *exit_code = explain(*options); });
 }
 
 }  // namespace attune::cli

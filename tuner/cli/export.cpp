@@ -110,23 +110,23 @@ int export_kernels(const Options& options) {
 
 }  // namespace
 
-void add_export(CLI::App& program, int* exit_code) {
+void add_export(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(
+  Command command = add_command(
       program, "export", "Write tuned kernels as a folder that runs without compiler and store",
       "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
       &options->json);
   command
-      ->add_option("FOLDER", options->folder,
-                   "Folder to write: images with manifest.json. A bundle there is added to")
-      ->required();
-  command->add_option("--arch", options->archs,
-                      "Only these archs, a list (default: all in the store)");
-  command->add_option(
+      .add_option("FOLDER", options->folder,
+                  "Folder to write: images with manifest.json. A bundle there is added to")
+      .required();
+  command.add_option("--arch", options->archs,
+                     "Only these archs, a list (default: all in the store)");
+  command.add_option(
       "--store", options->store,
       "Store to export from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   add_db_filter(command, options.get());
-  command->callback([options, exit_code] { *exit_code = export_kernels(*options); });
+  command.callback([options, exit_code] { *exit_code = export_kernels(*options); });
 }
 
 }  // namespace attune::cli

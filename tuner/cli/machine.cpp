@@ -11,13 +11,13 @@ namespace attune::cli {
 
 std::filesystem::path MachineOptions::store_path() const { return store_path_or_default(store); }
 
-void add_machine_options(CLI::App* command, MachineOptions* options) {
+void add_machine_options(Command command, MachineOptions* options) {
   command
-      ->add_option("--target", options->target,
-                   "auto (a GPU if there is one, else the CPU), cuda, cuda:N, cpu or cpu:THREADS")
-      ->capture_default_str();
-  command->add_option("--store", options->store,
-                      "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+      .add_option("--target", options->target,
+                  "auto (a GPU if there is one, else the CPU), cuda, cuda:N, cpu or cpu:THREADS")
+      .shows_default();
+  command.add_option("--store", options->store,
+                     "Store to use (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
 }
 
 std::shared_ptr<const Device> open_machine(const std::string& target) {

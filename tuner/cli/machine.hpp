@@ -3,13 +3,13 @@
 // looks up kernels.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "runtime/engine.hpp"
+#include "tuner/cli/command_line.hpp"
 #include "tuner/device_lock.hpp"
 
 namespace attune::cli {
@@ -22,7 +22,7 @@ struct MachineOptions {
 };
 
 // --target and --store.
-void add_machine_options(CLI::App* command, MachineOptions* options);
+void add_machine_options(Command command, MachineOptions* options);
 
 // "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile
 // saying what is missing.

@@ -4,7 +4,6 @@
 // command.hpp.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -30,7 +29,7 @@ constexpr const char* kFooter =
     "Start with:  attune doctor\n"
     "             attune tune examples/models/Llama-3.1-8B/config.json";
 
-void add_commands(CLI::App& program, int* exit_code) {
+void add_commands(Command program, int* exit_code) {
   add_doctor(program, exit_code);
   add_devices(program, exit_code);
   add_tune(program, exit_code);
@@ -68,33 +67,22 @@ void start_log() {
   if (!refused.empty()) log(LogLevel::kWarning, refused);
 }
 
-int parse_and_run(CLI::App& program, std::vector<std::string> words, const int& exit_code) {
-  try {
-    check_commands(program, words);
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
-    program.parse(words);
-    return exit_code;
-  } catch (const CLI::CallForVersion& version) {
-    print(version.what() + std::string("\n"));
-    return kOk;
-  } catch (const CLI::Success&) {
-    print(program.help());
-    return kOk;
-  } catch (const CLI::ParseError& error) {
-    print_notice("attune: " + usage_error_text(program, error));
-    return kUsage;
-  }
-}
-
 int run_program(int argc, char** argv) {
-  CLI::App program("attune makes attention kernels for the machine it stands on.", "attune");
-  program.require_subcommand(1);
-  program.set_version_flag("--version", "attune " ATTUNE_VERSION, "Print the version");
-  program.footer(kFooter);
+  Program program("attune makes attention kernels for the machine it stands on.", "attune",
+                  "attune " ATTUNE_VERSION);
+  Command commands = program.command();
+  commands.require_command();
+  commands.add_footer(kFooter);
   int exit_code = kOk;
-  add_commands(program, &exit_code);
+  add_commands(commands, &exit_code);
   try {
-    return parse_and_run(program, with_help_option({argv + 1, argv + argc}), exit_code);
+    const std::vector<std::string> words = with_help_option({argv + 1, argv + argc});
+    check_commands(commands, words);
+    const Program::Outcome outcome = program.run(words);
+    print(outcome.text);
+    if (!outcome.fault) return exit_code;
+    print_notice("attune: " + usage_error_text(*outcome.fault));
+    return kUsage;
   } catch (const Error& error) {
     print_notice(fmt::format("attune: {}", error.what()));
     return exit_code_of(error.code());

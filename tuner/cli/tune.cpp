@@ -259,21 +259,21 @@ int tune_command(const Options& options) {
 
 }  // namespace
 
-void add_tune(CLI::App& program, int* exit_code) {
+void add_tune(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = add_run_command(
+  Command command = add_run_command(
       program, "tune", "Make and measure kernels here; store every trial and the winners",
       "attune tune examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096 --effort quick",
       "Tune this template alone, for instance prefill_sm80 (default: all that serve)",
       options.get());
   command
-      ->add_option("--effort", options->effort,
-                   "quick, normal or exhaustive; a higher effort replaces a lower one. Without "
-                   "--budget a problem may take: " +
-                       default_budgets())
-      ->check(CLI::IsMember({"quick", "normal", "exhaustive"}))
-      ->capture_default_str();
-  command->add_option(
+      .add_option("--effort", options->effort,
+                  "quick, normal or exhaustive; a higher effort replaces a lower one. Without "
+                  "--budget a problem may take: " +
+                      default_budgets())
+      .one_of({"quick", "normal", "exhaustive"})
+      .shows_default();
+  command.add_option(
       "--budget", options->budget,
       fmt::format("Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
                   "effort). When it ends, what was measured is kept, the same command goes on from "
@@ -282,17 +282,17 @@ void add_tune(CLI::App& program, int* exit_code) {
                   kGraceSeconds));
   add_jobs_option(command, &options->jobs);
   command
-      ->add_option("--verify", options->verify,
-                   "Afterwards repeat each final this many times in fresh processes; report flips "
-                   "and regret")
-      ->capture_default_str();
-  command->add_flag("--dry-run", options->dry_run,
-                    "Show the problems by kind of layer; measure nothing");
-  command->add_flag("--refresh", options->refresh,
-                    "Time the best of what is tuned already again (after a driver update, say)");
-  command->add_flag("--retry-failed", options->retry_failed,
-                    "Try candidates again that failed before");
-  command->callback([options, exit_code] { *exit_code = tune_command(*options); });
+      .add_option("--verify", options->verify,
+                  "Afterwards repeat each final this many times in fresh processes; report flips "
+                  "and regret")
+      .shows_default();
+  command.add_flag("--dry-run", options->dry_run,
+                   "Show the problems by kind of layer; measure nothing");
+  command.add_flag("--refresh", options->refresh,
+                   "Time the best of what is tuned already again (after a driver update, say)");
+  command.add_flag("--retry-failed", options->retry_failed,
+                   "Try candidates again that failed before");
+  command.callback([options, exit_code] { *exit_code = tune_command(*options); });
 }
 
 }  // namespace attune::cli

@@ -54,42 +54,19 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
 }
 
-std::vector<const CLI::App*> subcommands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return names;
-}
-
-std::string path_of(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name()
-                                     : path_of(*app.get_parent()) + " " + app.get_name();
-}
-
-// The command that was parsed last.
-const CLI::App& deepest(const CLI::App& app) {
-  const std::vector<CLI::App*> parsed = app.get_subcommands();
-  return parsed.empty() ? app : deepest(*parsed.front());
-}
-
-// The subcommand of `app` that `word` names. Throws for an unknown one; nullptr when it is an option.
-const CLI::App* command_named(const CLI::App& app, const std::string& word) {
+// The command of `at` that `word` names. Throws for an unknown one; nothing when it is an option.
+std::optional<Command> command_named(const Command& at, const std::string& word) {
   std::vector<std::string> known;
-  for (const CLI::App* one : subcommands(app)) {
-    if (one->get_name() == word) return one;
-    known.push_back(one->get_name());
+  for (const Command& one : at.commands()) {
+    if (one.name() == word) return one;
+    known.push_back(one.name());
   }
-  if (begins_with(word, "-")) return nullptr;
+  if (begins_with(word, "-")) return std::nullopt;
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format("{}{}; commands of {} are {}",
                   word.empty() ? "no command was given" : fmt::format("\"{}\" is no command", word),
-                  word.empty() ? "" : suggestion(word, known), path_of(app),
-                  fmt::join(known, ", ")));
+                  word.empty() ? "" : suggestion(word, known), at.path(), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -101,26 +78,23 @@ std::vector<std::string> with_help_option(std::vector<std::string> words) {
   return words;
 }
 
-void check_commands(const CLI::App& program, const std::vector<std::string>& words) {
-  const CLI::App* at = &program;
-  for (size_t i = 0; at != nullptr && !subcommands(*at).empty(); ++i)
+void check_commands(const Command& program, const std::vector<std::string>& words) {
+  std::optional<Command> at = program;
+  for (size_t i = 0; at && !at->commands().empty(); ++i)
     at = command_named(*at, i < words.size() ? words[i] : std::string());
 }
 
-std::string usage_error_text(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App& command = deepest(program);
-  std::string what = error.what();
-  const std::vector<std::string> rest = program.remaining(true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !rest.empty()) {
-    const std::string& word = rest.front();
-    what = begins_with(word, "-")
-               ? fmt::format("\"{}\" is no option of {}{}", word, path_of(command),
-                             suggestion(word, option_names(command)))
-               : fmt::format("\"{}\" was not expected", word);
-  }
+std::string usage_error_text(const UsageFault& fault) {
+  std::string what = fault.what;
+  const std::string& word = fault.unexpected;
+  const std::string path = fault.command.path();
+  if (!word.empty())
+    what = begins_with(word, "-") ? fmt::format("\"{}\" is no option of {}{}", word, path,
+                                                suggestion(word, fault.command.option_names()))
+                                  : fmt::format("\"{}\" was not expected", word);
   std::replace(what.begin(), what.end(), '\n', ' ');
-  return fmt::format("{} ({} --help lists the {})", what, path_of(command),
-                     command.get_parent() == nullptr ? "commands" : "options");
+  return fmt::format("{} ({} --help lists the {})", what, path,
+                     fault.command.is_program() ? "commands" : "options");
 }
 
 }  // namespace attune::cli

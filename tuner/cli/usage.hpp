@@ -3,9 +3,10 @@
 // was probably meant.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "tuner/cli/command_line.hpp"
 
 namespace attune::cli {
 
@@ -13,9 +14,9 @@ namespace attune::cli {
 std::vector<std::string> with_help_option(std::vector<std::string> words);
 
 // Throws kInvalidArgument when a word that should name a command does not.
-void check_commands(const CLI::App& program, const std::vector<std::string>& words);
+void check_commands(const Command& program, const std::vector<std::string>& words);
 
 // One sentence, with where to read on: the help of the command that was given.
-std::string usage_error_text(const CLI::App& program, const CLI::ParseError& error);
+std::string usage_error_text(const UsageFault& fault);
 
 }  // namespace attune::cli

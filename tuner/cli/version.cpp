@@ -27,12 +27,12 @@ int version(bool json) {
 
 }  // namespace
 
-void add_version(CLI::App& program, int* exit_code) {
+void add_version(Command program, int* exit_code) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* command =
+  Command command =
       add_command(program, "version", "Print the version and the digests of the templates",
                   "attune version --json", json.get());
-  command->callback([json, exit_code] { *exit_code = version(*json); });
+  command.callback([json, exit_code] { *exit_code = version(*json); });
 }
 
 }  // namespace attune::cli

@@ -11,28 +11,28 @@
 
 namespace attune::cli {
 
-void add_workload_options(CLI::App* command, WorkloadOptions* options) {
+void add_workload_options(Command command, WorkloadOptions* options) {
   add_model_options(command, options);
   add_problem_option(command, &options->problems);
-  command->add_option("--captured", options->captured,
-                      "Problems written by a program run with ATTUNE_CAPTURE=FILE");
+  command.add_option("--captured", options->captured,
+                     "Problems written by a program run with ATTUNE_CAPTURE=FILE");
 }
 
-void add_model_options(CLI::App* command, WorkloadOptions* options) {
-  command->add_option("MODEL", options->model,
-                      "A Hugging Face config.json, its folder, or a name such as "
-                      "meta-llama/Llama-3.2-1B that is in the Hugging Face cache");
-  command->add_option("--as", options->read_as,
-                      "Read MODEL as this model_type, whatever it says: llama, bert, t5, ...");
-  command->add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
-  command->add_option("--batch", options->batches, "Batch sizes, a list");
-  command->add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
-  command->add_option("--accuracy", options->accuracy,
-                      "Of 8-bit operands: accurate (default) or fast");
-  command->add_option("--v-layout", options->v_layout,
-                      "Of 8-bit operands: rows (default) or transposed");
-  command->add_option("--scale-block", options->scale_block,
-                      "Of 8-bit operands: rows that share a factor (default: all of a head)");
+void add_model_options(Command command, WorkloadOptions* options) {
+  command.add_option("MODEL", options->model,
+                     "A Hugging Face config.json, its folder, or a name such as "
+                     "meta-llama/Llama-3.2-1B that is in the Hugging Face cache");
+  command.add_option("--as", options->read_as,
+                     "Read MODEL as this model_type, whatever it says: llama, bert, t5, ...");
+  command.add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
+  command.add_option("--batch", options->batches, "Batch sizes, a list");
+  command.add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
+  command.add_option("--accuracy", options->accuracy,
+                     "Of 8-bit operands: accurate (default) or fast");
+  command.add_option("--v-layout", options->v_layout,
+                     "Of 8-bit operands: rows (default) or transposed");
+  command.add_option("--scale-block", options->scale_block,
+                     "Of 8-bit operands: rows that share a factor (default: all of a head)");
 }
 
 namespace {
@@ -88,15 +88,15 @@ void note_slow_kernels(const Arch& arch, Workload* workload) {
   }
 }
 
-CLI::App* add_run_command(CLI::App& program, const std::string& name, const std::string& what,
-                          const std::string& example, const std::string& template_help,
-                          RunOptions* options) {
-  CLI::App* command = add_command(program, name, what, example, &options->json);
+Command add_run_command(Command program, const std::string& name, const std::string& what,
+                        const std::string& example, const std::string& template_help,
+                        RunOptions* options) {
+  Command command = add_command(program, name, what, example, &options->json);
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
-  command->add_option("--template", options->template_name, template_help);
-  command->add_option("--seed", options->seed, "Of inputs and of every random choice")
-      ->capture_default_str();
+  command.add_option("--template", options->template_name, template_help);
+  command.add_option("--seed", options->seed, "Of inputs and of every random choice")
+      .shows_default();
   return command;
 }
 

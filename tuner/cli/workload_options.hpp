@@ -4,7 +4,6 @@
 // and compile; the first three run them here.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,10 +28,10 @@ struct WorkloadOptions {
 // Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --dtype, --accuracy,
 // --v-layout,
 // --scale-block.
-void add_workload_options(CLI::App* command, WorkloadOptions* options);
+void add_workload_options(Command command, WorkloadOptions* options);
 
 // MODEL and what goes with it: all of the above but --problem and --captured.
-void add_model_options(CLI::App* command, WorkloadOptions* options);
+void add_model_options(Command command, WorkloadOptions* options);
 
 // All problems, each once, in the order given; `target` decides a model's default lengths. Throws
 // kInvalidArgument for bad or missing input, kIo for an unreadable file. Its notes (a softcap that
@@ -52,8 +51,8 @@ struct RunOptions {
 };
 
 // A subcommand with these; `template_help` says what --template does there.
-CLI::App* add_run_command(CLI::App& program, const std::string& name, const std::string& what,
-                          const std::string& example, const std::string& template_help,
-                          RunOptions* options);
+Command add_run_command(Command program, const std::string& name, const std::string& what,
+                        const std::string& example, const std::string& template_help,
+                        RunOptions* options);
 
 }  // namespace attune::cli

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// CLI11's one home; see command_line.hpp.
+#include "tuner/cli/command_line.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+
+namespace attune::cli {
+namespace {
+
+// The command that was parsed last.
+CLI::App* deepest(CLI::App* app) {
+  const std::vector<CLI::App*> parsed = app->get_subcommands();
+  return parsed.empty() ? app : deepest(parsed.front());
+}
+
+UsageFault fault_of(CLI::App* program, const CLI::ParseError& error) {
+  const std::vector<std::string> rest = program->remaining(true);
+  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !rest.empty();
+  return {error.what(), is_extra ? rest.front() : std::string(), Command(deepest(program))};
+}
+
+}  // namespace
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::not_required() {
+  option_->required(false);
+  return *this;
+}
+
+Option& Option::shows_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::values(int fewest, int most) {
+  option_->expected(fewest, most);
+  return *this;
+}
+
+Option& Option::repeated() {
+  option_->take_all()->expected(1);
+  return *this;
+}
+
+Option& Option::one_of(std::vector<std::string> words) {
+  option_->check(CLI::IsMember(std::move(words)));
+  return *this;
+}
+
+Option& Option::between(int lowest, int highest) {
+  option_->check(CLI::Range(lowest, highest));
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Command Command::add_command(const std::string& name, const std::string& what) {
+  return Command(app_->add_subcommand(name, what));
+}
+
+template <class T>
+Option Command::add_option(const std::string& name, T& value, const std::string& what) {
+  return Option(app_->add_option(name, value, what));
+}
+
+template Option Command::add_option(const std::string&, std::string&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::string>&,
+                                    const std::string&);
+template Option Command::add_option(const std::string&, int&, const std::string&);
+template Option Command::add_option(const std::string&, uint64_t&, const std::string&);
+template Option Command::add_option(const std::string&, double&, const std::string&);
+
+Option Command::add_flag(const std::string& name, bool& value, const std::string& what) {
+  return Option(app_->add_flag(name, value, what));
+}
+
+Option Command::option(const std::string& name) { return Option(app_->get_option(name)); }
+
+void Command::add_footer(const std::string& text) {
+  const std::string before = app_->get_footer();
+  app_->footer(before.empty() ? text : before + "\n" + text);
+}
+
+void Command::require_command() { app_->require_subcommand(1); }
+
+void Command::callback(std::function<void()> run) { app_->callback(std::move(run)); }
+
+std::string Command::name() const { return app_->get_name(); }
+
+std::string Command::path() const {
+  return is_program() ? name() : Command(app_->get_parent()).path() + " " + name();
+}
+
+bool Command::is_program() const { return app_->get_parent() == nullptr; }
+
+std::vector<Command> Command::commands() const {
+  std::vector<Command> found;
+  for (CLI::App* one : app_->get_subcommands([](CLI::App*) { return true; }))
+    found.emplace_back(one);
+  return found;
+}
+
+std::vector<std::string> Command::option_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+Program::Program(const std::string& what, const std::string& name, const std::string& version)
+    : app_(std::make_unique<CLI::App>(what, name)) {
+  app_->set_version_flag("--version", version, "Print the version");
+}
+
+Program::~Program() = default;
+
+Program::Outcome Program::run(std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    app_->parse(words);
+    return {};
+  } catch (const CLI::CallForVersion& version) {
+    return {version.what() + std::string("\n"), {}};
+  } catch (const CLI::Success&) {
+    return {app_->help(), {}};
+  } catch (const CLI::ParseError& error) {
+    return {{}, fault_of(app_.get(), error)};
+  }
+}
+
+}  // namespace attune::cli
