@@ -37,26 +37,51 @@ std::optional<std::string> SearchSpace::broken(const Config& config) const {
   return std::nullopt;
 }
 
-std::vector<Config> SearchSpace::enumerate() const {
-  std::vector<Config> found;
-  std::vector<size_t> index(knobs_.size(), 0);
-  const bool empty = std::any_of(knobs_.begin(), knobs_.end(),
-                                 [](const Knob& knob) { return knob.values.empty(); });
-  for (bool more = !empty; more;) {
-    Config config;
-    for (size_t i = 0; i < knobs_.size(); ++i)
-      config.set(knobs_[i].name, knobs_[i].values[index[i]]);
-    const bool legal =
-        std::none_of(constraints_.begin(), constraints_.end(),
-                     [&](const Constraint& c) { return c.broken(config).has_value(); });
-    if (legal) found.push_back(std::move(config));
-    more = false;
-    for (size_t i = knobs_.size(); i-- > 0 && !more;) {
-      more = ++index[i] < knobs_[i].values.size();
-      if (!more) index[i] = 0;
-    }
+size_t SearchSpace::knobs_needed(const Constraint& constraint) const {
+  if (constraint.reads.empty()) return knobs_.size();
+  size_t needed = 0;
+  for (const std::string& name : constraint.reads) {
+    const auto knob = std::find_if(knobs_.begin(), knobs_.end(),
+                                   [&](const Knob& one) { return one.name == name; });
+    // A rule that families share may name a knob that one of them lacks.
+    if (knob != knobs_.end())
+      needed = std::max(needed, static_cast<size_t>(knob - knobs_.begin()) + 1);
   }
-  return found;
+  return needed;
+}
+
+struct SearchSpace::Walk {
+  std::vector<std::vector<const Constraint*>> rules;  // [knobs set]: those that can be applied then
+  Config config;                                      // the first knobs
+  std::vector<Config> found;
+  int64_t visited = 0;
+};
+
+void SearchSpace::extend(Walk* walk) const {
+  ++walk->visited;
+  const size_t set = walk->config.knobs().size();
+  for (const Constraint* rule : walk->rules[set])
+    if (rule->broken(walk->config)) return;
+  if (set == knobs_.size()) {
+    walk->found.push_back(walk->config);
+    return;
+  }
+  const Config before = walk->config;
+  for (const int64_t value : knobs_[set].values) {
+    walk->config.set(knobs_[set].name, value);
+    extend(walk);
+    walk->config = before;
+  }
+}
+
+std::vector<Config> SearchSpace::enumerate(int64_t* visited) const {
+  Walk walk;
+  walk.rules.resize(knobs_.size() + 1);
+  for (const Constraint& constraint : constraints_)
+    walk.rules[knobs_needed(constraint)].push_back(&constraint);
+  extend(&walk);
+  if (visited != nullptr) *visited = walk.visited;
+  return std::move(walk.found);
 }
 
 std::vector<Config> SearchSpace::neighbours(const Config& config) const {

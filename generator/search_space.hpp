@@ -19,9 +19,11 @@ struct Knob {
   std::string meaning;          // one line for `attune explain` and errors
 };
 
-// Returns nullopt when the config obeys the rule, else a sentence that says what is broken.
+// Returns nullopt when the config obeys the rule, else a sentence that says what is broken. `reads` names the knobs that the
+// rule looks at, so that enumerate() applies it as soon as these are set; empty: all of them.
 struct Constraint {
   std::string name;
+  std::vector<std::string> reads;
   std::function<std::optional<std::string>(const Config&)> broken;
 };
 
@@ -33,12 +35,20 @@ class SearchSpace {
   const std::vector<Knob>& knobs() const { return knobs_; }
   // nullopt when legal. Names the knob, its value and what is accepted, or the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;
-  // All legal configs in knob order (first knob slowest). Constraints prune partial products only at the end: keep spaces small.
-  std::vector<Config> enumerate() const;
+  // All legal configs in knob order (first knob slowest). Knob after knob is set, and what breaks a rule goes no further.
+  // `visited`, if given, counts the configs that were looked at, those with some knobs only among them.
+  std::vector<Config> enumerate(int64_t* visited = nullptr) const;
   // Legal configs that differ from `config` in one knob, by one step up or down its list.
   std::vector<Config> neighbours(const Config& config) const;
+  const std::vector<Constraint>& constraints() const { return constraints_; }
 
  private:
+  struct Walk;
+  // Appends the legal configs that begin with the knobs of `walk`.
+  void extend(Walk* walk) const;
+  // How many knobs, from the first on, must be set before the rule can be applied.
+  size_t knobs_needed(const Constraint& constraint) const;
+
   std::vector<Knob> knobs_;
   std::vector<Constraint> constraints_;
 };

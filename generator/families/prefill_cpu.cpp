@@ -45,6 +45,7 @@ int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
 
 Constraint tile_fits(const Arch& arch) {
   return {"register tile",
+          {"rows", "vectors"},
           [registers = vector_registers(arch)](const Config& config) -> std::optional<std::string> {
             const int64_t rows = config.at("rows");
             const int64_t vectors = config.at("vectors");
@@ -63,7 +64,9 @@ Constraint tile_fits(const Arch& arch) {
 }
 
 Constraint whole_panels(const Arch& arch) {
-  return {"panels", [lanes = lanes_of(arch)](const Config& config) -> std::optional<std::string> {
+  return {"panels",
+          {"block_m", "vectors"},
+          [lanes = lanes_of(arch)](const Config& config) -> std::optional<std::string> {
             const int64_t panel = config.at("vectors") * lanes;
             const int64_t block_m = config.at("block_m");
             const int64_t panels = block_m / panel;

@@ -230,7 +230,7 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
 
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {
-    return Constraint{name, [spec, arch, broken](const Config& config) {
+    return Constraint{name, {}, [spec, arch, broken](const Config& config) {
                         return broken(spec, arch, mma_config(config));
                       }};
   };

@@ -80,7 +80,7 @@ class PrefillSm89 final : public PrefillMma {
                      multiplies_8_bits(arch) ? std::vector<int64_t>{0} : std::vector<int64_t>{1, 0},
                      "1: 8-bit fragments become fp16 before mma.sync, 0: mma.sync takes them"});
     std::vector<Constraint> constraints = mma_constraints(spec, arch);
-    if (!multiplies_8_bits(arch)) constraints.push_back({"arithmetic", arithmetic_rule});
+    if (!multiplies_8_bits(arch)) constraints.push_back({"arithmetic", {}, arithmetic_rule});
     return SearchSpace(std::move(knobs), std::move(constraints));
   }
 

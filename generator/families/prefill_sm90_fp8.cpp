@@ -35,7 +35,9 @@ bool inside(const Config& c) { return c.at("transpose_inside") != 0; }
 // Rules of the shared layout, and those of the flush and of V transposed inside.
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all = sm90_rules(spec, arch, accumulators);
-  all.push_back({"flush", [](const Config& c) -> std::optional<std::string> {
+  all.push_back({"flush",
+                 {"flush_keys", "o_staging", "scheduler"},
+                 [](const Config& c) -> std::optional<std::string> {
                    if (c.at("flush_keys") == 0 || c.at("o_staging") || c.at("scheduler") != 0)
                      return std::nullopt;
                    return "flushed sums stand where O is staged, or in the workspace of "
@@ -43,12 +45,16 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                  }});
   const bool whole = spec.fp8.v_layout == VLayout::kRows && spec.head_dim_v % 32 == 0;
   all.push_back(
-      {"inside", [=](const Config& c) -> std::optional<std::string> {
+      {"inside",
+       {"transpose_inside", "kv_ring"},
+       [=](const Config& c) -> std::optional<std::string> {
          if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
          return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
        }});
   // What row_max 1 keeps for its way back, without spills (ptxas 13.0).
-  all.push_back({"way_back", [=](const Config& c) -> std::optional<std::string> {
+  all.push_back({"way_back",
+                 {"row_max", "block_n", "overlap"},
+                 [=](const Config& c) -> std::optional<std::string> {
                    if (!c.at("row_max") || accumulators(spec, c) <= kLateAccumulators)
                      return std::nullopt;
                    return "row_max 1 leaves no registers for tiles of this size";

@@ -40,6 +40,7 @@ Broken when(bool broken, std::string sentence) {
 std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
+       {"kv_splits", "scheduler", "stages", "l2_section_mb"},
        [=](const Config& c) {
          return when(c.at("kv_splits") > 1 && (c.at("scheduler") != 0 || c.at("stages") != 2 ||
                                                c.at("l2_section_mb") == 16),
@@ -47,27 +48,32 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
                      "l2_section_mb other than 16");
        }},
       {"packed",
+       {"pack_heads", "l2_section_mb"},
        [=](const Config& c) {
          return when(c.get("pack_heads", 1) > 1 && c.at("l2_section_mb") == 16,
                      "pack_heads above 1 needs an l2_section_mb other than 16");
        }},
       {"ping_pong",
+       {"ping_pong", "block_m", "overlap"},
        [=](const Config& c) {
          return when(c.at("ping_pong") && (c.at("block_m") < 128 || !c.at("overlap")),
                      "ping_pong needs 2 warpgroups (block_m 128) and overlap");
        }},
       {"ring",
+       {"kv_ring", "stages"},
        [=](const Config& c) {
          return when(
              c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
              "kv_ring is for head dims above 64, with stages 2");
        }},
       {"small_tiles",
+       {"ctas_per_sm", "block_m"},
        [=](const Config& c) {
          return when(c.at("ctas_per_sm") > 1 && c.at("block_m") > 128,
                      "several blocks per multiprocessor need block_m 64 or 128");
        }},
       {"no_overlap",
+       {"overlap", "ctas_per_sm"},
        [=](const Config& c) {
          return when(!c.at("overlap") && c.at("ctas_per_sm") == 1,
                      "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
@@ -75,11 +81,16 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
+// What sm90_layout_config reads.
+const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",     "stages",
+                                            "kv_ring", "o_staging", "transpose_inside"};
+
 // What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
 std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       Sm90Accumulators accumulators) {
   return {
       {"registers",
+       {"block_m", "block_n", "ctas_per_sm", "overlap"},
        [=](const Config& c) {
          const int block_m = static_cast<int>(c.at("block_m"));
          const PrefillSm90Registers registers =
@@ -91,6 +102,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                  accumulator_limit(registers)));
        }},
       {"operands",
+       {"block_m", "block_n", "ctas_per_sm"},
        [=](const Config& c) {
          const PrefillSm90Registers registers = prefill_sm90_registers(
              static_cast<int>(c.at("block_m")) / kWarpgroupRows,
@@ -101,14 +113,14 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                      fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                                  of_one, registers.launch, most));
        }},
-      {"shared_memory",
+      {"shared_memory", kLayoutKnobs,
        [=](const Config& c) {
          const PrefillSm90Config config = sm90_layout_config(spec, c);
          return when(!fits_shared(arch, config),
                      fmt::format("needs {} bytes of shared memory in each of {} blocks",
                                  prefill_sm90_layout(config).bytes, config.ctas_per_sm));
        }},
-      {"o_staging",
+      {"o_staging", kLayoutKnobs,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;

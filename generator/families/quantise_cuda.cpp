@@ -31,7 +31,7 @@ int64_t values_per_thread(const KernelSpec& spec, const Config& config) {
 }
 
 Constraint vectors_fill_rows(const KernelSpec& spec) {
-  return {"vector", [spec](const Config& config) -> std::optional<std::string> {
+  return {"vector", {"vector"}, [spec](const Config& config) -> std::optional<std::string> {
             const int64_t vector = config.at("vector");
             if (spec.head_dim_qk % vector == 0) return std::nullopt;
             return fmt::format("vector is {}; accepted are divisors of head_dim {}", vector,
@@ -41,7 +41,7 @@ Constraint vectors_fill_rows(const KernelSpec& spec) {
 
 Constraint rows_fit_blocks(const KernelSpec& spec) {
   return {
-      "rows", [spec](const Config& config) -> std::optional<std::string> {
+      "rows", {"fused", "rows"}, [spec](const Config& config) -> std::optional<std::string> {
         const int64_t rows = config.at("rows");
         const int64_t block = spec.fp8.scale_block_q;
         if (config.at("fused") != 0 && rows != block)
@@ -53,7 +53,9 @@ Constraint rows_fit_blocks(const KernelSpec& spec) {
 }
 
 Constraint values_fit_registers(const KernelSpec& spec) {
-  return {"registers", [spec](const Config& config) -> std::optional<std::string> {
+  return {"registers",
+          {"threads", "vector", "rows"},
+          [spec](const Config& config) -> std::optional<std::string> {
             const int64_t threads = config.at("threads");
             if (spec.head_dim_qk % config.at("vector") != 0) return std::nullopt;  // refused above
             const int64_t values = values_per_thread(spec, config);

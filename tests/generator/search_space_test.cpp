@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iostream>
+#include <numeric>
+#include <random>
 #include <set>
 
 #include "generator/core/problem.hpp"
@@ -15,7 +18,7 @@ namespace {
 
 SearchSpace small_space() {
   return SearchSpace({{"m", {1, 2, 4}, ""}, {"n", {1, 2}, ""}},
-                     {{"product", [](const Config& c) -> std::optional<std::string> {
+                     {{"product", {"m", "n"}, [](const Config& c) -> std::optional<std::string> {
                          if (c.at("m") * c.at("n") <= 4) return std::nullopt;
                          return "m * n is above 4";
                        }}});
@@ -26,6 +29,45 @@ TEST(SearchSpace, EnumeratesLegalConfigsInOrder) {
   for (const Config& config : small_space().enumerate()) texts.push_back(config.to_text());
   EXPECT_EQ(texts,
             (std::vector<std::string>{"m=1,n=1", "m=1,n=2", "m=2,n=1", "m=2,n=2", "m=4,n=1"}));
+}
+
+TEST(SearchSpace, AppliesARuleAsSoonAsItsKnobsAreSet) {
+  std::vector<int64_t> many(100);
+  std::iota(many.begin(), many.end(), int64_t{0});
+  int asked = 0;
+  const SearchSpace space({{"a", many, ""}, {"b", many, ""}, {"c", many, ""}},
+                          {{"first",
+                            {"a"},
+                            [&](const Config& c) -> std::optional<std::string> {
+                              ++asked;
+                              return c.at("a") == 7 ? std::nullopt : std::optional("a is not 7");
+                            }},
+                           {"sum", {"b", "a"}, [](const Config& c) -> std::optional<std::string> {
+                              return c.at("a") + c.at("b") == 9 ? std::nullopt
+                                                                : std::optional("a + b is not 9");
+                            }}});
+  int64_t visited = 0;
+  EXPECT_EQ(space.enumerate(&visited).size(), 100U);  // a 7, b 2, every c
+  EXPECT_EQ(asked, 100);
+  EXPECT_EQ(visited, 1 + 100 + 100 + 100);
+}
+
+// What enumerate() gave before it pruned: the whole product, filtered.
+std::vector<Config> product_of(const SearchSpace& space) {
+  std::vector<Config> all{Config()};
+  for (const Knob& knob : space.knobs()) {
+    std::vector<Config> longer;
+    for (const Config& config : all)
+      for (const int64_t value : knob.values) {
+        longer.push_back(config);
+        longer.back().set(knob.name, value);
+      }
+    all = std::move(longer);
+  }
+  std::vector<Config> legal;
+  for (const Config& config : all)
+    if (!space.broken(config)) legal.push_back(config);
+  return legal;
 }
 
 TEST(SearchSpace, SaysWhatIsBroken) {
@@ -102,6 +144,71 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
         }
       }
   EXPECT_GT(seen, 100);
+}
+
+// A rule that read more than it names would be applied too early. So what it does not name is changed at random: its answer
+// must stay. And it must name nothing but knobs.
+TEST(EveryTemplate, RulesReadWhatTheyName) {
+  std::mt19937_64 random(1);
+  const auto pick = [&](const Knob& knob) { return knob.values[random() % knob.values.size()]; };
+  int broken = 0;
+  for (const KernelTemplate* t : all_templates())
+    for (const char* arch_name : {"sm_90a", "sm_80", "cpu:x86-64"})
+      for (const KernelSpec& spec : sample_specs()) {
+        const Arch arch = parse_arch(arch_name);
+        if (t->refuses(spec, arch)) continue;
+        const SearchSpace space = t->space(spec, arch);
+        for (int i = 0; i < 40; ++i)
+          for (const Constraint& rule : space.constraints()) {
+            Config one, other;
+            for (const Knob& knob : space.knobs()) {
+              const bool named =
+                  rule.reads.empty() ||
+                  std::find(rule.reads.begin(), rule.reads.end(), knob.name) != rule.reads.end();
+              one.set(knob.name, pick(knob));
+              other.set(knob.name, named ? one.at(knob.name) : pick(knob));
+            }
+            broken += rule.broken(one).has_value();
+            ASSERT_EQ(rule.broken(one), rule.broken(other))
+                << t->name() << ", rule " << rule.name << ", " << to_text(spec) << ": "
+                << one.to_text() << " and " << other.to_text();
+          }
+      }
+  EXPECT_GT(broken, 1000);
+}
+
+TEST(EveryTemplate, EnumerationVisitsLittleMoreThanItKeeps) {
+  const char* const problems[] = {
+      "heads=8/2,seqlen=64,dtype=bf16,head_dim=128,mask=causal_bottom_right",
+      "heads=8,seqlen=64,dtype=fp16,head_dim=72",
+      "heads=8/2,seqlen=64,dtype=e4m3,head_dim=128,mask=causal_bottom_right",
+      "heads=8,seqlen=64,dtype=e4m3,head_dim=64,accuracy=fast"};
+  const Arch arch = parse_arch("sm_90a");
+  for (const char* text : problems) {
+    const KernelSpec spec = spec_of(parse_problem(text));
+    for (const KernelTemplate* t : all_templates()) {
+      if (t->name().find("sm90") == std::string_view::npos || t->refuses(spec, arch)) continue;
+      int64_t visited = 0;
+      const std::vector<Config> kept = t->space(spec, arch).enumerate(&visited);
+      std::cout << t->name() << " " << text << ": " << visited << " visited, " << kept.size()
+                << " kept\n";
+      EXPECT_LE(visited, 12 * static_cast<int64_t>(kept.size())) << t->name() << " " << text;
+    }
+  }
+}
+
+TEST(EveryTemplate, EnumerationIsTheFilteredProductInItsOrder) {
+  for (const KernelTemplate* t : all_templates())
+    for (const char* arch_name : {"sm_90a", "cpu:x86-64"})
+      for (const char* text : {"heads=8,seqlen=64,dtype=fp16,head_dim=256",
+                               "op=quantise,heads=8,seqlen=64,dtype=bf16,dtype_o=e4m3,head_dim=80,"
+                               "scale_block=128"}) {
+        const KernelSpec spec = spec_of(parse_problem(text));
+        const Arch arch = parse_arch(arch_name);
+        if (t->refuses(spec, arch)) continue;
+        const SearchSpace space = t->space(spec, arch);
+        EXPECT_EQ(space.enumerate(), product_of(space)) << t->name() << " " << text;
+      }
 }
 
 TEST(EveryTemplate, ServesOneOp) {

@@ -73,14 +73,15 @@ double World::best_us(const KernelSpec& spec, const Shape& shape) const {
 }
 
 SearchSpace SimulatedTemplate::space(const KernelSpec&, const Arch&) const {
-  return SearchSpace({{"block_m", {32, 64, 96, 128}, ""},
-                      {"block_n", {32, 64, 96, 128}, ""},
-                      {"stages", {1, 2, 3, 4}, ""},
-                      {"warps", {2, 4, 8}, ""}},
-                     {{"shared memory", [](const Config& c) -> std::optional<std::string> {
-                         if (c.at("block_n") * c.at("stages") <= 384) return std::nullopt;
-                         return "too much shared memory";
-                       }}});
+  return SearchSpace(
+      {{"block_m", {32, 64, 96, 128}, ""},
+       {"block_n", {32, 64, 96, 128}, ""},
+       {"stages", {1, 2, 3, 4}, ""},
+       {"warps", {2, 4, 8}, ""}},
+      {{"shared memory", {"block_n", "stages"}, [](const Config& c) -> std::optional<std::string> {
+          if (c.at("block_n") * c.at("stages") <= 384) return std::nullopt;
+          return "too much shared memory";
+        }}});
 }
 
 Config SimulatedTemplate::default_config(const KernelSpec&, const Arch&, const Shape&) const {
@@ -196,8 +197,7 @@ Round SimulatedBackend::round(const std::vector<int>& order, double sample_us) {
   Round round;
   const double ratio =
       std::uniform_real_distribution<double>()(random_) < world_.options().clock_drops ? 0.7 : 1;
-  round.sm_clock_mhz =
-      static_cast<int>(1980 * ratio * (1 - load_ * world_.options().load_drop));
+  round.sm_clock_mhz = static_cast<int>(1980 * ratio * (1 - load_ * world_.options().load_drop));
   for (int id : order) {
     hang_if_due();
     const Config& config = loaded_.at(id);
