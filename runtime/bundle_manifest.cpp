@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading and writing manifest.json; see bundle_manifest.hpp.
 #include "runtime/bundle_manifest.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Errors and structs at the border of the C ABI; see c_support.hpp.
 #include "runtime/c_support.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writing the problems that a program asks for; see capture.hpp.
 #include "runtime/capture.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looking an image up, or rendering and compiling it; see image_source.hpp.
 #include "runtime/image_source.hpp"
 
 #include <fmt/format.h>

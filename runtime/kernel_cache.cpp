@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loading each kernel once; see kernel_cache.hpp.
 #include "runtime/kernel_cache.hpp"
 
 namespace attune {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// From the name of a target to a device; see open_device.hpp.
 #include "runtime/open_device.hpp"
 
 #include <fmt/format.h>

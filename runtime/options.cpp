@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// From environment variables to options; see options.hpp.
 #include "runtime/options.hpp"
 
 #include <fmt/format.h>

@@ -41,11 +41,16 @@ def without_comments(text):
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), text, flags=re.S)
 
 
+def says_what_it_is(head):
+    """Whether a comment of two words or more stands beside the licence line and the interpreter's."""
+    return any(re.match(r'\s*(//|#(?!!|include|pragma|define|if)|"""|/?\*)\W*\w\S*\s+\S', line) for line in head if SPDX not in line)
+
+
 def check_source(path, text):
     head = text.splitlines()[:4]
     if not any(SPDX in line for line in head):
         yield 1, f"no line '{SPDX}' at the top"
-    elif sum(line.lstrip().startswith(("//", "#", '"""', "/*")) or bool(line.strip()) for line in head) < 2:
+    elif not says_what_it_is(head):
         yield 1, "no header that says what this file is"
     for number, line in enumerate(text.splitlines(), 1):
         if MACHINE_PATH.search(line):

@@ -1,11 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the check_*.py scripts: each must find the offence it is there for, and must not cry wolf. Run by CTest."""
+import pathlib
+import tempfile
 import unittest
 
+import check_format
 import check_layers
 import check_repo
 import check_sizes
+
+
+class Format(unittest.TestCase):
+    @unittest.skipIf(check_format.formatter() is None, "clang-format 14 is not installed")
+    def test_a_line_out_of_order_is_found(self):
+        with tempfile.TemporaryDirectory(dir=check_repo.ROOT / "tests") as folder:  # .clang-format stands above
+            file = pathlib.Path(folder) / "a.cpp"
+            file.write_text("int  x ;\n")
+            self.assertTrue(check_format.unclean(check_format.formatter(), [str(file)]))
+            file.write_text("int x;\n")
+            self.assertEqual(check_format.unclean(check_format.formatter(), [str(file)]), [])
 
 
 class Layers(unittest.TestCase):
@@ -54,6 +68,15 @@ class Repo(unittest.TestCase):
     def test_licence_line(self):
         self.assertTrue(self.found("tuner/a.cpp", "int x;\n"))
         self.assertEqual(self.found("tuner/a.cpp", self.GOOD), [])
+
+    def test_header(self):
+        licence = self.GOOD.splitlines()[0] + "\n"
+        for body in ("int x;\nint y;\n", "#include <string>\n#include <vector>\n", "#pragma once\n\n#define A b c d\n", "//\n// x\n"):
+            self.assertEqual(self.found("tuner/a.cpp", licence + body), ["no header that says what this file is"], body)
+        self.assertEqual(self.found("tests/a.py", "#!/usr/bin/env python3\n" + licence.replace("//", "#") + "import sys\n"),
+                         ["no header that says what this file is"])
+        self.assertEqual(self.found("tests/a.py", licence.replace("//", "#") + '"""What this file is."""\n'), [])
+        self.assertEqual(self.found("tests/a.sh", "#!/bin/bash\n" + licence.replace("//", "#") + "# What this file is.\n"), [])
 
     def test_assembly_has_one_home(self):
         line = 'asm volatile("bar.sync 0;");\n'

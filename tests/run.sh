@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The one command for all tests: installs what is missing, builds Release, runs everything through CTest. GPU tests skip
-# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree. The sweeps
-# labelled full and whole take hours and run when asked for: ATTUNE_SKIP_LABELS=none tests/run.sh -L 'full|whole'.
+# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree. Left out
+# unless asked for (CONTRIBUTING.md says what they are): tests labelled full, whole, timing, fresh. All of them: ATTUNE_SKIP_LABELS=none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/packages.sh
@@ -16,6 +16,9 @@ if ! attune_install $attune_build_packages $attune_test_packages $attune_cpu_pac
   attune_install $attune_build_packages $attune_test_packages
   echo "SKIP: the CPU target and its tests are not built: clang and LLVM 19 are not to be had here."
 fi
+
+# shellcheck disable=SC2086
+attune_install $attune_check_packages || echo "SKIP: formatting is not checked."
 
 # For the tests that compile CUDA.
 attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
@@ -32,4 +35,4 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-D
 cmake --build "$build" --parallel "$jobs"
 
 # The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
-exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole)$}" "$@"
+exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@"

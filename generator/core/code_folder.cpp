@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finding the folder of the code that runs; see code_folder.hpp.
 #include "generator/core/code_folder.hpp"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading environment variables; see environment.hpp.
 #include "generator/core/environment.hpp"
 
 #include <pwd.h>

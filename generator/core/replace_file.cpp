@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writing a file whole or not at all; see replace_file.hpp.
 #include "generator/core/replace_file.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The device's primary context and its allocations; see cuda_context.hpp.
 #include "runtime/cuda/cuda_context.hpp"
 
 #include <string>

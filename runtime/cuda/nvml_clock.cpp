@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reading the clock through NVML, opened at run time; see nvml_clock.hpp.
 #include "runtime/cuda/nvml_clock.hpp"
 
 #include <dlfcn.h>

@@ -221,6 +221,8 @@ std::vector<Cost> on_device(const Problem& problem) {
 
 int main(int argc, char** argv) try {
   const bool device = argc > 1 && std::strcmp(argv[1], "--device") == 0;
+  // The default run of the tests looks whether this works, not how long it takes on a busy machine.
+  const bool limited = argc < 2 || std::strcmp(argv[1], "--unlimited") != 0;
   const Problem problem = parse_problem(
       "dtype=bf16,head_dim=128,heads=2/2,batch=1,seqlen=128,mask=causal_bottom_right");
   testing::stub_calls.current = testing::stub_primary();
@@ -233,7 +235,7 @@ int main(int argc, char** argv) try {
   }
   fmt::print("{{\"benchmark\": \"run_overhead\", \"driver\": \"{}\", \"costs\": [{}]}}\n",
              device ? "real" : "stub", rows);
-  return kept ? 0 : 1;
+  return kept || !limited ? 0 : 1;
 } catch (const attune::Error& error) {
   const bool no_device = error.code() == attune::ErrorCode::kDriver;
   fmt::print(stderr, "{}{}\n", no_device ? "SKIP: " : "", error.what());

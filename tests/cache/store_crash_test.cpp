@@ -15,6 +15,7 @@
 
 #include "cache/sqlite.hpp"
 #include "tests/cache/store_samples.hpp"
+#include "tests/support/wall_clock.hpp"
 
 namespace attune {
 namespace {
@@ -105,7 +106,8 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
         << "a writer ended by itself with status " << WEXITSTATUS(status);
     ++kills;
   };
-  while (std::chrono::steady_clock::now() < end) {
+  // On a busy machine longer: no kill says anything before a trial was noted.
+  while (std::chrono::steady_clock::now() < end || noted().empty()) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
     pid_t& victim = writers[random() % writers.size()];
     kill_and_check(victim);
@@ -126,7 +128,8 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   // At most one put a thread can have been committed and not yet noted.
   EXPECT_LE(stored.size(), committed.size() + static_cast<size_t>(generation * kThreads));
   EXPECT_GT(kills, 2 * kProcesses);
-  EXPECT_GT(committed.size(), 50U);
+  EXPECT_GT(committed.size(), 0U);
+  if (time_limits_hold()) EXPECT_GT(committed.size(), 50U);
   for (const auto& entry : fs::directory_iterator(folder_))
     EXPECT_EQ(entry.path().string().find(".corrupt-"), std::string::npos)
         << "no kill may look like damage";
@@ -168,7 +171,7 @@ TEST_F(StoreCrashTest, BusyStoreIsAnErrorInTimeAndTheStoreGoesOn) {
               testing::HasSubstr("busy"));
   const auto waited = std::chrono::steady_clock::now() - start;
   EXPECT_GE(waited, std::chrono::seconds(9));
-  EXPECT_LE(waited, std::chrono::seconds(15));
+  ATTUNE_EXPECT_WITHIN(waited, std::chrono::seconds(15));
   EXPECT_EQ(store.trials(sample_key()).size(), 0U) << "reading goes on beside a writer";
   holder.execute("ROLLBACK");
   store.put_trial(sample_key(), sample_trial());

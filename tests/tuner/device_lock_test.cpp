@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "generator/core/log.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+#include "tests/support/wall_clock.hpp"
 
 namespace attune {
 namespace {
@@ -27,15 +29,10 @@ using ::testing::HasSubstr;
 class DeviceLockTest : public ::testing::Test {
  protected:
   DeviceLockTest() {
-    std::string pattern = (fs::temp_directory_path() / "attune-lock-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     ::chmod(folder_.c_str(), 01777);
     former_ = set_log_sink([this](LogLevel, std::string_view text) { logged_ += text; });
   }
-  ~DeviceLockTest() override {
-    set_log_sink(former_);
-    fs::remove_all(folder_);
-  }
+  ~DeviceLockTest() override { set_log_sink(former_); }
 
   // A process that holds the lock until it is killed.
   pid_t start_holder() const {
@@ -59,7 +56,8 @@ class DeviceLockTest : public ::testing::Test {
   }
   fs::path file() const { return folder_ / "attune-gpu-0000-3b-00.0.lock"; }
 
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   std::string logged_;
   std::atomic<bool> is_taken_{false};
 
@@ -108,7 +106,7 @@ TEST_F(DeviceLockTest, WaitingEndsWhenAsked) {
   };
   const DeviceLock lock("gpu 0000:3b:00.0", folder_, {is_over, {}});
   EXPECT_TRUE(lock.stopped_waiting());
-  EXPECT_LE(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  ATTUNE_EXPECT_WITHIN(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
   kill_hard(holder);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a bundle took in, in words; see bundle_output.hpp.
 #include "tuner/cli/bundle_output.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The environment variables and what is wrong with them; see variables.hpp.
 #include "tuner/cli/variables.hpp"
 
 #include <fmt/format.h>

@@ -39,7 +39,7 @@ typedef enum attune_dtype {
 } attune_dtype;
 
 typedef enum attune_op {
-  ATTUNE_PREFILL = 0, /* attention: o = softmax(scale * q k^T + mask) v */
+  ATTUNE_PREFILL = 0,  /* attention: o = softmax(scale * q k^T + mask) v */
   ATTUNE_QUANTISE = 1, /* o = q in 8 bits, with a factor for each block of rows in o_scale */
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE
 } attune_op;

@@ -13,13 +13,15 @@
 
 #include <fstream>
 
+#include "tests/runtime/temporary_folder.hpp"
+
 namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uid_t kNobody = 65534;
 constexpr Guarded kThing{"thing", ErrorCode::kIo};
@@ -27,17 +29,12 @@ constexpr Guarded kThing{"thing", ErrorCode::kIo};
 class PrivatePathTest : public ::testing::Test {
  protected:
   PrivatePathTest() {
-    std::string pattern = (fs::temp_directory_path() / "attune-path-XXXXXX").string();
-    folder_ = fs::canonical(mkdtemp(pattern.data()));
     fs::create_directory(folder_ / "above");
     fs::create_directory(folder_ / "above" / "mine");
     make(file());
     alarm(60);  // no check may hang
   }
-  ~PrivatePathTest() override {
-    alarm(0);
-    fs::remove_all(folder_);
-  }
+  ~PrivatePathTest() override { alarm(0); }
   fs::path file() const { return folder_ / "above" / "mine" / "file"; }
   static void make(const fs::path& path) {
     std::ofstream(path) << "x";
@@ -54,7 +51,8 @@ class PrivatePathTest : public ::testing::Test {
     }
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = fs::canonical(temporary_.path());
 };
 
 TEST_F(PrivatePathTest, TheAnswerHasNoLinks) {

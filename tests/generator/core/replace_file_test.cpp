@@ -14,6 +14,7 @@
 #include <string>
 
 #include "generator/core/error.hpp"
+#include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {
 namespace {
@@ -22,11 +23,6 @@ namespace fs = std::filesystem;
 
 class ReplaceFileTest : public ::testing::Test {
  protected:
-  ReplaceFileTest() {
-    std::string pattern = (fs::temp_directory_path() / "attune-replace-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~ReplaceFileTest() override { fs::remove_all(folder_); }
   static std::string read(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -34,7 +30,8 @@ class ReplaceFileTest : public ::testing::Test {
   size_t entries() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {}));
   }
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(ReplaceFileTest, TheNewTextStandsAndNothingElse) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The thread pool: every part runs once, errors reach the caller, few threads suffice.
 #include "runtime/cpu/thread_pool.hpp"
 
 #include <gtest/gtest.h>
