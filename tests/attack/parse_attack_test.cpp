@@ -111,7 +111,8 @@ TEST(ParseAttack, WireProtocol) {
       17'000,
       {joined(encode(Request(OpenRequest{{problem, 7, sample_kernel()}}))),
        joined(encode(Request(OpenRequest{{problem, 7, std::nullopt}}))),
-       joined(encode(Request(PrepareRequest{3, sample_kernel(), true}))),
+       joined(encode(Request(PrepareRequest{3, sample_kernel()}))),
+       joined(encode(Request(ReloadRequest{3, sample_kernel()}))),
        joined(encode(Request(RoundRequest{{1, 2, 3}}))), joined(encode(Request(DropRequest{4})))},
       [](const std::string& text, Mutator&) { decode_request(parted(text)); });
   attack(5'000, {joined(encode(OpenReply{"no device", 4})), joined(encode(OpenReply{}))},

@@ -96,7 +96,7 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
               HasSubstr("status is \"fine\""));
   EXPECT_THAT(refusal(changed("block_m=", "block_m")), HasSubstr("knob=integer"));
   EXPECT_THAT(refusal(changed("head_dim_qk=128", "head_dim_qk=128x")),
-              HasSubstr("is not the text of a kernel spec"));
+              HasSubstr("head_dim_qk is \"128x\"; accepted is"));
   EXPECT_THAT(refusal(changed("\"effort\":\"normal\",", "")), HasSubstr("effort"));
 }
 

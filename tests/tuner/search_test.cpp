@@ -136,7 +136,8 @@ TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
 }
 
 TEST_F(SearchTest, ThePoolCompilesWithTheThreadsThatTheSystemGrants) {
-  const SearchTask t = task(SimulatedTarget(world_).families({}));
+  const SimulatedTarget serving(world_);  // the task points into it
+  const SearchTask t = task(serving.families({}));
   const std::vector<TuneCandidate> some = first_candidates(t, effort_plan(Effort::kQuick), 1, {});
   for (const int granted : {0, 2}) {
     const ThreadLimit limit(granted);
