@@ -211,16 +211,6 @@ TEST(EveryTemplate, EnumerationIsTheFilteredProductInItsOrder) {
       }
 }
 
-TEST(EveryTemplate, ServesOneOp) {
-  for (const KernelTemplate* t : all_templates())
-    for (const Arch& arch : sample_archs())
-      for (const KernelSpec& spec : sample_specs())
-        if (!t->refuses(spec, arch)) {
-          EXPECT_EQ(t->name().substr(0, 8) == "quantise", spec.op == Op::kQuantise)
-              << t->name() << " " << to_text(spec);
-        }
-}
-
 TEST(EveryTemplate, SpaceHoldsTheDefaultAndNoDuplicates) {
   for (const KernelTemplate* t : all_templates())
     for (const char* arch_name : {"sm_90a", "sm_80", "sm_75", "cpu:x86-64"})
