@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,5 +16,7 @@ struct BundledFile {
 
 const std::vector<BundledFile>& bundled_files();
 std::optional<std::string_view> bundled_text(std::string_view path);
+// Adds a file that stands elsewhere, before anything else is called.
+void add_bundled_file(std::string path, std::string text);
 
 }  // namespace attune

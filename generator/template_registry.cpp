@@ -18,11 +18,21 @@
 
 namespace attune {
 
-const std::vector<const KernelTemplate*>& all_templates() {
-  static const std::vector<const KernelTemplate*> templates{
+namespace {
+
+std::vector<const KernelTemplate*>& mutable_templates() {
+  static std::vector<const KernelTemplate*> templates{
       &prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(), &prefill_sm89(),   &prefill_sm75(),
       &prefill_cpu(),  &quantise_cuda(),    &quantise_cpu(), &reference_cuda(), &reference_cpu()};
   return templates;
+}
+
+}  // namespace
+
+const std::vector<const KernelTemplate*>& all_templates() { return mutable_templates(); }
+
+void add_template(const KernelTemplate& kernel_template) {
+  mutable_templates().insert(mutable_templates().begin(), &kernel_template);
 }
 
 const KernelTemplate& template_by_name(std::string_view name) {

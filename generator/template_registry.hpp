@@ -11,6 +11,8 @@
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates();
+// Adds one that stands elsewhere, before anything else is called. It stays alive.
+void add_template(const KernelTemplate& kernel_template);
 // Throws kInvalidArgument naming the known ones.
 const KernelTemplate& template_by_name(std::string_view name);
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "generator/core/op.hpp"
 #include "runtime/c_support.hpp"
+#include "runtime/operand_roles.hpp"
 
 #define ATTUNE_STRINGIFY(x) #x
 #define ATTUNE_VERSION_TEXT(x) ATTUNE_STRINGIFY(x)
@@ -19,7 +21,6 @@ static_assert(ATTUNE_RUNG_REFERENCE == static_cast<int>(Rung::kReference));
 static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
               ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
 static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
-static_assert(ATTUNE_QUANTISE == static_cast<int>(Op::kQuantise));
 static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
 static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));
 static_assert(ATTUNE_ROTATION_HADAMARD == static_cast<int>(Rotation::kHadamard));
@@ -55,12 +56,23 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .scale_block_kv = 0,
                                          .rotation = ATTUNE_ROTATION_NONE};
 
-OperandView view_of(const attune_tensor& tensor) {
-  return {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
-}
-attune_tensor tensor_of(const OperandView& view) {
-  return {view.data, view.batch_stride, view.row_stride, view.head_stride};
-}
+// Where the two structs have the operand of a role.
+struct TensorPlace {
+  Role role;
+  attune_tensor attune_operands::*in_c;
+};
+constexpr TensorPlace kTensors[] = {{Role::kQ, &attune_operands::q},
+                                    {Role::kK, &attune_operands::k},
+                                    {Role::kV, &attune_operands::v},
+                                    {Role::kO, &attune_operands::o}};
+struct FactorsPlace {
+  Role role;
+  attune_scale attune_operands::*in_c;
+};
+constexpr FactorsPlace kFactors[] = {{Role::kQScale, &attune_operands::q_scale},
+                                     {Role::kKScale, &attune_operands::k_scale},
+                                     {Role::kVScale, &attune_operands::v_scale},
+                                     {Role::kOScale, &attune_operands::o_scale}};
 
 ScaleView scale_of(const attune_scale& scale) {
   return {scale.data, scale.batch_stride, scale.head_stride, scale.block_stride,
@@ -128,8 +140,8 @@ Problem problem_of(const attune_problem* given) {
   const attune_problem c =
       read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
   Problem p;
-  p.op = checked<Op>("op", c.op, ATTUNE_PREFILL, ATTUNE_QUANTISE,
-                     "ATTUNE_PREFILL and ATTUNE_QUANTISE");
+  p.op = static_cast<Op>(c.op);
+  describe(p.op);  // refuses other values
   p.dtype_q = checked<Dtype>("dtype", c.dtype, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
   p.dtype_kv = dtype_or("dtype_kv", c.dtype_kv, p.dtype_q);
   p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);
@@ -152,17 +164,17 @@ Problem problem_of(const attune_problem* given) {
 Operands operands_of(const attune_operands* given) {
   const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize,
                                         "attune_operands_contiguous");
-  return {view_of(c.q),
-          view_of(c.k),
-          view_of(c.v),
-          view_of(c.o),
-          c.lse,
-          c.lse_batch_stride,
-          c.lse_head_stride,
-          scale_of(c.q_scale),
-          scale_of(c.k_scale),
-          scale_of(c.v_scale),
-          scale_of(c.o_scale)};
+  Operands operands{};
+  for (const auto& [role, in_c] : kTensors) {
+    const attune_tensor& tensor = c.*in_c;
+    operands.*
+        tensor_of(role) = {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
+  }
+  for (const auto& [role, in_c] : kFactors) operands.*factors_of(role) = scale_of(c.*in_c);
+  operands.lse = c.lse;
+  operands.lse_batch_stride = c.lse_batch_stride;
+  operands.lse_head_stride = c.lse_head_stride;
+  return operands;
 }
 
 }  // namespace c_api
@@ -195,24 +207,22 @@ attune_status attune_problem_parse_sized(const char* text, attune_problem* probl
   });
 }
 
-void attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k, void* v,
-                                      void* o, float* lse, attune_operands* operands, size_t size) {
-  if (!operands) return;
-  write_struct(attune_operands{}, operands, size);
-  guarded([&] {
-    const Operands made = contiguous_operands(problem_of(problem), q, k, v, o, lse);
-    const attune_operands filled{size,
-                                 tensor_of(made.q),
-                                 tensor_of(made.k),
-                                 tensor_of(made.v),
-                                 tensor_of(made.o),
-                                 lse,
-                                 0,
-                                 0,
-                                 {},
-                                 {},
-                                 {},
-                                 {}};
+attune_status attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k,
+                                               void* v, void* o, float* lse,
+                                               attune_operands* operands, size_t size) {
+  return guarded([&] {
+    if (size < kOperandsSize || size > kLargestStruct)
+      refuse_size("operands", size, kOperandsSize, "attune_operands_contiguous");
+    write_struct(attune_operands{}, &not_null(operands, "operands"), size);
+    const Problem p = problem_of(problem);
+    validate(p);
+    const Operands made = contiguous_operands(p, q, k, v, o, lse);
+    attune_operands filled{};
+    for (const auto& [role, in_c] : kTensors) {
+      const OperandView& view = made.*tensor_of(role);
+      filled.*in_c = {view.data, view.batch_stride, view.row_stride, view.head_stride};
+    }
+    filled.lse = lse;
     write_struct(filled, operands, size);
   });
 }

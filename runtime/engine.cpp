@@ -262,7 +262,7 @@ const Device& Engine::device() const { return *impl_->device; }
 // Kept under the canonical problem and, so that the next call only looks up, as it was asked.
 std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* layout) {
   std::optional<std::string> no_tensor_maps;
-  if (layout) no_tensor_maps = tensor_map_refusal(asked, *layout);
+  if (layout) no_tensor_maps = tensor_map_refusal(operands_of(asked), *layout);
   const PlanKey as_asked{asked, !no_tensor_maps};
   if (std::shared_ptr<const Plan> known = impl_->plans.find(as_asked)) return known;
   const uint64_t generation = impl_->plans.generation();
@@ -282,8 +282,8 @@ Plan Engine::look(const Problem& asked, const Operands* layout, Kernels kernels)
   validate(asked);
   const Problem problem = canonical(asked);
   impl_->require_template(problem);
-  return impl_->first_plan(asked, layout ? tensor_map_refusal(problem, *layout) : std::nullopt,
-                           kernels);
+  return impl_->first_plan(
+      asked, layout ? tensor_map_refusal(operands_of(problem), *layout) : std::nullopt, kernels);
 }
 
 Plan Engine::choose(const Problem& asked, const Operands* layout) const {

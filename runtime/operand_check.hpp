@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call's pointers, strides and workspace must be. `run` checks them all, without allocating,
-// before every launch; the engine asks `tensor_map_refusal` when it chooses a template.
+// before every launch; the engine asks `tensor_map_refusal` when it chooses a template. Both walk the
+// operands of the op (generator/core/op.hpp).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "generator/core/op.hpp"
 #include "runtime/engine.hpp"
 
 namespace attune {
@@ -17,13 +19,15 @@ inline constexpr int kWorkspaceAlignment = 256;  // bytes
 
 // Throws kInvalidArgument with a sentence that names the argument, what was given and what is
 // accepted.
-void check_operands(const Problem& problem, const Operands& operands);
+void check_operands(const OperandList& list, const Operands& operands);
+// All outputs have no elements: there is nothing to launch.
+bool writes_nothing(const OperandList& list);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
 // Waits for the device and looks at the part that must be zero before a run.
 void check_workspace_is_clean(const Plan& plan, const void* workspace);
 
 // Why TMA cannot load this layout (a zero stride over more than one row, or 2^40 bytes and more),
 // or nullopt.
-std::optional<std::string> tensor_map_refusal(const Problem& problem, const Operands& operands);
+std::optional<std::string> tensor_map_refusal(const OperandList& list, const Operands& operands);
 
 }  // namespace attune

@@ -44,8 +44,6 @@ ScaledAttentionArgs args_of(const Plan& plan, const Operands& operands, void* wo
   return args;
 }
 
-bool nothing_to_write(const Problem& p) { return p.batch == 0 || p.seqlen_q == 0; }
-
 std::string age_of(const std::string& created) {
   std::tm utc{};
   if (!strptime(created.c_str(), "%Y-%m-%dT%H:%M:%S", &utc)) return "at an unknown time";
@@ -118,37 +116,14 @@ Policy parse_policy(std::string_view text) {
               fmt::format("policy is \"{}\"; accepted are default, nearest and strict", text));
 }
 
-Operands contiguous_operands(const Problem& p, void* q, void* k, void* v, void* o, float* lse) {
-  using MakeView = OperandView (*)(void*, int64_t, int64_t, Dtype, int64_t);
-  const MakeView view = [](void* data, int64_t rows, int64_t heads, Dtype dtype, int64_t head_dim) {
-    const int64_t row = padded_row(dtype, head_dim);
-    return OperandView{data, rows * heads * row, heads * row, row};
-  };
-  // [batch, num_heads, head_dim, seqlen]
-  const MakeView transposed = [](void* data, int64_t rows, int64_t heads, Dtype dtype,
-                                 int64_t head_dim) {
-    const int64_t row = padded_row(dtype, rows);
-    return OperandView{data, heads * head_dim * row, row, head_dim * row};
-  };
-  const bool turned = p.fp8.v_layout == VLayout::kTransposed;
-  Operands operands;
-  operands.q = view(q, p.seqlen_q, p.num_heads_q, p.dtype_q, p.head_dim_qk);
-  operands.k = view(k, p.seqlen_kv, p.num_heads_kv, p.dtype_kv, p.head_dim_qk);
-  operands.v = (turned && p.op == Op::kPrefill ? transposed : view)(v, p.seqlen_kv, p.num_heads_kv,
-                                                                    p.dtype_kv, p.head_dim_v);
-  operands.o = (turned && p.op == Op::kQuantise ? transposed : view)(o, p.seqlen_q, p.num_heads_q,
-                                                                     p.dtype_o, p.head_dim_v);
-  operands.lse = lse;
-  return operands;
-}
-
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream) {
-  check_operands(plan.problem, operands);
+  const OperandList list = operands_of(plan.problem);
+  check_operands(list, operands);
   check_workspace(plan, workspace, workspace_bytes);
-  if (nothing_to_write(plan.problem)) return;
+  if (writes_nothing(list)) return;
   if (plan.launch.uses_tensor_maps()) [[likely]]
-    if (const auto reason = tensor_map_refusal(plan.problem, operands))
+    if (const auto reason = tensor_map_refusal(list, operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
   if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the wrappers,
-a foreign header outside its home, a path of somebody's machine, an unexpected entry at the root. Run by CTest.
+a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an unexpected entry at the root. Run by CTest.
 """
 import pathlib
 import re
@@ -30,6 +30,9 @@ FOREIGN_HOMES = {
 # no builtin on ARM; the peak that benchmarks compare with is a loop the compiler must not touch.
 ASM_HOMES = [r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"tests/bench/fma_peak\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
+# What an op is stands in its description, its oracle and its kernels; nothing else asks which op it has.
+OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]
+OP_NAMED = re.compile(r"\bOp::k[A-Z]")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(root|work|home/[a-z])/[\w.]")
 
 
@@ -59,6 +62,8 @@ def check_source(path, text):
         for pattern, homes in FOREIGN_HOMES.items():
             if include and re.fullmatch(pattern, include.group(1)) and not matches(path, homes):
                 yield number, f"{include.group(1)} is included outside its home"
+        if OP_NAMED.search(line) and not matches(path, OP_HOMES):
+            yield number, "an op is named outside generator/core/ops/, tuner/oracles/ and generator/families/"
     if pathlib.Path(path).suffix in {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"} and not matches(path, ASM_HOMES):
         for number, line in enumerate(without_comments(text).splitlines(), 1):
             if ASM.search(line):

@@ -89,6 +89,11 @@ class Repo(unittest.TestCase):
         self.assertTrue(self.found("runtime/engine.cpp", self.GOOD + "#include <llvm/IR/Module.h>\n"))
         self.assertEqual(self.found("cache/sqlite.cpp", self.GOOD + "#include <sqlite3.h>\n"), [])
 
+    def test_ops_are_named_at_home(self):
+        line = "if (problem.op == Op::kPrefill) return;\n"
+        self.assertTrue(self.found("runtime/plan.cpp", self.GOOD + line))
+        self.assertEqual(self.found("tuner/oracles/attention.cpp", self.GOOD + line), [])
+
     def test_paths_of_a_machine(self):
         self.assertTrue(self.found("tests/a.py", self.GOOD + 'x = "' + "/ro" + 'ot/store.db"\n'))
 

@@ -26,7 +26,8 @@ struct MeasureTask {
   Problem problem;
   uint64_t seed = 1;  // of the inputs
   std::optional<KernelRequest>
-      reference;  // made for check_spec(problem); nullopt = results are not checked
+      reference;  // ReferenceKernels::of(problem); where an oracle needs one and this is nullopt,
+                  // results are not checked
 };
 
 struct Prepared {

@@ -12,7 +12,7 @@
 
 #include "tuner/backend.hpp"
 #include "tuner/inputs.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/oracles/oracle.hpp"
 
 namespace attune {
 
@@ -28,12 +28,6 @@ class DeviceBackend : public MeasureBackend {
   void restart() override;
 
  private:
-  // What the oracle says about one region, laid out [batch, rows, heads, head_dim_v].
-  struct Expected {
-    CheckRegion region;
-    std::vector<float> o;
-    std::vector<float> lse;  // [batch, heads, rows]
-  };
   struct Loaded {
     Plan plan;
     DeviceMemory workspace;
@@ -44,17 +38,8 @@ class DeviceBackend : public MeasureBackend {
   // Loads, calls `check(&loaded, &prepared)`, times a first sample and keeps what had no fault.
   template <class Check>
   Prepared enter(int id, const KernelRequest& request, const Check& check);
-  void compute_expected(const KernelRequest& reference);
-  Expected expect(const KernelRequest& reference, const CheckPlan& plan, const CheckRegion& region,
-                  const Operands& all) const;
-  DeviceMemory q_factors_of(const Problem& part, const CheckRegion& region, ScaleView* view) const;
+  void open_oracle(const std::optional<KernelRequest>& reference);
   CheckError check(const Loaded& loaded);
-  std::optional<std::string> check_sums(const Loaded& loaded);
-  // Calls `row(want, got, index in the region, place)` with each row of O.
-  template <class Row>
-  void visit(const Expected& expected, const Row& row) const;
-  void compare(const Expected& expected, const std::vector<float>& lse,
-               Comparison* comparison) const;
   void launch(const Loaded& loaded, const Operands& operands) const;
   double time_once_us(const Loaded& loaded, int launches);
   double estimate_us(const Loaded& loaded);
@@ -63,8 +48,7 @@ class DeviceBackend : public MeasureBackend {
   std::unique_ptr<Inputs> inputs_;
   uint64_t seed_ = 0;
   Problem problem_;
-  std::vector<Expected> expected_;
-  std::optional<Expected> expected_sums_;  // of the V with a mean, where the problem has one
+  std::unique_ptr<Expectation> expectation_;  // null: results are not checked
   std::map<int, Loaded> loaded_;
   int next_set_ = 0;
 };

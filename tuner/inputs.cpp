@@ -6,7 +6,9 @@
 #include <random>
 #include <utility>
 
+#include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
+#include "runtime/operand_roles.hpp"
 
 namespace attune {
 namespace {
@@ -22,23 +24,11 @@ constexpr int kPoison = 0xff;                 // every float type reads a run of
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-struct SetBytes {
-  int64_t q, k, v, o;
-};
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+constexpr uint64_t kMeanStream = 100;  // of random numbers, beside those of each role
 
-int64_t view_bytes(const OperandView& view, int64_t batch, Dtype dtype) {
-  return aligned(batch * view.batch_stride * dtype_bytes(dtype));
-}
-
-// Of the default layout. The quantise op has no k and v.
-SetBytes set_bytes(const Problem& p) {
-  const Operands views = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
-  const bool has_kv = p.op == Op::kPrefill;
-  return {view_bytes(views.q, p.batch, p.dtype_q),
-          has_kv ? view_bytes(views.k, p.batch, p.dtype_kv) : 0,
-          has_kv ? view_bytes(views.v, p.batch, p.dtype_kv) : 0,
-          view_bytes(views.o, p.batch, p.dtype_o)};
-}
+size_t index_of(Role role) { return static_cast<size_t>(role); }
+uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
 }  // namespace
 
@@ -71,45 +61,63 @@ int64_t num_rotating_sets(int64_t set_bytes, int64_t l2_bytes) {
   return std::clamp<int64_t>(wanted / std::max<int64_t>(1, set_bytes) + 1, 1, kMaxSets);
 }
 
+int64_t Inputs::set_bytes(const OperandSpec& tensor) const {
+  return aligned(tensor.batch * contiguous_view(tensor).batch_stride * dtype_bytes(tensor.dtype));
+}
+
 void Inputs::open(const Problem& problem) {
-  const SetBytes bytes = set_bytes(problem);
-  const int64_t count =
-      num_rotating_sets(bytes.q + bytes.k + bytes.v + bytes.o, device_.facts().l2_bytes);
-  reserve(problem, count * bytes.q, count * (bytes.k + bytes.v), count * bytes.o);
-  output_set_bytes_ = bytes.o;
-  open_factors(problem);
+  operands_ = operands_of(problem);
+  int64_t bytes = 0;
+  for (const OperandSpec& operand : operands_)
+    if (kind_of(operand.role) == OperandKind::kTensor) bytes += set_bytes(operand);
+  const int64_t count = num_rotating_sets(bytes, device_.facts().l2_bytes);
+  for (const OperandSpec& operand : operands_) {
+    if (kind_of(operand.role) == OperandKind::kTensor)
+      open_tensor(operand, count);
+    else
+      open_rest(operand);
+  }
   sets_.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    char* k = kv_.memory.data() + i * (bytes.k + bytes.v);
-    Operands set = contiguous_operands(problem, q_.memory.data() + i * bytes.q, k, k + bytes.k,
-                                       outputs_.data() + i * bytes.o, nullptr);
-    set.q_scale = q_factors_.view;
-    set.k_scale = k_factors_.view;
-    set.v_scale = v_factors_.view;
-    set.o_scale = o_factors_.view;
-    sets_.push_back(set);
-  }
-  if (!is_fp8(problem) || problem.op != Op::kPrefill) return;
-  fill(&v_mean_, problem.dtype_kv, bytes.v, seed_ + 5, 1);
-  v_with_mean_ = sets_.front().v;
-  v_with_mean_.data = v_mean_.memory.data();
+  for (int64_t i = 0; i < count; ++i) sets_.push_back(make_set(i));
 }
 
-void Inputs::reserve(const Problem& p, int64_t q_bytes, int64_t kv_bytes, int64_t output_bytes) {
-  if (output_bytes > outputs_.bytes()) {
-    outputs_ = {};
-    outputs_ = DeviceMemory(device_, output_bytes);
-  }
-  const int64_t lse_bytes =
-      p.batch * p.num_heads_q * p.seqlen_q * static_cast<int64_t>(sizeof(float));
-  if (lse_bytes > lse_.bytes()) lse_ = DeviceMemory(device_, lse_bytes);
-  fill(&q_, p.dtype_q, q_bytes, seed_);
-  fill(&kv_, p.dtype_kv, kv_bytes, seed_ + 1);
+void Inputs::open_tensor(const OperandSpec& tensor, int64_t count) {
+  const int64_t bytes = count * set_bytes(tensor);
+  Filled& filled = tensors_[index_of(tensor.role)];
+  if (!tensor.written) return fill(&filled, tensor.dtype, bytes, stream_of(tensor.role));
+  if (bytes <= filled.memory.bytes()) return;
+  filled.memory = {};
+  filled.memory = DeviceMemory(device_, bytes);
 }
 
-void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed, float mean) const {
+void Inputs::open_rest(const OperandSpec& operand) {
+  if (kind_of(operand.role) == OperandKind::kRowSums) {
+    const int64_t bytes = operand.batch * operand.heads * operand.rows * kFloatBytes;
+    if (bytes > row_sums_.bytes()) row_sums_ = DeviceMemory(device_, bytes);
+    return;
+  }
+  Factors& factors = factors_[index_of(operand.role)];
+  factors = {};
+  if (is_fp8(operand.dtype)) factors = make_factors(operand);
+}
+
+Operands Inputs::make_set(int64_t index) const {
+  Operands set{};
+  for (const OperandSpec& operand : operands_) {
+    if (kind_of(operand.role) == OperandKind::kTensor) {
+      OperandView& view = set.*tensor_of(operand.role);
+      view = contiguous_view(operand);
+      view.data = tensors_[index_of(operand.role)].memory.data() + index * set_bytes(operand);
+    } else if (kind_of(operand.role) == OperandKind::kFactors) {
+      set.*factors_of(operand.role) = factors_[index_of(operand.role)].view;
+    }
+  }
+  return set;
+}
+
+void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, float mean) const {
   if (bytes <= filled->memory.bytes() && dtype == filled->dtype) return;
-  const std::string table = normal_values(dtype, kTableSize, seed, mean);
+  const std::string table = normal_values(dtype, kTableSize, seed_ + stream, mean);
   if (bytes > filled->memory.bytes()) {
     filled->memory = {};
     filled->memory = DeviceMemory(device_, bytes);
@@ -121,52 +129,63 @@ void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed, flo
                            std::min(period, filled->memory.bytes() - at));
 }
 
-void Inputs::open_factors(const Problem& p) {
-  for (Factors* factors : {&q_factors_, &k_factors_, &v_factors_, &o_factors_}) *factors = {};
-  if (!is_fp8(p)) return;
-  const int ratio = p.num_heads_q / p.num_heads_kv;
-  const int per_q = p.fp8.scale_block_q > 0 ? 1 : ratio;
-  if (p.op == Op::kQuantise) {
-    o_factors_ = make_factors(p.batch, p.num_heads_q, p.seqlen_q, p.fp8.scale_block_q, per_q, 2);
-    return;
-  }
-  q_factors_ = make_factors(p.batch, p.num_heads_q, p.seqlen_q, p.fp8.scale_block_q, per_q, 2);
-  k_factors_ = make_factors(p.batch, p.num_heads_kv, p.seqlen_kv, p.fp8.scale_block_kv, 1, 3);
-  v_factors_ = make_factors(p.batch, p.num_heads_kv, p.seqlen_kv, p.fp8.scale_block_kv, 1, 4);
-}
-
-// [batch, heads, blocks]: a factor for each block of rows, or for each head.
-Inputs::Factors Inputs::make_factors(int64_t batch, int heads, int64_t rows, int block,
-                                     int heads_per_scale, uint64_t stream) const {
-  const int64_t blocks = block > 0 ? std::max<int64_t>(1, (rows + block - 1) / block) : 1;
-  const int64_t scaled_heads = heads / heads_per_scale;
+// [batch, heads, blocks]: a factor for each block of rows, or for each head or group of heads.
+Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
+  const int64_t blocks = std::max<int64_t>(1, x.blocks());
+  const int64_t heads = x.heads / x.heads_per_factor;
   Factors factors;
-  factors.host.resize(static_cast<size_t>(batch * scaled_heads * blocks));
-  std::mt19937_64 random(seed_ + stream);
+  factors.host.resize(static_cast<size_t>(x.batch * heads * blocks));
+  std::mt19937_64 random(seed_ + stream_of(x.role));
   std::uniform_real_distribution<float> factor(0.7F, 1.4F);
   for (float& value : factors.host) value = factor(random);
-  const auto bytes = static_cast<int64_t>(factors.host.size() * sizeof(float));
+  const auto bytes = static_cast<int64_t>(factors.host.size()) * kFloatBytes;
   factors.memory = DeviceMemory(device_, bytes);
   if (bytes > 0) device_.copy_to_device(factors.memory.data(), factors.host.data(), bytes);
-  factors.view = {reinterpret_cast<float*>(factors.memory.data()), scaled_heads * blocks, blocks,
-                  block > 0 ? 1 : 0, heads_per_scale};
+  factors.view = {reinterpret_cast<float*>(factors.memory.data()), heads * blocks, blocks,
+                  x.block > 0 ? 1 : 0, x.heads_per_factor};
   return factors;
 }
 
-float Inputs::q_factor(int64_t batch, int64_t head, int64_t block) const {
-  const ScaleView& view = q_factors_.view;
-  return q_factors_.host[static_cast<size_t>(batch * view.batch_stride +
-                                             head / view.heads_per_scale * view.head_stride +
-                                             block * view.block_stride)];
+float Inputs::factor(Role role, int64_t batch, int64_t head, int64_t block) const {
+  const Factors& factors = factors_[index_of(role)];
+  const ScaleView& view = factors.view;
+  return factors.host[static_cast<size_t>(batch * view.batch_stride +
+                                          head / view.heads_per_scale * view.head_stride +
+                                          block * view.block_stride)];
+}
+
+OperandView Inputs::with_mean(Role role, float mean) {
+  for (const OperandSpec& operand : operands_) {
+    if (operand.role != role) continue;
+    Filled& filled = means_[index_of(role)];
+    fill(&filled, operand.dtype, set_bytes(operand), kMeanStream + stream_of(role), mean);
+    OperandView view = contiguous_view(operand);
+    view.data = filled.memory.data();
+    return view;
+  }
+  throw Error(ErrorCode::kInternal,
+              "other values are asked for a tensor that the op does not have");
 }
 
 Operands Inputs::poisoned() {
   Operands operands = set(0);
-  operands.lse = reinterpret_cast<float*>(lse_.data());
-  device_.fill(operands.o.data, kPoison, output_set_bytes_, nullptr);
-  device_.fill(operands.lse, kPoison, lse_.bytes(), nullptr);
-  if (operands.o_scale.data != nullptr)
-    device_.fill(operands.o_scale.data, kPoison, o_factors_.memory.bytes(), nullptr);
+  for (const OperandSpec& operand : operands_) {
+    if (!operand.written) continue;
+    switch (kind_of(operand.role)) {
+      case OperandKind::kTensor:
+        device_.fill((operands.*tensor_of(operand.role)).data, kPoison, set_bytes(operand),
+                     nullptr);
+        break;
+      case OperandKind::kRowSums:
+        operands.lse = reinterpret_cast<float*>(row_sums_.data());
+        device_.fill(operands.lse, kPoison, row_sums_.bytes(), nullptr);
+        break;
+      case OperandKind::kFactors:
+        device_.fill((operands.*factors_of(operand.role)).data, kPoison,
+                     factors_[index_of(operand.role)].memory.bytes(), nullptr);
+        break;
+    }
+  }
   return operands;
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no
-// launch finds its data in cache. Values are seeded N(0,1), never zero: kernels run faster on
-// zeros. 8-bit elements are N(0,1) rounded to their type, and each head or block of rows has a
-// factor of its own between 0.7 and 1.4, so that a kernel that takes a wrong one is found wrong.
-// Beside them stands a V of 8 bits with a mean, whose sums have one sign: kernels are held against
-// it too, not timed. Outputs are poisoned with NaN before a check.
+// launch finds its data in cache. Which operands there are says the op (generator/core/op.hpp).
+// Values of tensors are seeded N(0,1), never zero: kernels run faster on zeros. 8-bit elements are
+// N(0,1) rounded to their type, and each head or block of rows has a factor of its own between 0.7
+// and 1.4, so that a kernel that takes a wrong one is found wrong. Outputs are poisoned with NaN
+// before a check.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "generator/core/op.hpp"
 #include "runtime/engine.hpp"
 
 namespace attune {
@@ -40,15 +42,14 @@ class Inputs {
   // enough.
   void open(const Problem& problem);
   int num_sets() const { return static_cast<int>(sets_.size()); }
-  const Operands& set(int index) const {
-    return sets_[static_cast<size_t>(index) % sets_.size()];
-  }  // lse is null
-  // Set 0 with an LSE buffer, outputs filled with NaN.
+  // Without optional outputs.
+  const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
+  // Set 0 with all its outputs, filled with NaN.
   Operands poisoned();
-  // V in place of set 0's: N(1,1). Only where the problem has 8-bit operands.
-  const OperandView& v_with_mean() const { return v_with_mean_; }
-  // Of 8-bit q, in its `block`th block of rows.
-  float q_factor(int64_t batch, int64_t head, int64_t block) const;
+  // Other values for a tensor of set 0: N(mean,1). Kept until the next problem is opened.
+  OperandView with_mean(Role tensor, float mean);
+  // The factor of a head's `block`th block of rows.
+  float factor(Role factors, int64_t batch, int64_t head, int64_t block) const;
 
  private:
   struct Filled {  // with random elements of one dtype
@@ -60,19 +61,19 @@ class Inputs {
     std::vector<float> host;
     ScaleView view{};
   };
-  void reserve(const Problem& problem, int64_t q_bytes, int64_t kv_bytes, int64_t output_bytes);
-  void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t seed, float mean = 0) const;
-  void open_factors(const Problem& problem);
-  Factors make_factors(int64_t batch, int heads, int64_t rows, int block, int heads_per_scale,
-                       uint64_t stream) const;
+  void open_tensor(const OperandSpec& tensor, int64_t count);
+  void open_rest(const OperandSpec& operand);
+  Operands make_set(int64_t index) const;
+  void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, float mean = 0) const;
+  Factors make_factors(const OperandSpec& factors) const;
+  int64_t set_bytes(const OperandSpec& tensor) const;
 
   const Device& device_;
   const uint64_t seed_;
-  Filled q_, kv_, v_mean_;
-  OperandView v_with_mean_{};
-  DeviceMemory outputs_, lse_;
-  Factors q_factors_, k_factors_, v_factors_, o_factors_;
-  int64_t output_set_bytes_ = 0;
+  OperandList operands_;
+  std::array<Filled, kNumRoles> tensors_, means_;
+  std::array<Factors, kNumRoles> factors_;
+  DeviceMemory row_sums_;
   std::vector<Operands> sets_;
 };
 

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "generator/core/error.hpp"
-#include "tuner/quantise_check.hpp"
 
 namespace attune {
 namespace {
@@ -134,11 +133,7 @@ void Trials::open() {
   if (context_.on_device == this) return;
   context_.on_device = nullptr;
   progress("opening");
-  const MeasureTask task{problem_, context_.options.seed, context_.oracle(problem_)};
-  if (!task.reference && !is_checked_on_host(problem_))
-    throw Error(ErrorCode::kUnsupported,
-                "no reference kernel serves this problem: results cannot be checked");
-  context_.backend.open(task);
+  context_.backend.open({problem_, context_.options.seed, context_.reference(problem_)});
   context_.on_device = this;
   for (Trial* trial : live()) {
     const Prepared prepared = context_.backend.reload(trial->id, request_of(*trial));

@@ -23,7 +23,7 @@ struct TuneContext {
   const EffortPlan plan;
   std::function<double()> now;
   // Compiled once per reference spec.
-  std::function<std::optional<KernelRequest>(const Problem&)> oracle;
+  std::function<std::optional<KernelRequest>(const Problem&)> reference;
   std::function<void(Progress)> report;  // fills in what concerns the whole tune
   const Trials* on_device = nullptr;     // whose problem the backend has open
 

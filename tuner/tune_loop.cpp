@@ -11,9 +11,8 @@
 #include <set>
 
 #include "generator/core/visibility.hpp"
-#include "tuner/quantise_check.hpp"
+#include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/shape_tuner.hpp"
-#include "tuner/verify.hpp"
 
 namespace attune {
 namespace {
@@ -92,6 +91,7 @@ class TuneLoop {
         now_(options.now ? options.now : steady_seconds),
         began_(now_()),
         pool_(target, options.compile_threads),
+        references_(target),
         context_{target_,
                  backend,
                  pool_,
@@ -99,7 +99,7 @@ class TuneLoop {
                  options_,
                  plan_,
                  now_,
-                 [this](const Problem& problem) { return oracle(problem); },
+                 [this](const Problem& problem) { return references_.of(problem); },
                  [this](Progress progress) { report(std::move(progress)); }} {
     for (const Group& group : groups_)
       for (const Problem& problem : group.problems)
@@ -271,19 +271,6 @@ class TuneLoop {
     return config(*later) != config(earlier);
   }
 
-  std::optional<KernelRequest> oracle(const Problem& problem) {
-    if (is_checked_on_host(problem)) return std::nullopt;
-    const KernelSpec spec =
-        check_plan(problem, check_flops_limit(target_.kind() == Target::kCpu)).spec;
-    const std::string text = to_text(spec);
-    if (const auto found = oracles_.find(text); found != oracles_.end()) return found->second;
-    std::optional<KernelRequest> request;
-    if (const auto reference = target_.reference(spec))
-      request = KernelRequest{std::string(reference->family.kernel_template->name()),
-                              reference->config, target_.make(spec, *reference)};
-    return oracles_[text] = std::move(request);
-  }
-
   void report(Progress progress) const {
     if (!options_.progress) return;
     progress.shape = current_;
@@ -302,10 +289,10 @@ class TuneLoop {
   const std::function<double()> now_;
   const double began_;
   CompilePool pool_;
+  ReferenceKernels references_;
   TuneContext context_;
   std::vector<Shape> shapes_;
   std::map<const Group*, std::weak_ptr<SearchSpaces>> spaces_;
-  std::map<std::string, std::optional<KernelRequest>> oracles_;
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
 };

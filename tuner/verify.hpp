@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verify: which part of a problem the oracle computes, and how much a kernel's result may differ
-// from it.
+// Verify: how much a kernel's result may differ from what its oracle (tuner/oracles/) expects.
 //
-// The oracle is the reference template on the same device, with fp32 output. A kernel that keeps
+// The oracle of attention is the reference template on the same device, with fp32 output. A kernel that keeps
 // fp32 sums and rounds P and O to its 16-bit type has, on N(0,1) inputs, a mean error of 0.45 units
 // of the row's RMS (the low-precision twin of the tests measures it) and a maximum within a few
 // units: unit = 2^-8 for bf16, 2^-11 for fp16 (unit roundoff), 2^-17 for fp32 (accumulation order
@@ -35,35 +34,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "generator/core/arch.hpp"
 #include "generator/core/kernel_spec.hpp"
 
 namespace attune {
-
-// Rows [row_begin, row_end) of some batches and heads: the reference computes them as a problem of
-// its own.
-struct CheckRegion {
-  int64_t batch_begin = 0, num_batches = 0;
-  int kv_head_begin = 0, num_kv_heads = 0;
-  int64_t row_begin = 0, row_end = 0;
-  int64_t seqlen_kv = 0;  // keys beyond it are masked for all these rows
-};
-
-struct CheckPlan {
-  KernelSpec spec;  // of the reference
-  std::vector<CheckRegion> regions;
-};
-
-// The whole problem where the reference does it within max_flops, else first, middle and last rows
-// of first, middle and last batches and heads. Windows without a causal mask are checked on the
-// last rows only (their alignment allows no other slice). Where blocks of Q's rows have factors,
-// slices begin at multiples of kSliceRows, and the reference takes one factor for so many rows.
-inline constexpr int kSliceRows = 16;
-CheckPlan check_plan(const Problem& problem, double max_flops);
-double check_flops_limit(bool on_cpu);
-Problem region_problem(const Problem& problem, const CheckPlan& plan, const CheckRegion& region);
 
 // Relative to what is allowed: above 1 is wrong.
 struct CheckError {

@@ -89,9 +89,9 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
 }
 
 // `dtype` for q, k, v and, unless it has 8 bits, o; then o has the 16 bits of what the problem was
-// before. The quantise op keeps what it writes.
+// before. An op that writes 8 bits keeps what it writes.
 void set_dtype(Problem* problem, Dtype dtype) {
-  if (problem->op == Op::kPrefill) {
+  if (!is_fp8(problem->dtype_o)) {
     if (!is_fp8(dtype)) {
       problem->dtype_o = dtype;
       problem->fp8 = {};

@@ -36,7 +36,7 @@ struct Fp8Options {
 
 // Compiled in.
 struct SpecFields {
-  Op op = Op::kPrefill;
+  Op op{};  // prefill
   Dtype dtype_q = Dtype::kBf16;
   Dtype dtype_kv = Dtype::kBf16;
   Dtype dtype_o = Dtype::kBf16;
@@ -87,14 +87,9 @@ enum class TextLengths { kRequired, kOptional };
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
 std::string to_text(const Problem& problem);
 
-// Whether q, k and v, or for the quantise op o, are 8-bit numbers.
+// Whether an operand has 8-bit numbers.
 bool is_fp8(const SpecFields& fields);
 // Elements between rows of `head_dim` elements in the default layout: rows begin at 16 bytes.
 int64_t padded_row(Dtype dtype, int64_t head_dim);
-
-// Floating-point operations of the visible elements only: 2 * (head_dim_qk + head_dim_v) per visible (row, column) and head.
-double visible_flops(const Problem& problem);
-// Bytes of q, k, v and o, each once.
-double operand_bytes(const Problem& problem);
 
 }  // namespace attune

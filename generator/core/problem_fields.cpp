@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 
 namespace attune {
 namespace {
@@ -100,6 +101,15 @@ ProblemField first_of_two(ProblemField field, const char* common,
     return are_equal(p) ? fmt::format("{}={}", common, plain.print(p)) : with_key(plain, p);
   };
   return field;
+}
+
+ProblemField op_field() {
+  ProblemField field =
+      one_value(Part::kSpec, "op", "quantise makes 8-bit tensors", ATTUNE_AT(op), Op{});
+  field.accepted.clear();
+  for (const OpDescription* op : all_ops())
+    field.accepted += (field.accepted.empty() ? "" : ", ") + op->name;
+  return always(field, [](const Problem& p) { return p.op == Problem{}.op; });
 }
 
 bool never(const Problem&) { return false; }
@@ -220,8 +230,7 @@ ProblemField scale_field() {
 std::deque<ProblemField> make_fields() {
   constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
   return {
-      always(one_value(kSpec, "op", "quantise makes 8-bit tensors", ATTUNE_AT(op), Op::kQuantise),
-             [](const Problem& p) { return p.op == Problem{}.op; }),
+      op_field(),
       dtype_field(),
       always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kE5m2),
              [](const Problem& p) { return p.dtype_kv == p.dtype_q; }),

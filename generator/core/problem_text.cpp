@@ -123,15 +123,6 @@ Problem parse_canonical(std::string_view text, Part part) {
 
 }  // namespace
 
-std::string_view op_name(Op op) { return op == Op::kQuantise ? "quantise" : "prefill"; }
-
-Op parse_op(std::string_view text) {
-  if (text == "quantize") return Op::kQuantise;
-  for (const Op op : {Op::kPrefill, Op::kQuantise})
-    if (op_name(op) == text) return op;
-  refuse(fmt::format("op is \"{}\"; accepted is prefill or quantise", text));
-}
-
 Problem parse_problem(std::string_view text, TextLengths lengths) {
   std::vector<Pair> pairs = pairs_of(text);
   // dtype first: dtype_kv and dtype_o say what differs from it.

@@ -69,4 +69,18 @@ Problem canonical(const Problem& p) {
   return same;
 }
 
+double visible_flops(const Problem& p) {
+  double visible = 0;
+  if (p.mask == Mask::kNone && p.window_left < 0 && p.window_right < 0) {
+    visible = static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_kv);
+  } else {
+    for (int64_t row = 0; row < p.seqlen_q; ++row) {
+      const Columns columns = visible_columns(p, row);
+      visible += static_cast<double>(std::max<int64_t>(0, columns.last - columns.first + 1));
+    }
+  }
+  return 2.0 * (p.head_dim_qk + p.head_dim_v) * visible * static_cast<double>(p.batch) *
+         p.num_heads_q;
+}
+
 }  // namespace attune

@@ -28,4 +28,8 @@ Columns visible_columns(const Problem& problem, int64_t row);
 // scale that equals the default is left out. Takes validated problems.
 Problem canonical(const Problem& problem);
 
+// Floating-point operations of the visible elements only: 2 * (head_dim_qk + head_dim_v) for each
+// visible (row, column) and head.
+double visible_flops(const Problem& problem);
+
 }  // namespace attune

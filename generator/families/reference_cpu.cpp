@@ -2,6 +2,7 @@
 // See reference_cpu.hpp.
 #include "generator/families/reference_cpu.hpp"
 
+#include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/served.hpp"

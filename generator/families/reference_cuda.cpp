@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/served.hpp"
 

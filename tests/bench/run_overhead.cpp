@@ -43,7 +43,7 @@ struct RecordedLaunch {
   cuda::LaunchConfig config{};
   cuda::LaunchAttribute attribute{};
   cuda::Function function = nullptr;
-  AttentionArgs args{};
+  ScaledAttentionArgs args{};  // of kernels that take the shorter struct: its first part
   cuda::TensorMap maps[kMaxMaps];
   void* parameters[1 + kMaxMaps] = {};
   int num_maps = 0;
@@ -59,7 +59,7 @@ cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function f
     if (config->num_attributes) recorded.attribute = config->attributes[0];
     recorded.config.attributes = &recorded.attribute;
     recorded.function = function;
-    recorded.args = *static_cast<const AttentionArgs*>(parameters[0]);
+    recorded.args = *static_cast<const ScaledAttentionArgs*>(parameters[0]);
     recorded.parameters[0] = &recorded.args;
     for (int i = 0; i < recorded.num_maps; ++i) {
       std::memcpy(&recorded.maps[i], parameters[1 + i], sizeof(cuda::TensorMap));

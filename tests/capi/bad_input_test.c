@@ -67,6 +67,13 @@ static void problem_is_refused(attune_context* context, const attune_problem* pr
                 ATTUNE_INVALID_ARGUMENT, words);
   CHECK(reasons[0] == '\0');
   CHECK_REFUSED(attune_prewarm(context, problem, 1), ATTUNE_INVALID_ARGUMENT, words);
+  attune_operands operands;
+  static const attune_operands kNone;
+  CHECK_REFUSED(
+      attune_operands_contiguous(problem, reasons, reasons, reasons, reasons, NULL, &operands),
+      ATTUNE_INVALID_ARGUMENT, words);
+  operands.size = 0;
+  CHECK(memcmp(&operands, &kNone, sizeof operands) == 0);
 }
 
 static void fields_are_refused(attune_context* context) {

@@ -25,7 +25,7 @@ class OperandCheck : public ::testing::Test {
 
   std::string refusal() const {
     try {
-      check_operands(problem_, operands_);
+      check_operands(operands_of(problem_), operands_);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
@@ -122,26 +122,26 @@ TEST_F(OperandCheck, LseStridesBeyondAddressesAreNamed) {
 TEST_F(OperandCheck, TensorMapsRefuseStridesOfAnySize) {
   for (const int64_t stride : {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {
     operands_.k.batch_stride = stride;
-    ASSERT_TRUE(tensor_map_refusal(problem_, operands_)) << stride;
-    EXPECT_THAT(*tensor_map_refusal(problem_, operands_),
+    ASSERT_TRUE(tensor_map_refusal(operands_of(problem_), operands_)) << stride;
+    EXPECT_THAT(*tensor_map_refusal(operands_of(problem_), operands_),
                 HasSubstr("beyond the 2^40 bytes of TMA"));
   }
   operands_.k.batch_stride = (int64_t{1} << 39) - 8;
-  EXPECT_FALSE(tensor_map_refusal(problem_, operands_));
+  EXPECT_FALSE(tensor_map_refusal(operands_of(problem_), operands_));
 }
 
 TEST_F(OperandCheck, StridesOfSingleStepsDoNotMatter) {
   Problem one = problem_;
   one.batch = 1;
   operands_.q.batch_stride = 3;
-  EXPECT_NO_THROW(check_operands(one, operands_));
+  EXPECT_NO_THROW(check_operands(operands_of(one), operands_));
 }
 
 TEST_F(OperandCheck, EmptyOperandsNeedNoAddress) {
   Problem none = problem_;
   none.seqlen_kv = 0;
   operands_.k.data = operands_.v.data = nullptr;
-  EXPECT_NO_THROW(check_operands(none, operands_));
+  EXPECT_NO_THROW(check_operands(operands_of(none), operands_));
 }
 
 TEST_F(OperandCheck, WorkspaceIsChecked) {
@@ -249,7 +249,7 @@ TEST_F(OperandCheck, QuantiseWritesEachFactorOnce) {
   operands_ = contiguous_operands(problem_, at(0x100), nullptr, nullptr, at(0x200), nullptr);
   EXPECT_THAT(refusal(), HasSubstr("o_scale is a null pointer"));
   operands_.o_scale = {factors, 16, 4, 1, 1};
-  EXPECT_NO_THROW(check_operands(problem_, operands_));
+  EXPECT_NO_THROW(check_operands(operands_of(problem_), operands_));
   operands_.o_scale.block_stride = 0;
   EXPECT_THAT(refusal(), HasSubstr("o_scale.block_stride is 0 for 4 steps"));
   operands_.o_scale = {factors, 8, 4, 1, 2};
@@ -257,15 +257,16 @@ TEST_F(OperandCheck, QuantiseWritesEachFactorOnce) {
 }
 
 TEST_F(OperandCheck, TensorMapsTakeNeitherRepeatsNorHugeStrides) {
-  EXPECT_EQ(tensor_map_refusal(problem_, operands_), std::nullopt);
+  EXPECT_EQ(tensor_map_refusal(operands_of(problem_), operands_), std::nullopt);
   operands_.k.head_stride = 0;
-  EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""),
+  EXPECT_THAT(tensor_map_refusal(operands_of(problem_), operands_).value_or(""),
               HasSubstr("k.head_stride is 0"));
   operands_.k.head_stride = 64;
   for (const int64_t huge :
        {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {  // in bytes beyond 64 bits
     operands_.v.batch_stride = huge;
-    EXPECT_THAT(tensor_map_refusal(problem_, operands_).value_or(""), HasSubstr("v.batch_stride"));
+    EXPECT_THAT(tensor_map_refusal(operands_of(problem_), operands_).value_or(""),
+                HasSubstr("v.batch_stride"));
   }
 }
 

@@ -130,6 +130,8 @@ TEST(ProblemFields, QuantizeIsQuantise) {
   EXPECT_EQ(to_text(parse_problem("op=quantize" + rest)).find("quantize"), std::string::npos)
       << "equal problems have equal texts";
   EXPECT_EQ(static_cast<int>(ATTUNE_QUANTIZE), static_cast<int>(ATTUNE_QUANTISE));
+  EXPECT_EQ(static_cast<Op>(ATTUNE_QUANTISE), parse_op("quantise"));
+  EXPECT_EQ(static_cast<Op>(ATTUNE_PREFILL), parse_op("prefill"));
 }
 
 }  // namespace

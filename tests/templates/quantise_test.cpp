@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op quantise on every device that answers, against the float64 oracle of tuner/quantise_check.hpp:
+// Op quantise on every device that answers, against the float64 oracle of tuner/oracles/quantise.hpp:
 // random specs, layouts, inputs and configs, lengths at the edges of blocks; then the corners by
 // hand: zeros, NaN, infinity, tiny and huge values. Suites Cpu.* and Cuda.* are separate CTest
 // entries. ATTUNE_NUMERICS_SPECS=N: random specs (default 12).
@@ -13,7 +13,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "tests/templates/quantise_case.hpp"
-#include "tuner/quantise_check.hpp"
+#include "tuner/oracles/quantise.hpp"
 
 namespace attune::testing {
 namespace {

@@ -16,6 +16,7 @@
 #include "tuner/device_backend.hpp"
 #include "tuner/isolated_backend.hpp"
 #include "tuner/live_tuner.hpp"
+#include "tuner/oracles/attention_regions.hpp"
 #include "tuner/tune_loop.hpp"
 #include "tuner/verify.hpp"
 

@@ -2,6 +2,8 @@
 // The oracle gate: what a correct low-precision kernel gives passes, small mistakes do not, and a
 // slice of a problem has the same rows as the whole.
 #include "tuner/verify.hpp"
+#include "generator/core/visibility.hpp"
+#include "tuner/oracles/attention_regions.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +11,9 @@
 #include <cmath>
 #include <random>
 
+#include "generator/core/visibility.hpp"
 #include "tests/support/attention_case.hpp"
+#include "tuner/oracles/attention_regions.hpp"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune bench`: the kernel the runtime would choose against the untuned default against standard
 // attention, interleaved, on the problems of a model or a list. Standard attention is unfused: on a
-// CPU standard_attention.hpp, on a GPU the reference kernel. tests/bench compares with other
+// CPU tuner/oracles/standard_attention.hpp, on a GPU the reference kernel. tests/bench compares with other
 // libraries.
 #include <fmt/format.h>
 
@@ -11,15 +11,18 @@
 #include <optional>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/visibility.hpp"
+#include "generator/template_registry.hpp"
+#include "runtime/ladder.hpp"
 #include "tuner/cli/bench_backend.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/record_output.hpp"
-#include "tuner/cli/standard_attention.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/measure.hpp"
+#include "tuner/oracles/oracle.hpp"
 
 namespace attune::cli {
 namespace {
@@ -70,39 +73,30 @@ bool same_kernel(const Plan& a, const Plan& b) {
          a.config == b.config;
 }
 
-ScaledAttentionArgs arguments(const Problem& problem, const Operands& operands) {
-  ScaledAttentionArgs args{};
-  args.q = operands.q;
-  args.k = operands.k;
-  args.v = operands.v;
-  args.o = operands.o;
-  args.softmax_scale = problem.scale();
-  args.q_scale = operands.q_scale;
-  args.k_scale = operands.k_scale;
-  args.v_scale = operands.v_scale;
-  return args;
+// The reference kernel; nothing, and why, where there is none.
+BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, std::string* note) {
+  for (const Arch& arch : engine.device().archs()) {
+    for (const KernelTemplate* serving : templates_for(spec_of(problem), arch)) {
+      if (!is_reference(*serving)) continue;
+      const Config config = serving->default_config(spec_of(problem), arch, shape_of(problem));
+      return PlanRunner(engine.device(), engine.plan_with(problem, *serving, config));
+    }
+  }
+  *note = "no reference kernel serves this";
+  return {};
 }
 
-// Standard attention on this device, or nothing and why.
+// What the op is compared with on this device: a reference kernel or, on a CPU, the standard way. Or
+// nothing, and why.
 BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std::string* note) {
   const Device& device = engine.device();
-  if (problem.op == Op::kQuantise) {
-    *note = "it is no attention";
+  if (device.target() == Target::kCuda) return reference_runner(engine, problem, note);
+  const std::shared_ptr<const StandardWay> standard =
+      oracle_of(problem).standard(problem, device.facts().sm_count);
+  if (!standard) {
+    *note = fmt::format("op {} has no standard way to compare with", op_name(problem.op));
     return {};
   }
-  if (device.target() == Target::kCuda) {
-    for (const Arch& arch : device.archs()) {
-      const auto serving = templates_for(spec_of(problem), arch);
-      if (serving.empty()) continue;
-      const KernelTemplate& reference = *serving.back();
-      return PlanRunner(device, engine.plan_with(problem, reference,
-                                                 reference.default_config(spec_of(problem), arch,
-                                                                          shape_of(problem))));
-    }
-    *note = "no reference kernel serves this";
-    return {};
-  }
-  const auto standard = std::make_shared<StandardAttention>(problem, device.facts().sm_count);
   std::shared_ptr<DeviceMemory> scratch;
   try {
     scratch = std::make_shared<DeviceMemory>(device, standard->scratch_bytes());
@@ -111,9 +105,8 @@ BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std
                         format_bytes(static_cast<double>(standard->scratch_bytes())));
     return {};
   }
-  return [standard, scratch, problem](const Operands& operands) {
-    standard->run(arguments(problem, operands), scratch->data());
-  };
+  return
+      [standard, scratch](const Operands& operands) { standard->run(operands, scratch->data()); };
 }
 
 // Scores alone, from the flops of a matrix product at an easy pace: keeps a long problem from
@@ -124,7 +117,7 @@ bool standard_is_too_long(const Engine& engine, const Problem& problem) {
   full.window_left = full.window_right = -1;
   const double flops_per_s =
       engine.device().target() == Target::kCuda ? 5e11 : 3e10 * engine.device().facts().sm_count;
-  return visible_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
+  return useful_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
 }
 
 // The kernel to time: what the runtime would take, or the one that --template and --config name.
@@ -183,16 +176,16 @@ Row bench_one(Engine& engine, const Engine& untuned, const Problem& asked, const
 }
 
 double flops_per_s(const Row& row) {
-  return visible_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6);
+  return useful_flops(row.problem) / (row.timing[kTuned].median_us * 1e-6);
 }
 
 double bytes_per_s(const Row& row) {
   return operand_bytes(row.problem) / (row.timing[kTuned].median_us * 1e-6);
 }
 
-// The op quantise is bound by memory alone.
+// Of an op that is bound by memory alone: bytes.
 std::string rate_text(const Row& row) {
-  if (row.problem.op == Op::kQuantise) return fmt::format("{:.1f} GB/s", bytes_per_s(row) * 1e-9);
+  if (useful_flops(row.problem) == 0) return fmt::format("{:.1f} GB/s", bytes_per_s(row) * 1e-9);
   return fmt::format("{:.0f}", flops_per_s(row) * 1e-9);
 }
 
@@ -227,7 +220,7 @@ Json row_json(const Row& row) {
           {"default", row.untuned ? timing_json(row.timing[kDefault]) : Json(nullptr)},
           {"standard", has_standard ? timing_json(row.timing[kStandard]) : Json(nullptr)},
           {"standard_note", row.standard_note},
-          {"flops", visible_flops(row.problem)},
+          {"flops", useful_flops(row.problem)},
           {"flops_per_s", flops_per_s(row)},
           {"bytes", operand_bytes(row.problem)},
           {"bytes_per_s", bytes_per_s(row)}};

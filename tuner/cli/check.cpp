@@ -15,7 +15,7 @@
 #include "tuner/cli/output.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/device_backend.hpp"
-#include "tuner/quantise_check.hpp"
+#include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/tune_target.hpp"
 
 namespace attune::cli {
@@ -88,22 +88,10 @@ Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const Kern
   return result;
 }
 
-std::optional<KernelRequest> oracle_of(const TuneTarget& target, const Problem& problem) {
-  if (is_checked_on_host(problem)) return std::nullopt;
-  const KernelSpec spec =
-      check_plan(problem, check_flops_limit(target.kind() == Target::kCpu)).spec;
-  const auto oracle = target.reference(spec);
-  if (!oracle)
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("no oracle serves {} on {}", to_text(problem), target.identity().arch));
-  return KernelRequest{std::string(oracle->family.kernel_template->name()), oracle->config,
-                       target.make(spec, *oracle)};
-}
-
 void check_problem(const Engine& engine, const TuneTarget& target, DeviceBackend* backend,
                    const Problem& problem, const Options& options, std::vector<Row>* rows) {
   const auto candidates = candidates_of(engine, target, problem, options);
-  backend->open({problem, options.seed, oracle_of(target, problem)});
+  backend->open({problem, options.seed, ReferenceKernels(target).of(problem)});
   for (const TuneCandidate& candidate : candidates)
     rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
 }

@@ -48,7 +48,7 @@ std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems,
   std::vector<std::string> notes;
   std::set<Dtype> seen;
   for (const Problem& problem : problems) {
-    if (problem.op != Op::kPrefill || !is_slow(problem, arch)) continue;
+    if (!is_slow(problem, arch)) continue;
     if (!seen.insert(problem.dtype_q).second) continue;
     std::string note = fmt::format("only the slow reference kernel serves {} on {}",
                                    dtype_name(problem.dtype_q), arch.name());

@@ -11,10 +11,10 @@ namespace {
 std::string fp8_text(const Problem& problem) {
   const Fp8Options& fp8 = problem.fp8;
   std::string text;
-  if (problem.op == Op::kQuantise) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
+  if (is_fp8(problem.dtype_o)) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
   if (fp8.accuracy == Accuracy::kFast) text += " fast";
   if (fp8.v_layout == VLayout::kTransposed)
-    text += problem.op == Op::kQuantise ? " transposed" : " V^T";
+    text += is_fp8(problem.dtype_o) ? " transposed" : " V^T";
   if (fp8.scale_block_q > 0 || fp8.scale_block_kv > 0)
     text += fp8.scale_block_q == fp8.scale_block_kv
                 ? fmt::format(" blocks {}", fp8.scale_block_q)

@@ -78,9 +78,11 @@ ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_pro
 ATTUNE_API attune_status attune_problem_check(attune_context* context,
                                               const attune_problem* problem, char* reasons,
                                               size_t capacity);
-ATTUNE_API void attune_operands_contiguous_sized(const attune_problem* problem, void* q, void* k,
-                                                 void* v, void* o, float* lse,
-                                                 attune_operands* operands, size_t size);
+/* Operands without gaps, rows of a head at multiples of 16 bytes; no factors. All zeros when the
+ * problem is refused. */
+ATTUNE_API attune_status attune_operands_contiguous_sized(const attune_problem* problem, void* q,
+                                                          void* k, void* v, void* o, float* lse,
+                                                          attune_operands* operands, size_t size);
 #define attune_operands_contiguous(problem, q, k, v, o, lse, operands)               \
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))

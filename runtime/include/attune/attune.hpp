@@ -41,7 +41,7 @@ struct Problem : attune_problem {
 
   attune_operands contiguous(void* q, void* k, void* v, void* o, float* lse = nullptr) const {
     attune_operands operands;
-    attune_operands_contiguous(this, q, k, v, o, lse, &operands);
+    check(attune_operands_contiguous(this, q, k, v, o, lse, &operands));
     return operands;
   }
 };

@@ -8,7 +8,9 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/problem_fields.hpp"
+#include "generator/core/visibility.hpp"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unfused attention for comparison: three passes over one head's score matrix, heads shared out
 // among threads.
-#include "tuner/cli/standard_attention.hpp"
+#include "tuner/oracles/standard_attention.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 
 #include "generator/core/narrow_float.hpp"
 
-namespace attune::cli {
+namespace attune {
 namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -185,7 +185,7 @@ int64_t StandardAttention::scratch_bytes() const {
   return scratch_floats() * static_cast<int64_t>(sizeof(float)) * num_threads_;
 }
 
-void StandardAttention::run(const ScaledAttentionArgs& args, void* scratch) const {
+void StandardAttention::run(const Operands& args, void* scratch) const {
   const int64_t heads = problem_.batch * problem_.num_heads_q;
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
@@ -198,7 +198,7 @@ void StandardAttention::run(const ScaledAttentionArgs& args, void* scratch) cons
   work(0);
 }
 
-void StandardAttention::run_head(const ScaledAttentionArgs& args, int64_t batch, int64_t head,
+void StandardAttention::run_head(const Operands& args, int64_t batch, int64_t head,
                                  float* scratch) const {
   const Problem& p = problem_;
   const int64_t rows = round_up(p.seqlen_q, kRows);
@@ -240,10 +240,7 @@ void StandardAttention::run_head(const ScaledAttentionArgs& args, int64_t batch,
     visible_keys(p, i, &first, &last);
     float largest = 0;
     float* sum = &sums[static_cast<size_t>(i)];
-    soften(scores + i * keys, first, last, keys, args.softmax_scale, sum, &largest);
-    if (args.lse != nullptr)
-      args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + i] =
-          last > first ? largest + std::log(*sum) : -std::numeric_limits<float>::infinity();
+    soften(scores + i * keys, first, last, keys, p.scale(), sum, &largest);
   }
   multiply(scores, keys, v, dv, out, dv, rows, dv, keys);
   for (int64_t i = 0; i < p.seqlen_q; ++i) {
@@ -254,4 +251,4 @@ void StandardAttention::run_head(const ScaledAttentionArgs& args, int64_t batch,
   }
 }
 
-}  // namespace attune::cli
+}  // namespace attune

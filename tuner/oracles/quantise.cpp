@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise_check.hpp.
-#include "tuner/quantise_check.hpp"
+// See quantise.hpp.
+#include "tuner/oracles/quantise.hpp"
 
 #include <fmt/format.h>
 
@@ -259,6 +259,37 @@ CheckError check_quantised(const Problem& p, const Operands& host) {
       for (int64_t begin = 0; begin < p.seqlen_q; begin += rows)
         check.add({batch, head, begin / rows, begin, std::min(begin + rows, p.seqlen_q)});
   return check.result();
+}
+
+namespace {
+
+class QuantiseExpectation final : public Expectation {
+ public:
+  explicit QuantiseExpectation(const OracleBench& bench) : bench_(bench) {}
+
+  CheckError check(const std::function<void(const Operands&)>& launch) override {
+    const Operands operands = bench_.inputs.poisoned();
+    launch(operands);
+    return check_quantised(bench_.device, bench_.problem, operands);
+  }
+
+ private:
+  const OracleBench bench_;
+};
+
+class QuantiseOracle final : public Oracle {
+ public:
+  Op op() const override { return Op::kQuantise; }
+  std::unique_ptr<Expectation> expect(const OracleBench& bench) const override {
+    return std::make_unique<QuantiseExpectation>(bench);
+  }
+};
+
+}  // namespace
+
+const Oracle& quantise_oracle() {
+  static const QuantiseOracle instance;
+  return instance;
 }
 
 }  // namespace attune

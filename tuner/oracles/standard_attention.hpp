@@ -7,27 +7,26 @@
 
 #include <cstdint>
 
-#include "generator/core/problem.hpp"
-#include "templates/shared/scaled_attention_args.h"
+#include "tuner/oracles/oracle.hpp"
 
-namespace attune::cli {
+namespace attune {
 
-class StandardAttention {
+class StandardAttention final : public StandardWay {
  public:
   StandardAttention(const Problem& problem, int num_threads);
 
   // Scratch of all threads: K transposed, V, one head's scores and output, all fp32.
-  int64_t scratch_bytes() const;
+  int64_t scratch_bytes() const override;
   // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and
   // joined inside.
-  void run(const ScaledAttentionArgs& args, void* scratch) const;
+  void run(const Operands& operands, void* scratch) const override;
 
  private:
-  void run_head(const ScaledAttentionArgs& args, int64_t batch, int64_t head, float* scratch) const;
+  void run_head(const Operands& args, int64_t batch, int64_t head, float* scratch) const;
   int64_t scratch_floats() const;
 
   Problem problem_;
   int num_threads_;
 };
 
-}  // namespace attune::cli
+}  // namespace attune

@@ -11,10 +11,11 @@
 
 #include <vector>
 
-#include "runtime/engine.hpp"
-#include "tuner/verify.hpp"
+#include "tuner/oracles/oracle.hpp"
 
 namespace attune {
+
+const Oracle& quantise_oracle();
 
 // One row after the problem's rotation. Magnitudes under 2^-126 are zeros.
 std::vector<double> rotated_row(const Problem& problem, const Operands& host, int64_t batch,
@@ -29,8 +30,5 @@ CheckError check_quantised(const Problem& problem, const Operands& host);
 // The first, a middle and the last block of rows of a problem whose contiguous operands lie on the
 // device.
 CheckError check_quantised(const Device& device, const Problem& problem, const Operands& operands);
-
-// Whether this oracle is a problem's: no reference kernel is needed then.
-inline bool is_checked_on_host(const Problem& problem) { return problem.op == Op::kQuantise; }
 
 }  // namespace attune

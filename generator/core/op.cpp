@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of ops, and what is asked of any of them; see op.hpp.
+#include "generator/core/op.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/core/ops/prefill.hpp"
+#include "generator/core/ops/quantise.hpp"
+
+namespace attune {
+namespace {
+
+std::vector<const OpDescription*>& mutable_ops() {
+  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op()};
+  return ops;
+}
+
+}  // namespace
+
+const std::vector<const OpDescription*>& all_ops() { return mutable_ops(); }
+
+void add_op(const OpDescription& op) { mutable_ops().push_back(&op); }
+
+const OpDescription& describe(Op op) {
+  std::string known;
+  for (const OpDescription* one : all_ops()) {
+    if (one->op == op) return *one;
+    known +=
+        fmt::format("{}{} ({})", known.empty() ? "" : ", ", static_cast<int>(one->op), one->name);
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("op is {}; accepted are {}", static_cast<int>(op), known));
+}
+
+std::string_view op_name(Op op) { return describe(op).name; }
+
+Op parse_op(std::string_view text) {
+  std::string known;
+  for (const OpDescription* one : all_ops()) {
+    if (text == one->name || (!one->alias.empty() && text == one->alias)) return one->op;
+    known += (known.empty() ? "" : " or ") + one->name;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("op is \"{}\"; accepted is {}", text, known));
+}
+
+OperandKind kind_of(Role role) {
+  switch (role) {
+    case Role::kQ:
+    case Role::kK:
+    case Role::kV:
+    case Role::kO:
+      return OperandKind::kTensor;
+    case Role::kLse:
+      return OperandKind::kRowSums;
+    case Role::kQScale:
+    case Role::kKScale:
+    case Role::kVScale:
+    case Role::kOScale:
+      return OperandKind::kFactors;
+  }
+  throw Error(ErrorCode::kInternal, "role without a kind");
+}
+
+OperandList operands_of(const Problem& problem) { return describe(problem.op).operands(problem); }
+
+double useful_flops(const Problem& problem) { return describe(problem.op).useful_flops(problem); }
+
+double operand_bytes(const Problem& problem) {
+  double bytes = 0;
+  for (const OperandSpec& x : operands_of(problem))
+    if (kind_of(x.role) == OperandKind::kTensor)
+      bytes += static_cast<double>(x.batch) * static_cast<double>(x.rows) *
+               static_cast<double>(x.heads * x.columns) * dtype_bytes(x.dtype);
+  return bytes;
+}
+
+}  // namespace attune

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpDescription: what an op is to everything but its kernels and its oracle: its name, which problems
+// it has, its operands, its useful work. One file an op stands in ops/; nothing else asks which op a
+// problem is of. tuner/oracles/ has what its results must be.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/core/problem.hpp"
+
+namespace attune {
+
+// The places that a call has for operands: fields of attune_operands (attune.h). An op uses some.
+enum class Role : int { kQ, kK, kV, kO, kLse, kQScale, kKScale, kVScale, kOScale };
+inline constexpr int kNumRoles = 9;
+
+// How an operand is addressed, which follows from its role.
+enum class OperandKind {
+  kTensor,   // elements [batch, rows, heads, columns] with three strides
+  kRowSums,  // fp32 [batch, heads, rows] with two strides, both 0 where contiguous
+  kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
+};
+OperandKind kind_of(Role role);
+
+// One operand of a problem.
+struct OperandSpec {
+  Role role = Role::kQ;
+  const char* name = "";       // in messages
+  Dtype dtype = Dtype::kFp32;  // of factors: of the tensor that they belong to
+  int64_t batch = 0, rows = 0, heads = 0, columns = 1;
+  bool transposed = false;   // [batch, heads, columns, rows], contiguous in rows
+  bool written = false;      // else read
+  bool optional = false;     // may be null
+  int block = 0;             // of factors: rows that share one; 0: all
+  int heads_per_factor = 1;  // of factors that attune makes itself, for measuring
+
+  // Strides step over `lines` of `line` contiguous elements.
+  int64_t lines() const { return transposed ? columns : rows; }
+  int64_t line() const { return transposed ? rows : columns; }
+  bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
+  int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
+};
+
+// The operands of a problem in the order of a call, each role once. Made for every run, so it
+// allocates nothing.
+class OperandList {
+ public:
+  OperandList() = default;
+  OperandList(std::initializer_list<OperandSpec> operands) {
+    for (const OperandSpec& operand : operands) add(operand);
+  }
+  void add(const OperandSpec& operand) {
+    operands_.at(static_cast<size_t>(size_++)) = operand;
+    roles_ |= 1u << static_cast<int>(operand.role);
+  }
+  bool has(Role role) const { return (roles_ >> static_cast<int>(role) & 1) != 0; }
+  const OperandSpec* begin() const { return operands_.data(); }
+  const OperandSpec* end() const { return operands_.data() + size_; }
+
+ private:
+  std::array<OperandSpec, kNumRoles> operands_;
+  int size_ = 0;
+  unsigned roles_ = 0;
+};
+
+struct OpDescription {
+  Op op;
+  std::string name;   // "prefill"
+  std::string alias;  // read as the name, never written; empty: none
+  // Throws kInvalidArgument or kUnsupported for what the fields of this op must be beyond what
+  // validate(Problem) asks of every op.
+  void (*validate)(const Problem& problem);
+  OperandList (*operands)(const Problem& problem);
+  // Floating-point operations that are of use; 0: it is bound by memory alone.
+  double (*useful_flops)(const Problem& problem);
+};
+
+const std::vector<const OpDescription*>& all_ops();
+// Adds one that stands elsewhere, before anything else is called. It stays alive.
+void add_op(const OpDescription& op);
+// Throws kInvalidArgument for a value that no op has.
+const OpDescription& describe(Op op);
+
+OperandList operands_of(const Problem& problem);
+double useful_flops(const Problem& problem);
+// Bytes of all tensors, each once.
+double operand_bytes(const Problem& problem);
+
+}  // namespace attune

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// See quantise.hpp.
+#include "generator/core/ops/quantise.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+// It reads q and writes o; what it does not have must be as in q, so that one problem has one text.
+void check_equal(const char* name, int64_t value, const char* other, int64_t wanted) {
+  if (value != wanted)
+    refuse(
+        fmt::format("{} is {}; for op quantise it must equal {}, {}", name, value, other, wanted));
+}
+
+void check_dtypes(const Problem& p) {
+  if (is_fp8(p.dtype_q) || p.dtype_kv != p.dtype_q)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("dtype is {}; op quantise reads bf16, fp16 or fp32",
+                            dtype_name(is_fp8(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
+  if (!is_fp8(p.dtype_o))
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("dtype_o is {}; op quantise writes e4m3 or e5m2", dtype_name(p.dtype_o)));
+}
+
+void check(const Problem& p) {
+  check_dtypes(p);
+  check_equal("head_dim_v", p.head_dim_v, "head_dim_qk", p.head_dim_qk);
+  check_equal("num_heads_kv", p.num_heads_kv, "num_heads_q", p.num_heads_q);
+  check_equal("seqlen_kv", p.seqlen_kv, "seqlen_q", p.seqlen_q);
+  check_equal("scale_block_kv", p.fp8.scale_block_kv, "scale_block_q", p.fp8.scale_block_q);
+  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
+    refuse("op quantise takes no mask and no window");
+  if (p.fp8.accuracy != Accuracy::kAccurate)
+    refuse("accuracy is fast; op quantise has one mode, accurate");
+  if (p.softmax_scale) refuse("scale is given; op quantise has no softmax");
+  const bool power_of_two = (p.head_dim_qk & (p.head_dim_qk - 1)) == 0;
+  if (p.fp8.rotation == Rotation::kHadamard && !power_of_two)
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("head_dim_qk is {}; a Hadamard rotation takes powers of two", p.head_dim_qk));
+}
+
+OperandList operands(const Problem& p) {
+  const bool transposed = p.fp8.v_layout == VLayout::kTransposed;
+  OperandSpec scale{Role::kOScale, "o_scale", p.dtype_o, p.batch, p.seqlen_q, p.num_heads_q};
+  scale.written = true;
+  scale.block = p.fp8.scale_block_q;
+  return {{Role::kQ, "q", p.dtype_q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk},
+          {Role::kO, "o", p.dtype_o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v, transposed,
+           true},
+          scale};
+}
+
+double no_flops(const Problem&) { return 0; }
+
+}  // namespace
+
+const OpDescription& quantise_op() {
+  static const OpDescription op{Op::kQuantise, "quantise", "quantize", check, operands, no_flops};
+  return op;
+}
+
+}  // namespace attune

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Op quantise: o = q in 8 bits, with a factor for each block of rows.
+#pragma once
+
+#include "generator/core/op.hpp"
+
+namespace attune {
+
+const OpDescription& quantise_op();
+
+}  // namespace attune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parts of an attention problem its oracle computes: all of it where that is quick enough, else
+// slices that the reference takes as problems of their own. Used by attention.cpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/core/kernel_spec.hpp"
+
+namespace attune {
+
+// Rows [row_begin, row_end) of some batches and heads: the reference computes them as a problem of
+// its own.
+struct CheckRegion {
+  int64_t batch_begin = 0, num_batches = 0;
+  int kv_head_begin = 0, num_kv_heads = 0;
+  int64_t row_begin = 0, row_end = 0;
+  int64_t seqlen_kv = 0;  // keys beyond it are masked for all these rows
+};
+
+struct CheckPlan {
+  KernelSpec spec;  // of the reference
+  std::vector<CheckRegion> regions;
+};
+
+// The whole problem where the reference does it within max_flops, else first, middle and last rows
+// of first, middle and last batches and heads. Windows without a causal mask are checked on the
+// last rows only (their alignment allows no other slice). Where blocks of Q's rows have factors,
+// slices begin at multiples of kSliceRows, and the reference takes one factor for so many rows.
+inline constexpr int kSliceRows = 16;
+CheckPlan check_plan(const Problem& problem, double max_flops);
+double check_flops_limit(bool on_cpu);
+Problem region_problem(const Problem& problem, const CheckPlan& plan, const CheckRegion& region);
+
+}  // namespace attune

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference kernels that oracles compare with, each compiled once. Used by tune and check.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tuner/backend.hpp"
+#include "tuner/tune_target.hpp"
+
+namespace attune {
+
+class ReferenceKernels {
+ public:
+  explicit ReferenceKernels(const TuneTarget& target) : target_(target) {}
+
+  // For MeasureTask::reference; nullopt where the problem's oracle computes on the host. Throws
+  // kUnsupported where no reference kernel serves the problem: its results could not be checked.
+  std::optional<KernelRequest> of(const Problem& problem);
+
+ private:
+  const TuneTarget& target_;
+  std::map<std::string, KernelRequest> made_;  // by the text of the spec
+};
+
+}  // namespace attune
