@@ -22,9 +22,18 @@ std::string DeviceIdentity::digest() const { return xxh3_128_hex(text()); }
 
 bool DeviceIdentity::is_cpu() const { return arch.starts_with("cpu"); }
 
+DeviceFacts DeviceIdentity::facts() const {
+  constexpr double kEdges = 2;  // of the memory clock that carry data
+  return {sm_count, l2_bytes, kEdges * memory_clock_khz * 1e3 * memory_bus_bits / 8};
+}
+
 std::string DeviceIdentity::title() const {
   if (!is_cpu()) return name;
   return fmt::format("{}, {} thread{}", name, sm_count, sm_count == 1 ? "" : "s");
+}
+
+std::string DeviceIdentity::facts_title() const {
+  return is_cpu() ? title() : fmt::format("{} ({})", name, to_text(facts()));
 }
 
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b) {

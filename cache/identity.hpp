@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "generator/core/device_facts.hpp"
+
 namespace attune {
 
 // Structural facts first; the name is information only and takes no part in the digest.
@@ -24,8 +26,11 @@ struct DeviceIdentity {
   std::string text() const;
   std::string digest() const;
   bool is_cpu() const;
+  DeviceFacts facts() const;
   // For people: the name, of a CPU also the threads, "AMD EPYC 9654, 8 threads".
   std::string title() const;
+  // The same with what decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
+  std::string facts_title() const;
 };
 
 // One CPU with another number of threads: its timings are others, its best configs nearly the same.

@@ -15,16 +15,11 @@
 #include <vector>
 
 #include "generator/core/arch.hpp"
+#include "generator/core/device_facts.hpp"
 #include "generator/core/kernel_spec.hpp"
 #include "generator/search_space.hpp"
 
 namespace attune {
-
-// What a launch needs to know of the device besides its Arch.
-struct DeviceFacts {
-  int sm_count = 1;      // multiprocessors; on a CPU: threads that will run
-  int64_t l2_bytes = 0;  // on a CPU: last-level cache
-};
 
 // What the compiler is expected to report; the compile matrix holds it against the truth.
 struct Resources {
@@ -126,8 +121,8 @@ class KernelTemplate {
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const;
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
-  virtual Config default_config(const KernelSpec& spec, const Arch& arch,
-                                const Shape& shape) const = 0;
+  virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                                const DeviceFacts& device) const = 0;
   virtual Resources resources(const KernelSpec& spec, const Arch& arch,
                               const Config& config) const = 0;
   // Beyond the common constants (spec and one kCamel int per knob) that the renderer writes by itself.

@@ -220,7 +220,8 @@ std::string generated_for(const KernelTemplate& kernel_template, const Problem& 
     const Arch arch = parse_arch(name);
     if (kernel_template.refuses(spec, arch)) continue;
     std::string text;
-    const Config config = kernel_template.default_config(spec, arch, shape_of(problem));
+    const Config config =
+        kernel_template.default_config(spec, arch, shape_of(problem), typical_device(arch).facts);
     for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config))
       text += part.path + "\n" + part.text;
     return text;

@@ -119,14 +119,24 @@ class Climb {
   void defaults() {
     for (const Candidate& candidate : candidates_)
       if (!is_reference(*candidate.kernel_template))
-        take_default(candidate, spec_, Rung::kDefaultConfig, default_reason());
+        take_default(candidate, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
   }
   void defaults_as_asked() {
     if (asked_ == spec_) return;
     for (const Candidate& candidate : candidates_)
       if (!is_reference(*candidate.kernel_template))
         take_default(candidate, asked_, Rung::kDefaultConfig,
-                     default_reason() + "; as it was asked, because nothing may be compiled");
+                     default_reason() + "; as it was asked, because nothing may be compiled",
+                     device_.facts());
+  }
+  // Kernels that were compiled away from this device follow the facts of one that stands for it.
+  void defaults_of_typical_device() {
+    for (const Candidate& candidate : candidates_)
+      if (!is_reference(*candidate.kernel_template))
+        take_default(candidate, spec_, Rung::kDefaultConfig,
+                     fmt::format("{}; as it is for {}, because nothing may be compiled",
+                                 default_reason(), typical_device(candidate.arch).name),
+                     typical_device(candidate.arch).facts);
   }
   void far() {
     for (const Usable& row : far_)
@@ -137,7 +147,8 @@ class Climb {
   void reference() {
     for (const Candidate& candidate : candidates_)
       if (is_reference(*candidate.kernel_template))
-        take_default(candidate, spec_, Rung::kReference, "no other template serves this problem");
+        take_default(candidate, spec_, Rung::kReference, "no other template serves this problem",
+                     device_.facts());
   }
   void count_more() {
     if (more_ > 0)
@@ -193,10 +204,15 @@ class Climb {
     ladder_->choices.push_back({*row.candidate, row.spec, row.winner->config, rung, std::move(why),
                                 row.distance, *row.winner});
   }
-  void take_default(const Candidate& candidate, const KernelSpec& spec, Rung rung,
-                    std::string why) {
+  void take_default(const Candidate& candidate, const KernelSpec& spec, Rung rung, std::string why,
+                    const DeviceFacts& facts) {
     try {
-      Config config = candidate.kernel_template->default_config(spec, candidate.arch, shape_);
+      Config config =
+          candidate.kernel_template->default_config(spec, candidate.arch, shape_, facts);
+      for (const Choice& known : ladder_->choices)
+        if (known.rung == rung && known.candidate.kernel_template == candidate.kernel_template &&
+            known.spec == spec && known.config == config)
+          return;
       ladder_->choices.push_back(
           {candidate, spec, std::move(config), rung, std::move(why), 0, std::nullopt});
     } catch (const Error& error) {
@@ -269,7 +285,7 @@ Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
   }
   if (policy == Policy::kDefault || policy == Policy::kTuneOnMiss) {
     climb.defaults();
-    if (!may_compile) climb.defaults_as_asked(), climb.far();
+    if (!may_compile) climb.defaults_of_typical_device(), climb.defaults_as_asked(), climb.far();
     climb.reference();
   }
   climb.count_more();

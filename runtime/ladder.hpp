@@ -56,8 +56,9 @@ KernelSpec family_of(const KernelSpec& spec);
 // for what the canonical problem is at the row's lengths (generator/core/visibility.hpp): a window
 // that hides nothing at 2048 keys finds the plain winners of 2048 keys. `candidates`: best family
 // first, the reference last. Rows of other thread counts stand below those of this device: this
-// shape or its bucket, nearest count first. Without a compiler, the default config of the problem
-// as it was asked, then far winners, stand before the reference: their images are all there is.
+// shape or its bucket, nearest count first. Without a compiler, the
+// defaults of the device that stands for the arch, the default config of the problem as it was
+// asked, then far winners, stand before the reference: their images are all there is.
 Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
              const std::vector<WinnerRecord>& winners, const DeviceIdentity& device, Policy policy,
              bool may_compile);

@@ -147,6 +147,7 @@ void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
 std::string Plan::explain(const Problem& asked) const {
   std::string text = fmt::format("problem    {}\n", to_text(asked));
   if (!(asked == problem)) text += fmt::format("the same   {}\n", to_text(problem));
+  text += fmt::format("device     {}\n", device->identity().facts_title());
   text += fmt::format("kernel     {} for {}\n", kernel_template->name(), arch.name());
   text += fmt::format("config     {}\n", config.to_text());
   text += fmt::format("rung       {}: {}\n", rung_name(rung), why);

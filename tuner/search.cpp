@@ -48,7 +48,8 @@ std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorte
 
 TuneCandidate default_of(const SearchTask& task, const Family& family) {
   return {family,
-          family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape),
+          family.kernel_template->default_config(task.spaces->spec(), family.arch, task.shape,
+                                                 task.facts),
           false};
 }
 

@@ -52,8 +52,8 @@ KernelImage DeviceTarget::make(const KernelSpec& spec, const TuneCandidate& cand
 std::optional<TuneCandidate> DeviceTarget::reference(const KernelSpec& spec) const {
   for (const Family& family : serving(*device_, spec)) {
     if (!is_reference(*family.kernel_template)) continue;
-    return TuneCandidate{family, family.kernel_template->default_config(spec, family.arch, Shape{}),
-                         false};
+    return TuneCandidate{
+        family, family.kernel_template->default_config(spec, family.arch, Shape{}, facts()), false};
   }
   return std::nullopt;
 }

@@ -127,13 +127,14 @@ class PrefillCpu final : public KernelTemplate {
   }
 
   // Of one register tile for each panel width, the one with the least predicted cost.
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
     const int64_t rows_of_two = vector_registers(arch) == 32 ? 8 : 6;
-    std::vector<Config> candidates = {config_for(spec, arch, shape, 12, 1),
-                                      config_for(spec, arch, shape, rows_of_two, 2)};
-    if (vector_registers(arch) == 32) candidates.push_back(config_for(spec, arch, shape, 4, 4));
-    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, {}); };
+    std::vector<Config> candidates = {config_for(spec, arch, shape, device, 12, 1),
+                                      config_for(spec, arch, shape, device, rows_of_two, 2)};
+    if (vector_registers(arch) == 32)
+      candidates.push_back(config_for(spec, arch, shape, device, 4, 4));
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
     return *std::min_element(candidates.begin(), candidates.end(),
                              [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
   }
@@ -199,13 +200,15 @@ class PrefillCpu final : public KernelTemplate {
     return cpu_refusal(spec, arch);
   }
 
-  // As many panels in a tile as still leave 64 tiles, enough to keep 32 threads about evenly busy.
+  // As many panels in a tile as still leave 64 tiles, and two a thread, which keeps the threads
+  // about evenly busy.
   static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
-                           int64_t rows, int64_t vectors) {
+                           const DeviceFacts& device, int64_t rows, int64_t vectors) {
     const int64_t panel = vectors * lanes_of(arch);
     const int64_t all_rows = shape.batch * shape.num_heads_kv * shape.seqlen_q * spec.gqa_ratio;
+    const int64_t least_tiles = std::max<int64_t>(64, int64_t{2} * device.sm_count);
     int64_t panels = kMaxPanels;
-    while (panels > 1 && all_rows / (panels * panel) < 64) panels /= 2;
+    while (panels > 1 && all_rows / (panels * panel) < least_tiles) panels /= 2;
     return Config({{"block_m", panels * panel},
                    {"block_n", spec.head_dim_qk + spec.head_dim_v > 192 ? 128 : 256},
                    {"rows", rows},

@@ -38,7 +38,8 @@ class PrefillSm75 final : public PrefillMma {
     return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
+                        const DeviceFacts&) const override {
     const SearchSpace legal = space(spec, arch);
     for (const DefaultTile& tile : kDefaultTiles)
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},

@@ -53,8 +53,8 @@ class PrefillSm80 final : public PrefillMma {
     return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts&) const override {
     const SearchSpace legal = space(spec, arch);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     std::optional<Config> small;  // legal, but few warps

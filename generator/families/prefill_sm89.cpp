@@ -84,8 +84,8 @@ class PrefillSm89 final : public PrefillMma {
     return SearchSpace(std::move(knobs), std::move(constraints));
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts&) const override {
     const SearchSpace legal = space(spec, arch);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     for (const DefaultTile& tile : kDefaultTiles) {

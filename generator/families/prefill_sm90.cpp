@@ -35,7 +35,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
                                                      : std::vector<int64_t>{48, 64, 80, 96, 112};
   const std::vector<int64_t> sections = !causal                 ? std::vector<int64_t>{0}
                                         : spec.window_left >= 0 ? std::vector<int64_t>{32, 0}
-                                                                : std::vector<int64_t>{32, 16};
+                                                                : std::vector<int64_t>{32, 16, 8};
   return sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
@@ -138,9 +138,10 @@ class PrefillSm90 final : public KernelTemplate {
     return {knobs(spec), sm90_rules(spec, arch, accumulators)};
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
-    return sm90_default(*this, spec, arch, shape, proven_configs(spec), sm90_predicted_clocks);
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
+                        sm90_predicted_clocks);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

@@ -63,11 +63,18 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   return clocks;
 }
 
+// Whether every tile has a block of its own at once, so that there is no order to choose.
+bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
+                 const DeviceFacts& device) {
+  return t.splits == 1 &&
+         sm90_tiles(config, shape).count() <= static_cast<int64_t>(device.sm_count) * t.ctas;
+}
+
 // Choices that change little beside the tile. What usually loses costs a few percent more than it
 // was measured to, so that the first candidates are different tiles; a search by neighbours finds
 // the exceptions.
 double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t,
-              bool one_wave) {
+              const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
@@ -83,12 +90,13 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : shape.seqlen_kv <= 1024 ? 0.99 : 1.01;
-  if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
+  factor *= sm90_section_factor(spec, c, device);
   const bool sums = c.at("row_max") == 1;
   const bool even = !masked || shape.seqlen_kv <= 1024;  // few masked steps, or few steps
   const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || even);
   if (sums != sums_win) factor *= narrow ? 1.04 : 1.02;
-  if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1 && !one_wave) factor *= 1.02;
+  if (t.scheduler == Sm90Scheduler::kOneTile && t.splits == 1 && !is_one_wave(c, t, shape, device))
+    factor *= 1.02;
   if (t.scheduler == (masked ? Sm90Scheduler::kStatic : Sm90Scheduler::kDynamic)) factor *= 1.02;
   const bool turns_win = t.warpgroups == 3 ||
                          (t.warpgroups == 4 && masked && shape.seqlen_kv >= 2048) ||
@@ -133,13 +141,6 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
   return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
-// Whether every tile has a block of its own at once, so that there is no order to choose.
-bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
-                 const DeviceFacts& device) {
-  return t.splits == 1 &&
-         sm90_tiles(config, shape).count() <= static_cast<int64_t>(device.sm_count) * t.ctas;
-}
-
 }  // namespace
 
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
@@ -165,11 +166,27 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
   return last < first ? 0 : (last - origin) / block_n + 1;
 }
 
+int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const DeviceFacts& device) {
+  if (spec.mask == Mask::kNone) return 0;
+  if (config.at("kv_splits") > 1 || config.get("pack_heads", 1) > 1) return 32;
+  for (const int section : {32, 16})
+    if (device.l2_bytes * 2 / 3 >= int64_t{section} << 20) return section;
+  return 8;
+}
+
+double sm90_section_factor(const KernelSpec& spec, const Config& config,
+                           const DeviceFacts& device) {
+  const auto section = static_cast<int>(config.at("l2_section_mb"));
+  const int best = sm90_l2_section_mb(spec, config, device);
+  if (section == best) return 1;
+  const bool far = section > 0 && best > 0 && std::max(section, best) > 2 * std::min(section, best);
+  return far ? 1.08 : 1.04;
+}
+
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(config);
-  const double step = step_clocks(spec, t) * t.ctas *
-                      habits(spec, shape, config, t, is_one_wave(config, t, shape, device));
+  const double step = step_clocks(spec, t) * t.ctas * habits(spec, shape, config, t, device);
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
 

@@ -75,7 +75,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       spec,
       {{64, 96, 128, 160, 192, 224},
        {0, 5},
-       causal ? std::vector<int64_t>{32, 16} : std::vector<int64_t>{0}},
+       causal ? std::vector<int64_t>{32, 16, 8} : std::vector<int64_t>{0}},
       {{"row_max", row_max_forms(spec),
         "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),
@@ -191,9 +191,10 @@ class PrefillSm90Fp8 final : public KernelTemplate {
     return {knobs(spec), rules(spec, arch)};
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
-    return sm90_default(*this, spec, arch, shape, proven_configs(spec), sm90_fp8_predicted_clocks);
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
+                        sm90_fp8_predicted_clocks);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

@@ -34,20 +34,24 @@ double tile_factor(const KernelSpec& spec, const Config& c) {
 double inside_factor(const KernelSpec& spec) { return spec.head_dim_v <= 128 ? 1.1 : 1.25; }
 
 // The kernel ahead, which writes V^T: bound by memory.
-double transposing_clocks(const KernelSpec& spec, const Shape& shape) {
-  constexpr double kClocksPerByte = 6.8e-4;
-  return kClocksPerByte *
+double transposing_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts& device) {
+  constexpr double kClocksPerByte = 6.8e-4;           // on an H200,
+  constexpr double kMemoryBytesPerSecond = 4.917e12;  // which has so much
+  const double slower =
+      device.memory_bytes_per_s > 0 ? kMemoryBytesPerSecond / device.memory_bytes_per_s : 1;
+  return kClocksPerByte * slower *
          static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv * spec.head_dim_v);
 }
 
 // Choices that change little beside the tile; what usually loses is ranked last.
-double habits(const KernelSpec& spec, const Shape& shape, const Config& c) {
+double habits(const KernelSpec& spec, const Shape& shape, const Config& c,
+              const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
   double factor = 1;
   if (c.at("stages") > 2) factor *= 1.04;
   if (!c.at("o_staging")) factor *= 1.01;
   if (c.at("kv_ring")) factor *= 1.04;
-  if (masked && c.at("l2_section_mb") != 32) factor *= 1.04;
+  factor *= sm90_section_factor(spec, c, device);
   if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
   if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
   const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0 && c.at("block_m") <= 192;
@@ -75,9 +79,10 @@ double sm90_fp8_predicted_clocks(const KernelSpec& spec, const Config& config, c
                                1 / kOverlapPower);
   const bool inside = config.at("transpose_inside") != 0;
   const double step = busy * tile_factor(spec, config) * (inside ? inside_factor(spec) : 1) *
-                      static_cast<double>(config.at("ctas_per_sm")) * habits(spec, shape, config);
+                      static_cast<double>(config.at("ctas_per_sm")) *
+                      habits(spec, shape, config, device);
   return sm90_launch_clocks(spec, config, shape, device, step) +
-         (inside ? 0 : transposing_clocks(spec, shape));
+         (inside ? 0 : transposing_clocks(spec, shape, device));
 }
 
 }  // namespace attune

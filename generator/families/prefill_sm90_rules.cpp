@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 constexpr int kMaxHeadDim = 256;
-constexpr DeviceFacts kH200{132, 50ll << 20};  // what most sm_90a code runs on
 
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c) {
   const int bytes = prefill_sm90_layout(c).bytes;
@@ -36,22 +35,32 @@ Broken when(bool broken, std::string sentence) {
   return broken ? Broken(std::move(sentence)) : Broken();
 }
 
+// Sections narrower than what most devices' L2 holds.
+bool narrow_sections(const Config& c) {
+  return c.at("l2_section_mb") > 0 && c.at("l2_section_mb") < 32;
+}
+
 // Combinations that make no sense or never pay.
 std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
        {"kv_splits", "scheduler", "stages", "l2_section_mb"},
        [=](const Config& c) {
-         return when(c.at("kv_splits") > 1 && (c.at("scheduler") != 0 || c.at("stages") != 2 ||
-                                               c.at("l2_section_mb") == 16),
+         return when(c.at("kv_splits") > 1 &&
+                         (c.at("scheduler") != 0 || c.at("stages") != 2 || narrow_sections(c)),
                      "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
-                     "l2_section_mb other than 16");
+                     "l2_section_mb of 32 or 0");
+       }},
+      {"sections",
+       [=](const Config& c) {
+         return when(c.at("l2_section_mb") == 8 && c.at("scheduler") != 2,
+                     "l2_section_mb 8 is for devices with little L2, with scheduler 2 (dynamic)");
        }},
       {"packed",
        {"pack_heads", "l2_section_mb"},
        [=](const Config& c) {
-         return when(c.get("pack_heads", 1) > 1 && c.at("l2_section_mb") == 16,
-                     "pack_heads above 1 needs an l2_section_mb other than 16");
+         return when(c.get("pack_heads", 1) > 1 && narrow_sections(c),
+                     "pack_heads above 1 needs an l2_section_mb of 32 or 0");
        }},
       {"ping_pong",
        {"ping_pong", "block_m", "overlap"},
@@ -131,14 +140,15 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
 }
 
 // Splits of the keys that fill the device when there are few tiles; each keeps several steps.
-Config with_splits(Config config, const SearchSpace& legal, const Shape& shape) {
+Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
+                   const DeviceFacts& device) {
   constexpr int64_t kLeastSteps = 4;
   const int64_t tiles = sm90_tiles(config, shape).count();
   int64_t best = 1;
   for (const Knob& knob : legal.knobs()) {
     if (knob.name != "kv_splits") continue;
     for (const int64_t splits : knob.values)
-      if (splits * tiles <= kH200.sm_count &&
+      if (splits * tiles <= device.sm_count &&
           splits * kLeastSteps * config.at("block_n") <= shape.seqlen_kv)
         best = splits;
   }
@@ -216,14 +226,18 @@ Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config&
 }
 
 Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
-                    const Shape& shape, const std::vector<Config>& proven, Sm90Clocks clocks) {
+                    const Shape& shape, const DeviceFacts& device,
+                    const std::vector<Config>& proven, Sm90Clocks clocks) {
   const SearchSpace legal = family.space(spec, arch);
   std::optional<Config> best;
   double best_cost = 0;
   for (const Config& candidate : proven) {
-    const Config config = with_splits(candidate, legal, shape);
+    Config config = with_splits(candidate, legal, shape, device);
     if (legal.broken(config)) continue;
-    const double cost = clocks(spec, config, shape, kH200);
+    Config sized = config;
+    sized.set("l2_section_mb", sm90_l2_section_mb(spec, config, device));
+    if (!legal.broken(sized)) config = sized;
+    const double cost = clocks(spec, config, shape, device);
     if (best && cost >= best_cost) continue;
     best = config;
     best_cost = cost;

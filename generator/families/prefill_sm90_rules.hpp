@@ -33,12 +33,13 @@ std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config);
 
-// The config of `proven` that `clocks` predicts to be the fastest on an H200, with the keys split
+// The config of `proven` that `clocks` predicts to be the fastest on `device`, with the keys split
 // where there are few tiles. No tuning, but the shape counts. Throws kInternal when none is legal.
 using Sm90Clocks = double (*)(const KernelSpec& spec, const Config& config, const Shape& shape,
                               const DeviceFacts& device);
 Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
-                    const Shape& shape, const std::vector<Config>& proven, Sm90Clocks clocks);
+                    const Shape& shape, const DeviceFacts& device,
+                    const std::vector<Config>& proven, Sm90Clocks clocks);
 
 LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);

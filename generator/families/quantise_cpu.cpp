@@ -43,7 +43,8 @@ class QuantiseCpu final : public KernelTemplate {
         {});
   }
 
-  Config default_config(const KernelSpec& spec, const Arch&, const Shape&) const override {
+  Config default_config(const KernelSpec& spec, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
     return Config({{"keep", may_keep(spec) ? 1 : 0}, {"tile_rows", transposed(spec) ? 64 : 16}});
   }
 

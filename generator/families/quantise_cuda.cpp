@@ -94,10 +94,10 @@ class QuantiseCuda final : public KernelTemplate {
         {vectors_fill_rows(spec), rows_fit_blocks(spec), values_fit_registers(spec)});
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch,
-                        const Shape& shape) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
     const std::vector<Config> configs = space(spec, arch).enumerate();
-    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, {}); };
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
     return *std::min_element(configs.begin(), configs.end(),
                              [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
   }

@@ -18,7 +18,8 @@ class ReferenceCpu final : public KernelTemplate {
 
   const Served& serves() const override { return serves_masks_and_8_bits(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
     return Config();
   }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {

@@ -113,7 +113,7 @@ class CpuDevice final : public Device {
         pool_(make_pool(threads)),
         arch_(toolchain.host_arch()),
         identity_(identity_of(arch_, pool_->pool->num_threads())),
-        facts_{identity_.sm_count, identity_.l2_bytes} {}
+        facts_(identity_.facts()) {}
 
   Target target() const override { return Target::kCpu; }
   const DeviceIdentity& identity() const override { return identity_; }

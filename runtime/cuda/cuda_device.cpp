@@ -91,7 +91,7 @@ std::vector<Arch> runnable_archs(int compute_capability) {
 
 CudaDevice::CudaDevice(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {
   identity_ = identity_of(*context_);
-  facts_ = {identity_.sm_count, identity_.l2_bytes};
+  facts_ = identity_.facts();
   archs_ = runnable_archs(attribute(*context_, kAttrCapabilityMajor) * 10 +
                           attribute(*context_, kAttrCapabilityMinor));
   pci_bus_id_ = text_of(*context_, driver().cuDeviceGetPCIBusId);

@@ -63,7 +63,8 @@ class StoreAttack : public StoreTest {
     winner_.toolchain = {std::string(best.name()), template_digest(best),
                          device_->compiler().version(), device_->compiler().options(arch)};
     winner_.arch = arch.name();
-    winner_.default_config = best.default_config(spec, arch, winner_.shape);
+    winner_.default_config =
+        best.default_config(spec, arch, winner_.shape, typical_device(arch).facts);
     winner_.config = best.space(spec, arch).neighbours(winner_.default_config).front();
     {
       Store store = writer();

@@ -63,7 +63,8 @@ double quantile(const std::vector<double>& sorted, double q) {
 double compile_once(const attune::Compiler& compiler, const attune::KernelTemplate& t,
                     const KernelSpec& spec, const Arch& arch) {
   const auto start = std::chrono::steady_clock::now();
-  const attune::Config config = t.default_config(spec, arch, {4, 4096, 4096, spec.gqa_ratio, 1});
+  const attune::Config config =
+      t.default_config(spec, arch, {4, 4096, 4096, spec.gqa_ratio, 1}, typical_device(arch).facts);
   compiler.compile(attune::render(t, spec, arch, config), arch);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -179,6 +179,14 @@ TEST(Records, EveryStructuralFactOfADeviceTakesPart) {
   EXPECT_FALSE(changed([](DeviceIdentity& d) { d.driver = "1.2.3"; }));
 }
 
+TEST(Records, FactsOfADeviceFollowItsIdentity) {
+  const DeviceIdentity h200 = sample_key().device;
+  EXPECT_EQ(h200.facts().sm_count, 132);
+  EXPECT_EQ(h200.facts().l2_bytes, 50 << 20);
+  EXPECT_NEAR(h200.facts().memory_bytes_per_s, 4.917e12, 1e9);
+  EXPECT_EQ(h200.facts_title(), "NVIDIA H200 (132 multiprocessors, 50 MB of L2, 4.9 TB/s)");
+}
+
 TEST(Records, ImageInfoIsReadBackAndBadTextIsRefused) {
   const ImageInfo info = sample_trial().info;
   EXPECT_EQ(info_text(parse_info_text(info_text(info))), info_text(info));

@@ -51,6 +51,13 @@ load contract
   [ "$(ls "$dir"/kernels/*.cubin | wc -l)" -eq 2 ]
 }
 
+@test "compile says whose facts the defaults of an arch that is not here follow" {
+  need_nvrtc
+  attune compile --arch sm_75 --problem dtype=fp16,head_dim=64,heads=8,seqlen=1024 --out "$dir/kernels" --json
+  expect 0
+  json 'any("defaults follow NVIDIA T4 (40 multiprocessors" in note for note in o["notes"])'
+}
+
 @test "unknown arch" {
   attune compile --arch sm_80,sm_12 --problem $problem --out "$dir/kernels"
   refused 1 sm_12 sm_80

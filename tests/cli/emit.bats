@@ -60,6 +60,14 @@ END
   [[ $head == *"// launch   "*" threads, grid "*" bytes of dynamic shared memory"* ]]
 }
 
+@test "emit says whose facts it follows where no such device is" {
+  attune emit --problem $gpu_problem --arch sm_80
+  expect 0
+  [[ ${output%%// ----*} == *"// device   NVIDIA A100 (108 multiprocessors, 40 MB of L2, "*"), which stands for sm_80: none is here"* ]]
+  attune emit --problem $gpu_problem --arch sm_121 --json
+  json 'o["device"].startswith("NVIDIA GB10 (48 multiprocessors")'
+}
+
 @test "emit --config changes the named knob only" {
   attune emit --problem $gpu_problem --arch sm_80 --json
   expect 0

@@ -11,6 +11,13 @@ load contract
   json 'any(t["name"] == "prefill_sm80" and not t["serves"] and t["reason"] for t in o["templates"])'
 }
 
+@test "explain names the device whose facts count" {
+  need_cpu_target
+  attune explain --target cpu:3 --problem $problem
+  expect 0
+  [[ $output == *"device     "*", 3 threads"* ]]
+}
+
 @test "tuned: exact for the shape, nearest for another" {
   tuned
   attune explain --target cpu --problem $problem

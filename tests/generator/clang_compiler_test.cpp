@@ -119,7 +119,8 @@ TEST_F(ClangCompiler, DefaultConfigsCompile) {
                         ",heads=" + std::to_string(1 + count % 7) + "/1,seqlen=1024,mask=" + mask);
       const KernelSpec spec = spec_of(problem);
       for (const KernelTemplate* t : templates_for(spec, arch_)) {
-        const Config config = t->default_config(spec, arch_, shape_of(problem));
+        const Config config =
+            t->default_config(spec, arch_, shape_of(problem), typical_device(arch_).facts);
         const KernelImage image =
             toolchain_->compiler().compile(render(*t, spec, arch_, config), arch_);
         EXPECT_EQ(image.log, "") << t->name();

@@ -89,7 +89,8 @@ std::vector<Entry> matrix(const std::vector<const KernelTemplate*>& templates) {
         const Arch arch = parse_arch(arch_name);
         if (t->refuses(spec, arch)) continue;
         for (const Shape& shape : kShapes) {
-          Entry entry{t, spec, arch, t->default_config(spec, arch, shape)};
+          Entry entry{t, spec, arch,
+                      t->default_config(spec, arch, shape, typical_device(arch).facts)};
           const bool repeated = &shape != kShapes && entry.config == entries.back().config;
           if (!repeated) entries.push_back(std::move(entry));
         }

@@ -70,8 +70,9 @@ Source render_case(const GoldenCase& c) {
   const KernelTemplate& t = template_by_name(c.template_name);
   const Problem problem = parse_problem(c.problem);
   const Arch arch = parse_arch(c.arch);
-  return render(t, spec_of(problem), arch,
-                t.default_config(spec_of(problem), arch, shape_of(problem)));
+  return render(
+      t, spec_of(problem), arch,
+      t.default_config(spec_of(problem), arch, shape_of(problem), typical_device(arch).facts));
 }
 
 std::string read_file(const std::filesystem::path& path) {
@@ -108,7 +109,8 @@ TEST(Renderer, ConstantsFollowSpecAndConfig) {
       spec_of(parse_problem("dtype=fp16,head_dim_qk=96,head_dim_v=40,heads=14/"
                             "2,seqlen=8,mask=causal_top_left,window=5:-"));
   const Arch arch = parse_arch("sm_89");
-  const std::string text = render(t, spec, arch, t.default_config(spec, arch, Shape{})).text;
+  const std::string text =
+      render(t, spec, arch, t.default_config(spec, arch, Shape{}, typical_device(arch).facts)).text;
   for (const char* line :
        {"constexpr int kArch = 89;", "constexpr Dtype kDtypeQ = Dtype::kFp16;",
         "constexpr int kHeadDimQk = 96;", "constexpr int kHeadDimV = 40;",
@@ -121,7 +123,7 @@ TEST(Renderer, RefusesIllegalConfigAndUnservedSpec) {
   const KernelTemplate& t = template_by_name("prefill_sm80");
   const KernelSpec spec = spec_of(parse_problem("dtype=fp16,head_dim=64,heads=1,seqlen=8"));
   const Arch arch = parse_arch("sm_80");
-  Config config = t.default_config(spec, arch, Shape{1, 8, 8, 1, 1});
+  Config config = t.default_config(spec, arch, Shape{1, 8, 8, 1, 1}, typical_device(arch).facts);
   config.set("block_m", 12345);
   EXPECT_THROW(render(t, spec, arch, config), Error);
   EXPECT_THROW(

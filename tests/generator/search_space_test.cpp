@@ -129,7 +129,7 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
         if (t->refuses(spec, arch)) continue;
         const SearchSpace space = t->space(spec, arch);
         for (const Shape& shape : shapes) {
-          const Config config = t->default_config(spec, arch, shape);
+          const Config config = t->default_config(spec, arch, shape, typical_device(arch).facts);
           ASSERT_FALSE(space.broken(config)) << t->name() << " " << arch.name() << " "
                                              << to_text(spec) << ": " << *space.broken(config);
           const LaunchPlan plan = t->launch(spec, config, shape, {132, 50 << 20});
@@ -221,7 +221,8 @@ TEST(EveryTemplate, SpaceHoldsTheDefaultAndNoDuplicates) {
         const std::set<Config> unique(configs.begin(), configs.end());
         EXPECT_EQ(unique.size(), configs.size()) << t->name();
         EXPECT_LE(configs.size(), 4000U) << t->name() << " " << to_text(spec);
-        const Config standard = t->default_config(spec, arch, Shape{2, 2048, 2048, 8, 2});
+        const Config standard =
+            t->default_config(spec, arch, Shape{2, 2048, 2048, 8, 2}, typical_device(arch).facts);
         EXPECT_TRUE(unique.count(standard)) << t->name() << " " << standard.to_text();
       }
 }

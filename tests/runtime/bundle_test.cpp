@@ -33,7 +33,7 @@ class BundleTest : public ::testing::Test {
     made.key = {spec,
                 arch_.name(),
                 {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                best.default_config(spec, arch_, shape_of(problem_))};
+                best.default_config(spec, arch_, shape_of(problem_), typical_device(arch_).facts)};
     made.image = device_->compiler_.compile(render(best, spec, arch_, made.key.config), arch_);
     WinnerRecord row;
     row.spec = spec;

@@ -44,7 +44,7 @@ class BundleTrustTest : public ::testing::Test {
     made.key = {spec,
                 arch.name(),
                 {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                best.default_config(spec, arch, shape_of(problem_))};
+                best.default_config(spec, arch, shape_of(problem_), typical_device(arch).facts)};
     made.image = device_->compiler_.compile(render(best, spec, arch, made.key.config), arch);
     return made;
   }

@@ -306,7 +306,8 @@ TEST_F(CudaRuntime, ACubinOfAnotherArchIsRefused) {
   for (const KernelTemplate* candidate : {&any, &template_by_name("prefill_sm80")}) {
     const Arch arch = parse_arch(other);
     if (candidate->refuses(spec, arch)) continue;
-    const Config config = candidate->default_config(spec, arch, shape_of(problem_));
+    const Config config =
+        candidate->default_config(spec, arch, shape_of(problem_), typical_device(arch).facts);
     const KernelImage image =
         device_->compiler().compile(render(*candidate, spec, arch, config), arch);
     try {

@@ -36,7 +36,7 @@ class EngineTest : public ::testing::Test {
     row.shape = shape_of(shape_problem);
     row.toolchain = {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"};
     row.arch = arch.name();
-    row.default_config = best.default_config(spec, arch, row.shape);
+    row.default_config = best.default_config(spec, arch, row.shape, typical_device(arch).facts);
     row.config = best.space(spec, arch).neighbours(row.default_config).front();
     row.timing.median_us = 90;
     row.default_timing.median_us = 100;

@@ -63,7 +63,7 @@ TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
       .put_image({spec,
                   arch.name(),
                   {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                  best.default_config(spec, arch, shape_of(asked))},
+                  best.default_config(spec, arch, shape_of(asked), typical_device(arch).facts)},
                  device_->compiler_.compile({}, arch));
   EngineOptions no_jit = options();
   no_jit.may_compile = false;

@@ -283,7 +283,8 @@ TEST_F(EngineTest, PlanWithTakesTheCallersConfigOrRefusesIt) {
   Engine engine = this->engine(options());
   const KernelTemplate& best = *templates_for(spec_of(problem_), parse_arch("sm_90a")).front();
   const Config config =
-      best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_));
+      best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_),
+                          typical_device(parse_arch("sm_90a")).facts);
   EXPECT_EQ(engine.plan_with(problem_, best, config)->config, config);
   Config illegal = config;
   illegal.set(config.knobs().front().first, 7);

@@ -13,10 +13,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A template with one knob, block, whose default is 64.
+// A template with one knob, block, whose default is 64, and `large` on an H200.
 class OneKnob final : public KernelTemplate {
  public:
-  explicit OneKnob(std::string name) : name_(std::move(name)) {}
+  explicit OneKnob(std::string name, int large = 64) : name_(std::move(name)), large_(large) {}
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return ""; }
   std::string_view knobs_path() const override { return ""; }
@@ -24,8 +24,9 @@ class OneKnob final : public KernelTemplate {
   SearchSpace space(const KernelSpec&, const Arch&) const override {
     return SearchSpace({{"block", {32, 64, 128}, "rows"}}, {});
   }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
-    return Config({{"block", 64}});
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts& device) const override {
+    return Config({{"block", device.sm_count == 132 ? large_ : 64}});
   }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {}; }
   LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
@@ -43,6 +44,7 @@ class OneKnob final : public KernelTemplate {
   }
 
   std::string name_;
+  int large_;
 };
 
 class LadderTest : public ::testing::Test {
@@ -104,6 +106,23 @@ TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
   EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kReference));
   EXPECT_EQ(ladder.choices[0].config.at("block"), 64);
   EXPECT_THAT(ladder.choices[0].why, HasSubstr("no tuned shape"));
+}
+
+// What `attune compile` makes away from a device follows the facts of another one.
+TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceCountsToo) {
+  const OneKnob follows("follows", 128);
+  const std::vector<Candidate> candidates{{&follows, parse_arch("sm_90"), [] { return ""; }}};
+  DeviceIdentity device{"sm_90", 114, 0, 0, 50 << 20, 0, 0, "", "NVIDIA H100 PCIe", ""};
+  const auto choices = [&](bool may_compile) {
+    return climb(problem(1000), candidates, {}, device, Policy::kDefault, may_compile).choices;
+  };
+  ASSERT_EQ(choices(false).size(), 2u);
+  EXPECT_EQ(choices(false)[0].config.at("block"), 64);
+  EXPECT_EQ(choices(false)[1].config.at("block"), 128);
+  EXPECT_THAT(choices(false)[1].why, HasSubstr("as it is for NVIDIA H200"));
+  EXPECT_EQ(choices(true).size(), 1u);
+  device.sm_count = 132;
+  EXPECT_EQ(choices(false).size(), 1u);  // it is the device's own
 }
 
 // They cost more than the rest of the ladder.

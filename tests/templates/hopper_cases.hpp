@@ -18,7 +18,7 @@ inline const Arch& hopper() {
   return arch;
 }
 
-inline constexpr DeviceFacts kH200{132, 50ll << 20};
+inline const DeviceFacts kH200 = typical_device(hopper()).facts;
 
 // `dtype`, each of `dims`, every mask and length, each of `options` (texts that begin with a comma,
 // or are empty).
@@ -60,7 +60,7 @@ class HopperCompile : public ::testing::Test {
     for (const std::string& text : texts) {
       const Problem p = parse_problem(text);
       const KernelSpec spec = spec_of(p);
-      const Config config = family.default_config(spec, hopper(), shape_of(p));
+      const Config config = family.default_config(spec, hopper(), shape_of(p), kH200);
       const KernelImage image =
           compiler_->compile(render(family, spec, hopper(), config), hopper());
       EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, config) << "\n" << image.log;

@@ -26,7 +26,8 @@ class NonFinite : public DeviceFixture {
   std::vector<Config> some_configs(const KernelTemplate& t, const Problem& p) const {
     const KernelSpec spec = spec_of(p);
     const Arch arch = arch_for(*device_, t, spec);
-    std::vector<Config> configs = {t.default_config(spec, arch, shape_of(p))};
+    std::vector<Config> configs = {
+        t.default_config(spec, arch, shape_of(p), typical_device(arch).facts)};
     const std::vector<Config> legal = t.space(spec, arch).enumerate();
     for (const auto& [knob, value] :
          {std::pair("o_staging", 0), std::pair("kv_splits", 2), std::pair("row_max", 1)}) {
@@ -137,7 +138,8 @@ class NonFinite : public DeviceFixture {
         if (!serves(*t, spec_of(p))) continue;
         const LoadedConfig loaded(
             device_, *t, spec_of(p),
-            t->default_config(spec_of(p), arch_for(*device_, *t, spec_of(p)), shape_of(p)));
+            t->default_config(spec_of(p), arch_for(*device_, *t, spec_of(p)), shape_of(p),
+                              typical_device(arch_for(*device_, *t, spec_of(p))).facts));
         check_spoilt(loaded, p, arithmetic_of(*t), std::string(t->name()) + " " + to_text(p));
       }
     }

@@ -118,7 +118,8 @@ class Numerics : public DeviceFixture {
       const std::string trace = std::string(t.name()) + " seed " + std::to_string(seed);
       check_config(
           t, base,
-          t.default_config(spec_of(base), arch, {1, 300, 300, base.num_heads_q, base.num_heads_kv}),
+          t.default_config(spec_of(base), arch, {1, 300, 300, base.num_heads_q, base.num_heads_kv},
+                           typical_device(arch).facts),
           true, random, trace);
       const std::vector<Config> configs = t.space(spec_of(base), arch).enumerate();
       for (int i = 0; i < 2 && !HasFailure(); ++i, ++drawn)
@@ -158,7 +159,8 @@ class Numerics : public DeviceFixture {
     if (!serves(t, spec)) return;
     const Shape large{8, 4096, 4096, p.num_heads_q, p.num_heads_kv};
     const LoadedConfig loaded(device_, t, spec,
-                              t.default_config(spec, arch_for(*device_, t, spec), large));
+                              t.default_config(spec, arch_for(*device_, t, spec), large,
+                                               typical_device(arch_for(*device_, t, spec)).facts));
     const RunOutcome outcome = loaded.run(c);
     LossComparison comparison;
     comparison.add(oracle.o.data(), outcome.result.o.data(), oracle.o.size(),

@@ -65,7 +65,8 @@ class PrefillCpu : public ::testing::Test {
                              "dtype=e4m3,dtype_kv=e5m2,head_dim=128,heads=3,seqlen=70,mask=causal_"
                              "top_left"}) {
       const Problem problem = parse_problem(text);
-      const Config config = prefill_cpu().default_config(spec_of(problem), arch, shape_of(problem));
+      const Config config = prefill_cpu().default_config(spec_of(problem), arch, shape_of(problem),
+                                                         typical_device(arch).facts);
       check(HostConfig(*toolchain_, arch, prefill_cpu(), spec_of(problem), config), problem,
             Layout::kContiguous, 2, config.to_text());
       check(HostConfig(*toolchain_, arch, reference_cpu(), spec_of(problem), Config()), problem,
@@ -111,7 +112,8 @@ TEST_F(PrefillCpu, EightBitsOfAnySizeKeepTheRule) {
     const Problem problem = parse_problem(text);
     const HostConfig prefill(
         *toolchain_, arch_, prefill_cpu(), spec_of(problem),
-        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem),
+                                     typical_device(arch_).facts));
     const HostConfig reference(*toolchain_, arch_, reference_cpu(), spec_of(problem), Config());
     for (uint64_t seed = 0; seed < 24; ++seed) {
       const AttentionCase test_case(problem, static_cast<Layout>(seed % 3),
@@ -129,9 +131,9 @@ TEST_F(PrefillCpu, OddFactorsStayWhereTheyBelong) {
   const Problem problem = parse_problem(
       "dtype=e4m3,dtype_o=fp32,head_dim=32,heads=4/2,seqlen=100,mask=causal_bottom_right,"
       "scale_block=16");
-  const HostConfig prefill(
-      *toolchain_, arch_, prefill_cpu(), spec_of(problem),
-      prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+  const HostConfig prefill(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
+                           prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem),
+                                                        typical_device(arch_).facts));
   const HostConfig reference(*toolchain_, arch_, reference_cpu(), spec_of(problem), Config());
   const auto with = [&](HostScale AttentionCase::*scale, float factor) {
     AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
@@ -172,7 +174,8 @@ TEST_F(PrefillCpu, PlainX86GivesTheSame) { check_narrow(16, {"+sse2"}); }
 TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
   const Problem base = parse_problem(
       "dtype=fp32,head_dim=32,heads=4/2,batch=2,seqlen=64,mask=causal_bottom_right,window=150:-");
-  Config config = prefill_cpu().default_config(spec_of(base), arch_, shape_of(base));
+  Config config = prefill_cpu().default_config(spec_of(base), arch_, shape_of(base),
+                                               typical_device(arch_).facts);
   for (const int64_t schedule : {0, 1}) {
     config.set("schedule", schedule);
     config.set("block_n", 128);
@@ -193,7 +196,8 @@ TEST_F(PrefillCpu, LengthsAroundTilesAndAnyNumberOfThreads) {
 TEST_F(PrefillCpu, ScoresOfAnySizeKeepTheRule) {
   const Problem problem = parse_problem("dtype=fp32,head_dim=64,heads=2,seqlen_q=40,seqlen_kv=300");
   const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
-                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem),
+                                                     typical_device(arch_).facts));
   for (const Inputs inputs : {Inputs::kLogitsTimes16, Inputs::kLogitsTimes64, Inputs::kAllNegative,
                               Inputs::kOutlierRow}) {
     const AttentionCase test_case(problem, Layout::kContiguous, inputs, 3);
@@ -205,7 +209,8 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
   const Problem problem =
       parse_problem("dtype=fp32,head_dim=64,heads=1,seqlen=100,mask=causal_bottom_right");
   const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
-                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem)));
+                        prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem),
+                                                     typical_device(arch_).facts));
   AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(test_case.k.bytes.data() + 60 * test_case.k.row_stride * 4, &nan, 4);
@@ -228,9 +233,9 @@ TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
       EXPECT_GE(size, 24U) << dtype << " " << vector_bytes;
       EXPECT_LE(size, 400U) << dtype << " " << vector_bytes;
       for (const int64_t seqlen : {1, 30, 100, 1000, 100000})
-        EXPECT_EQ(
-            space.broken(prefill_cpu().default_config(spec, arch, Shape{1, seqlen, seqlen, 8, 8})),
-            std::nullopt)
+        EXPECT_EQ(space.broken(prefill_cpu().default_config(
+                      spec, arch, Shape{1, seqlen, seqlen, 8, 8}, typical_device(arch).facts)),
+                  std::nullopt)
             << vector_bytes;
     }
   }
@@ -238,7 +243,8 @@ TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
 
 TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,heads=1,seqlen=64"));
-  const Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1});
+  const Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1},
+                                                   typical_device(arch_).facts);
   const auto broken = [&](const char* knob, int64_t value) {
     Config config = good;
     config.set(knob, value);

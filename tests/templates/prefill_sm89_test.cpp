@@ -52,7 +52,8 @@ TEST(PrefillSm89, EveryHeadDimHasALegalDefault) {
                                             ",head_dim_v=" + std::to_string(v) + options);
           const SearchSpace space = prefill_sm89().space(spec, arch);
           for (const int64_t rows : {16, 4096}) {
-            const Config config = prefill_sm89().default_config(spec, arch, {1, rows, 4096, 8, 2});
+            const Config config = prefill_sm89().default_config(spec, arch, {1, rows, 4096, 8, 2},
+                                                                typical_device(arch).facts);
             ASSERT_FALSE(space.broken(config)) << to_text(spec) << ": " << *space.broken(config);
             const Resources r = prefill_sm89().resources(spec, arch, config);
             EXPECT_LE(r.shared_bytes, arch.shared_bytes_per_block);
@@ -82,7 +83,8 @@ TEST(PrefillSm89, TriesOtherArithmeticAlone) {
   const KernelSpec spec = spec_from("dtype=e4m3,head_dim=128");
   const Arch arch = parse_arch("sm_90");
   const SearchSpace space = prefill_sm89().space(spec, arch);
-  Config config = prefill_sm89().default_config(spec, arch, {1, 4096, 4096, 8, 2});
+  Config config =
+      prefill_sm89().default_config(spec, arch, {1, 4096, 4096, 8, 2}, typical_device(arch).facts);
   config.set("flush", 1);
   EXPECT_FALSE(space.broken(config)) << *space.broken(config);
   config.set("unpack", 0);
@@ -111,7 +113,8 @@ class PrefillSm89Compile : public ::testing::Test {
   static Source source(const char* arch) {
     const KernelSpec spec = spec_from("dtype=e4m3,head_dim=64");
     return render(prefill_sm89(), spec, parse_arch(arch),
-                  prefill_sm89().default_config(spec, parse_arch(arch), {1, 4096, 4096, 8, 2}));
+                  prefill_sm89().default_config(spec, parse_arch(arch), {1, 4096, 4096, 8, 2},
+                                                typical_device(parse_arch(arch)).facts));
   }
 
   const Compiler* compiler_ = nullptr;

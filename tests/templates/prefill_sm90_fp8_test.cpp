@@ -90,7 +90,7 @@ TEST(PrefillSm90Fp8Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
     const KernelSpec spec = spec_of(p);
     ASSERT_EQ(prefill_sm90_fp8().refuses(spec, hopper()), std::nullopt) << to_text(p);
     const SearchSpace space = prefill_sm90_fp8().space(spec, hopper());
-    const Config chosen = prefill_sm90_fp8().default_config(spec, hopper(), shape_of(p));
+    const Config chosen = prefill_sm90_fp8().default_config(spec, hopper(), shape_of(p), kH200);
     EXPECT_EQ(space.broken(chosen), std::nullopt) << text_of(p, chosen);
     if (p.seqlen_q != 1) continue;  // the space does not depend on lengths
     const std::vector<Config> all = space.enumerate();
@@ -153,7 +153,8 @@ TEST(PrefillSm90Fp8Space, LateMaximaAreOfferedWhereTheirWayBackFits) {
     const SearchSpace space = prefill_sm90_fp8().space(spec, hopper());
     size_t found = 0;
     for (const Config& c : space.enumerate()) found += c.at("row_max") == 1;
-    const Config chosen = prefill_sm90_fp8().default_config(spec, hopper(), {8, 4096, 4096, 8, 8});
+    const Config chosen =
+        prefill_sm90_fp8().default_config(spec, hopper(), {8, 4096, 4096, 8, 8}, kH200);
     EXPECT_EQ(chosen.at("row_max") == 1, found > 0) << text;
     return found > 0;
   };
@@ -172,7 +173,7 @@ TEST(PrefillSm90Fp8Space, LateMaximaStandBesideTilesThatLeaveRegisters) {
         std::string("dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=4096,accuracy=fast,mask=") +
         mask);
     const SearchSpace space = prefill_sm90_fp8().space(spec_of(p), hopper());
-    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     EXPECT_EQ(c.at("block_m"), 192) << text_of(p, c);
     EXPECT_EQ(c.at("row_max"), 1) << text_of(p, c);
     c.set("block_m", 128);
@@ -189,7 +190,7 @@ TEST(PrefillSm90Fp8Space, LateMaximaStandBesideTilesThatLeaveRegisters) {
 TEST(PrefillSm90Fp8Space, DefaultsAreTheTilesThatWereMeasuredFastest) {
   const auto tile = [](const std::string& text) {
     const Problem p = parse_problem("dtype=e4m3," + text);
-    const Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    const Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     return std::pair{c.at("block_m"), c.at("block_n")};
   };
   const std::string causal = ",mask=causal_bottom_right";
@@ -227,7 +228,7 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   const Problem p = parse_problem(
       "dtype=e4m3,head_dim_qk=72,head_dim_v=40,heads=8/2,batch=3,seqlen_q=500,seqlen_kv=1000,"
       "mask=causal_bottom_right");
-  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("scheduler", 2);
   c.set("early", 1);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
@@ -246,7 +247,7 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
 
 TEST(PrefillSm90Fp8Launch, TransposesVInsideWithoutAWorkspace) {
   const Problem p = parse_problem("dtype=e4m3,head_dim=96,heads=8/2,batch=3,seqlen=500");
-  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("scheduler", 1);
   c.set("transpose_inside", 1);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
@@ -319,7 +320,7 @@ TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
                   0},
         std::pair{"dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512,mask=causal_top_left", 0}}) {
     const Problem p = parse_problem(text);
-    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     c.set("transpose_inside", 1);
     c.set("o_staging", o_staging);
     ASSERT_EQ(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);

@@ -68,7 +68,7 @@ TEST(PrefillSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
   for (const Problem& p : problems()) {
     const KernelSpec spec = spec_of(p);
     const SearchSpace space = prefill_sm90().space(spec, hopper());
-    const Config chosen = prefill_sm90().default_config(spec, hopper(), shape_of(p));
+    const Config chosen = prefill_sm90().default_config(spec, hopper(), shape_of(p), kH200);
     EXPECT_EQ(space.broken(chosen), std::nullopt) << text_of(p, chosen);
     if (p.seqlen_q != 1) continue;  // the space does not depend on lengths
     const std::vector<Config> all = space.enumerate();
@@ -94,7 +94,7 @@ TEST(PrefillSm90Space, RefusesWithAReason) {
 TEST(PrefillSm90Space, SentencesNameTheRule) {
   const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096");
   const SearchSpace space = prefill_sm90().space(spec_of(p), hopper());
-  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("block_m", 256);
   c.set("block_n", 128);
   EXPECT_NE(space.broken(c).value_or("").find("registers"), std::string::npos);
@@ -125,7 +125,7 @@ TEST(PrefillSm90Space, PacksTheMostHeadsThatDivideAGroupAndAWarpgroupOrTheWholeG
 
 TEST(PrefillSm90Launch, PackedTilesCoverFewerRowsOfMoreHeads) {
   const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=1000");
-  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("block_m", 128);
   c.set("pack_heads", 4);
   const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
@@ -139,7 +139,7 @@ TEST(PrefillSm90Launch, PackedTilesCoverFewerRowsOfMoreHeads) {
 
 TEST(PrefillSm90Launch, AGroupThatDividesNoTileSharesOneBesideIdlePlaces) {
   const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=28/4,batch=2,seqlen=1000");
-  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   c.set("block_m", 128);
   c.set("pack_heads", 8);
   const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
@@ -179,7 +179,7 @@ TEST(PrefillSm90Cost, ChargesOneTilePerBlockOnlyWhereBlocksWouldTakeSeveral) {
         parse_problem(std::string("dtype=bf16,head_dim=256,heads=10,seqlen_q=700,seqlen_kv=3000,"
                                   "mask=causal_bottom_right,batch=") +
                       batch);
-    Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+    Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     const auto cost = [&](int scheduler) {
       c.set("scheduler", scheduler);
       return prefill_sm90().predicted_cost(spec_of(p), hopper(), c, shape_of(p), kH200);
@@ -221,7 +221,7 @@ TEST(PrefillSm90Cost, PrefersSplitsWhenTilesAreFew) {
   const Problem p = parse_problem(
       "dtype=bf16,head_dim=128,heads=8/"
       "1,batch=1,seqlen_q=256,seqlen_kv=32768,mask=causal_bottom_right");
-  const Config chosen = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p));
+  const Config chosen = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   EXPECT_EQ(chosen.at("kv_splits"), 8)
       << chosen.to_text();  // 16 tiles of 128 rows on 132 multiprocessors
   Config whole = chosen;
@@ -232,7 +232,7 @@ TEST(PrefillSm90Cost, PrefersSplitsWhenTilesAreFew) {
 
 int64_t packed_by_default(const std::string& text) {
   const Problem p = parse_problem("dtype=bf16,heads=32/8,mask=causal_bottom_right," + text);
-  return prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p)).at("pack_heads");
+  return prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200).at("pack_heads");
 }
 
 // Two warpgroups of 64 rows see 192 of the 256 keys that their tile visits: that beats tiles of 64
@@ -241,7 +241,7 @@ TEST(PrefillSm90Cost, CountsTheStepsThatWarpgroupsLeaveOut) {
   const Problem p = parse_problem(
       "dtype=bf16,head_dim=64,heads=64,seqlen=8192,mask=causal_bottom_right,window=128:0");
   const KernelSpec spec = spec_of(p);
-  const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p));
+  const Config config = prefill_sm90().default_config(spec, hopper(), shape_of(p), kH200);
   EXPECT_EQ(config.at("block_m"), 128) << config.to_text();
   const Shape shape = shape_of(p);
   const double slots = 132.0 * static_cast<double>(config.at("ctas_per_sm"));
@@ -297,7 +297,7 @@ TEST_F(PrefillSm90Compile, TheTemplateStatesTheRulesItself) {
   const Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096");
   const KernelSpec spec = spec_of(p);
   Source source = render(prefill_sm90(), spec, hopper(),
-                         prefill_sm90().default_config(spec, hopper(), shape_of(p)));
+                         prefill_sm90().default_config(spec, hopper(), shape_of(p), kH200));
   const std::string knob = "constexpr int kBlockM = 128;";
   const size_t at = source.text.find(knob);
   ASSERT_NE(at, std::string::npos);

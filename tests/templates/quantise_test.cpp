@@ -111,8 +111,9 @@ class Quantise : public ::testing::Test {
       ASSERT_NE(t, nullptr);
       const std::vector<Config> configs = t->space(spec, arch).enumerate();
       for (int i = 0; i < 3 && !HasFailure(); ++i) {
-        const Config config = i == 0 ? t->default_config(spec, arch, {1, 300, 300, 1, 1})
-                                     : configs[random() % configs.size()];
+        const Config config =
+            i == 0 ? t->default_config(spec, arch, {1, 300, 300, 1, 1}, typical_device(arch).facts)
+                   : configs[random() % configs.size()];
         const std::string trace =
             "seed " + std::to_string(seed) + " " + to_text(base) + " config " + config.to_text();
         const Quantiser quantiser(device_, *t, arch, spec, config);
@@ -137,7 +138,8 @@ class Quantise : public ::testing::Test {
     const Problem p = parse_problem("op=quantise," + text);
     const auto [t, arch] = server(spec_of(p));
     ASSERT_NE(t, nullptr);
-    std::vector<Config> configs{t->default_config(spec_of(p), arch, shape_of(p))};
+    std::vector<Config> configs{
+        t->default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts)};
     for (const Config& config : t->space(spec_of(p), arch).enumerate())
       if (config.get("fused", 1) == 0 || config.get("keep", 1) == 0) {
         configs.push_back(config);
@@ -282,7 +284,8 @@ TEST_F(Cpu, TheGateFindsAWrongBlock) {
     ASSERT_NE(t, nullptr);
     std::mt19937_64 random(3);
     QuantiseCase c(p, Layout::kContiguous, random_draw(random));
-    Quantiser(device_, *t, arch, spec_of(p), t->default_config(spec_of(p), arch, shape_of(p)))
+    Quantiser(device_, *t, arch, spec_of(p),
+              t->default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts))
         .run(&c);
     EXPECT_FALSE(check_quantised(*device_, p, c.host).wrong) << options;
     uint8_t& code = c.o[static_cast<size_t>(c.o_index(1, 699, 2, 5))];

@@ -36,7 +36,7 @@ TEST_F(SearchTest, TheDefaultIsFirstAndNothingStandsTwice) {
   const SearchTask t = task({first_, second_});
   const std::vector<TuneCandidate> found = first_candidates(t, effort_plan(Effort::kNormal), 1, {});
   EXPECT_TRUE(found[0].is_default);
-  EXPECT_EQ(found[0].config, best_.default_config({}, {}, {}));
+  EXPECT_EQ(found[0].config, best_.default_config({}, {}, {}, DeviceFacts()));
   EXPECT_EQ(texts(found).size(), found.size());
   EXPECT_EQ(std::count_if(found.begin(), found.end(),
                           [](const TuneCandidate& c) { return c.is_default; }),

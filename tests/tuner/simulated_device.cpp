@@ -84,7 +84,8 @@ SearchSpace SimulatedTemplate::space(const KernelSpec&, const Arch&) const {
         }}});
 }
 
-Config SimulatedTemplate::default_config(const KernelSpec&, const Arch&, const Shape&) const {
+Config SimulatedTemplate::default_config(const KernelSpec&, const Arch&, const Shape&,
+                                         const DeviceFacts&) const {
   return parse_config("block_m=64,block_n=64,stages=2,warps=4");
 }
 

@@ -66,7 +66,8 @@ class SimulatedTemplate : public KernelTemplate {
   std::string_view knobs_path() const override { return "none"; }
   const Served& serves() const override { return serves_masks_and_8_bits(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override;
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override;
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override;
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override;
   LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
                     const DeviceFacts&) const override {

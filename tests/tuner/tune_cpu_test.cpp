@@ -100,7 +100,10 @@ TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
   other.mask = Mask::kNone;
   const Family family = target.families(spec).at(0);
   const TuneCandidate candidate{
-      family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
+      family,
+      family.kernel_template->default_config(spec, family.arch, shape_of(problem),
+                                             typical_device(family.arch).facts),
+      true};
   const KernelSpec oracle_spec = check_plan(problem, check_flops_limit(true)).spec;
   const TuneCandidate reference = target.reference(oracle_spec).value();
   const auto request = [&](const TuneCandidate& c, const KernelSpec& s) {
@@ -131,7 +134,10 @@ TEST_F(TuneCpuTest, AWrongKernelOf8BitsIsRefused) {
     const KernelSpec spec = spec_of(problem);
     const Family family = target.families(spec).at(0);
     const TuneCandidate candidate{
-        family, family.kernel_template->default_config(spec, family.arch, shape_of(problem)), true};
+        family,
+        family.kernel_template->default_config(spec, family.arch, shape_of(problem),
+                                               typical_device(family.arch).facts),
+        true};
     const CheckPlan plan = check_plan(problem, check_flops_limit(true));
     const TuneCandidate reference = target.reference(plan.spec).value();
     const auto request = [&](const TuneCandidate& c, const KernelSpec& s) {

@@ -115,7 +115,7 @@ TEST(TuneLoop, CandidatesThatTieGoToTheDefault) {
   World world(
       {.seed = 2, .noise = 0.002, .outliers = 0, .drift = 0, .clock_drops = 0, .bad_share = 0});
   SimulatedTemplate space(world);
-  const Config usual = space.default_config({}, Arch(), {});
+  const Config usual = space.default_config({}, Arch(), {}, DeviceFacts());
   for (const Config& config :
        space.space({}, Arch()).enumerate())  // leaves what is at most 1 % faster, or slower
     if (world.true_us(config, shape_of(llama_problem(1024))) <
@@ -265,7 +265,8 @@ TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
 // Others were explored in a moment so quiet that their stored times beat the winner's of the final.
 TEST_F(TuneStoreTest, VerifyRacesTheStoredWinnerWhateverItsRank) {
   World world({.seed = 13});
-  world.make_slower(SimulatedTemplate(world).default_config({}, Arch(), Shape()), 1.5);
+  world.make_slower(SimulatedTemplate(world).default_config({}, Arch(), Shape(), DeviceFacts()),
+                    1.5);
   Store store = open_store();
   const Outcome tuned = tune_simulated(world, {llama_problem(1024)}, 1, &store);
   ASSERT_FALSE(tuned.report.shapes[0].winner->default_is_winner);

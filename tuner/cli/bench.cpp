@@ -78,7 +78,8 @@ BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, st
   for (const Arch& arch : engine.device().archs()) {
     for (const KernelTemplate* serving : templates_for(spec_of(problem), arch)) {
       if (!is_reference(*serving)) continue;
-      const Config config = serving->default_config(spec_of(problem), arch, shape_of(problem));
+      const Config config = serving->default_config(spec_of(problem), arch, shape_of(problem),
+                                                    engine.device().facts());
       return PlanRunner(engine.device(), engine.plan_with(problem, *serving, config));
     }
   }
@@ -127,7 +128,8 @@ std::shared_ptr<const Plan> tuned_plan(Engine& engine, const Problem& problem, c
   const std::string name = options.template_name.empty()
                                ? std::string(untuned.kernel_template->name())
                                : options.template_name;
-  const KernelChoice choice = choose_kernel(problem, untuned.arch, name, options.config);
+  const KernelChoice choice =
+      choose_kernel(problem, untuned.arch, engine.device().facts(), name, options.config);
   return engine.plan_with(problem, *choice.kernel_template, choice.config);
 }
 

@@ -58,8 +58,9 @@ std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget&
       for (TuneCandidate& one : sampled(family, spec, options))
         candidates.push_back(std::move(one));
     } else if (candidates.empty()) {
-      const KernelChoice choice = choose_kernel(
-          problem, family.arch, std::string(family.kernel_template->name()), options.config);
+      const KernelChoice choice =
+          choose_kernel(problem, family.arch, target.facts(),
+                        std::string(family.kernel_template->name()), options.config);
       candidates.push_back({family, choice.config, false});
     }
   }

@@ -67,9 +67,12 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   *workload = workload_of(options.workload, archs.front().target);
   for (const Arch& arch : archs) {
     note_slow_kernels(arch, workload);
+    const FactsSource source = facts_for(arch);
+    if (!source.is_here) add_note("defaults follow " + source.text, workload);
     const Compiler& compiler = compiler_for(arch);
     for (const Problem& problem : forms_of(workload->problems)) {
-      KernelChoice choice = choose_kernel(problem, arch, options.template_name, options.config);
+      KernelChoice choice =
+          choose_kernel(problem, arch, source.facts, options.template_name, options.config);
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
                                         template_digest(*choice.kernel_template),
                                         compiler.version(), compiler.options(arch)};

@@ -38,6 +38,7 @@ struct Request {
   Problem problem;
   KernelChoice choice;
   std::string config_from;  // "the default"
+  std::string device;       // whose facts it follows
   std::string out;          // file; empty: stdout
 };
 
@@ -46,7 +47,8 @@ Json facts(const Request& request) {
           {"arch", request.choice.arch.name()},
           {"problem", to_text(request.problem)},
           {"config", request.choice.config.to_text()},
-          {"config_from", request.config_from}};
+          {"config_from", request.config_from},
+          {"device", request.device}};
 }
 
 // The stored winner of the problem's spec and shape on that arch, on any device.
@@ -68,14 +70,19 @@ WinnerRecord stored_winner(const Options& options, const Problem& problem, const
 }
 
 Request request_for(const Options& options, const Problem& problem, const Arch& arch) {
-  if (!options.tuned)
-    return {problem, choose_kernel(problem, arch, options.template_name, options.config),
-            options.config.empty() ? "the default" : "the default but for --config", options.out};
+  if (!options.tuned) {
+    const FactsSource source = facts_for(arch);
+    return {problem,
+            choose_kernel(problem, arch, source.facts, options.template_name, options.config),
+            options.config.empty() ? "the default" : "the default but for --config", source.text,
+            options.out};
+  }
   const WinnerRecord winner = stored_winner(options, problem, arch);
   return {problem,
-          choose_kernel(problem, arch, winner.toolchain.template_name, winner.config.to_text()),
+          choose_kernel(problem, arch, winner.device.facts(), winner.toolchain.template_name,
+                        winner.config.to_text()),
           fmt::format("the winner of {} on {}", winner.created.substr(0, 10), winner.device.name),
-          options.out};
+          winner.device.facts_title(), options.out};
 }
 
 Json resources_json(const Request& request, const KernelImage& image) {
@@ -118,7 +125,8 @@ std::string artefact(const Options& options, const Request& request, const Sourc
     const std::string file = request.out.empty()
                                  ? std::string(is_cuda ? "kernel.cu" : "kernel.cpp")
                                  : std::filesystem::path(request.out).filename().string();
-    return with_header(source.text, request.problem, choice, request.config_from, file);
+    return with_header(source.text, request.problem, choice, request.config_from, request.device,
+                       file);
   }
   if (options.what == "ptx") {
     if (!is_cuda)

@@ -32,6 +32,20 @@ bool is_slow(const Problem& problem, const Arch& arch) {
   return !serving.empty() && is_reference(*serving.front());
 }
 
+// nullptr when no device of this machine runs images for `arch`.
+std::shared_ptr<const Device> device_with(const Arch& arch) {
+  std::shared_ptr<const Device> device;
+  if (arch.target == Target::kCuda)
+    device = try_open_cuda(nullptr);
+  else if (const CpuToolchain* toolchain = open_cpu_toolchain();
+           toolchain != nullptr && toolchain->host_arch().name() == arch.name())
+    device = open_machine("cpu");
+  if (device == nullptr) return nullptr;
+  for (const Arch& here : device->archs())
+    if (here.name() == arch.name()) return device;
+  return nullptr;
+}
+
 // A type of 16 bits with which the problem has a kernel of its own there.
 std::optional<Dtype> faster_dtype(Problem problem, const Arch& arch) {
   problem.fp8 = {};
@@ -83,9 +97,20 @@ std::vector<Arch> archs_by_name(const std::string& list) {
   return archs;
 }
 
-KernelChoice choose_kernel(const Problem& problem, const Arch& arch,
+FactsSource facts_for(const Arch& arch) {
+  if (const auto device = device_with(arch))
+    return {device->facts(), device->identity().facts_title(), true};
+  const KnownDevice& typical = typical_device(arch);
+  const std::string facts =
+      arch.target == Target::kCuda ? fmt::format(" ({})", to_text(typical.facts)) : "";
+  return {typical.facts,
+          fmt::format("{}{}, which stands for {}: none is here", typical.name, facts, arch.name()),
+          false};
+}
+
+KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const DeviceFacts& facts,
                            const std::string& template_name, const std::string& config_text) {
-  KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, {}};
+  KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, facts, {}};
   if (template_name.empty()) {
     std::vector<Refusal> refusals;
     const auto serving = templates_for(choice.spec, arch, &refusals);
@@ -98,7 +123,8 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch,
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("template {} does not serve this: {}", template_name, *reason));
   }
-  const Config base = choice.kernel_template->default_config(choice.spec, arch, choice.shape);
+  const Config base =
+      choice.kernel_template->default_config(choice.spec, arch, choice.shape, facts);
   choice.config = config_over(base, config_text, choice.kernel_template->space(choice.spec, arch));
   return choice;
 }

@@ -12,11 +12,20 @@
 
 namespace attune::cli {
 
+// The device whose facts defaults and grids follow.
+struct FactsSource {
+  DeviceFacts facts;
+  std::string
+      text;  // "NVIDIA H200 (132 multiprocessors, ...), which stands for sm_90a: none is here"
+  bool is_here = false;
+};
+
 struct KernelChoice {
   const KernelTemplate* kernel_template = nullptr;
   KernelSpec spec;
   Shape shape;
   Arch arch;
+  DeviceFacts facts;
   Config config;
 };
 
@@ -26,10 +35,13 @@ Arch arch_by_name(const std::string& name);
 // A list of such names; "all" is every CUDA arch that attune knows.
 std::vector<Arch> archs_by_name(const std::string& list);
 
+// This machine's device where it runs images of `arch`, else the one that stands for the arch.
+FactsSource facts_for(const Arch& arch);
+
 // Empty template_name: the best one that serves; empty config_text: its default. A config names the
 // knobs that differ from the default. Throws kInvalidArgument for an unknown template, knob or
 // value, kUnsupported with every template's reason.
-KernelChoice choose_kernel(const Problem& problem, const Arch& arch,
+KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const DeviceFacts& facts,
                            const std::string& template_name, const std::string& config_text);
 
 // The knobs of `text` laid over `base`; unknown knobs and illegal combinations throw

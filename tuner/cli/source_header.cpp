@@ -9,25 +9,22 @@
 namespace attune::cli {
 namespace {
 
-// Grids of persistent kernels follow the number of multiprocessors; a device that is not here has
-// as many as an H100 or H200.
-constexpr int kMultiprocessors = 132;
-
+// Grids of persistent kernels follow the number of multiprocessors.
 std::string launch_line(const KernelChoice& choice) {
-  const auto text_for = [&](int sm_count) {
-    return launch_text(choice.kernel_template->launch(choice.spec, choice.config, choice.shape,
-                                                      DeviceFacts{sm_count, 0}));
+  const auto text_for = [&](const DeviceFacts& facts) {
+    return launch_text(
+        choice.kernel_template->launch(choice.spec, choice.config, choice.shape, facts));
   };
   if (choice.arch.target == Target::kCpu) return "one call for each thread: args, thread, threads";
-  const std::string text = text_for(kMultiprocessors);
-  if (text == text_for(1)) return text;
+  const std::string text = text_for(choice.facts);
+  if (text == text_for(DeviceFacts{})) return text;
   return fmt::format("{} (on {} multiprocessors; the grid follows their number)", text,
-                     kMultiprocessors);
+                     choice.facts.sm_count);
 }
 
 std::string entry_line(const KernelChoice& choice) {
-  const LaunchPlan launch = choice.kernel_template->launch(choice.spec, choice.config, choice.shape,
-                                                           DeviceFacts{kMultiprocessors, 0});
+  const LaunchPlan launch =
+      choice.kernel_template->launch(choice.spec, choice.config, choice.shape, choice.facts);
   std::string names;
   for (const KernelLaunch& kernel : launch.kernels)
     names += fmt::format("{}{}", names.empty() ? "" : ", then ", kernel.entry);
@@ -47,12 +44,13 @@ std::string compile_line(const Arch& arch, const std::string& file) {
 
 std::string with_header(const std::string& source, const Problem& problem,
                         const KernelChoice& choice, const std::string& config_from,
-                        const std::string& file) {
+                        const std::string& device, const std::string& file) {
   const std::string header = fmt::format(
-      "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// entry    {}\n"
+      "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// device   {}\n// "
+      "entry    {}\n"
       "// launch   {}\n// compile  {}\n",
       choice.kernel_template->name(), choice.arch.name(), ATTUNE_VERSION, to_text(problem),
-      choice.config.to_text(), config_from, entry_line(choice), launch_line(choice),
+      choice.config.to_text(), config_from, device, entry_line(choice), launch_line(choice),
       compile_line(choice.arch, file));
   std::string text = source;
   return text.insert(text.find('\n') + 1, header);

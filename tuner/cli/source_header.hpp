@@ -9,10 +9,10 @@
 
 namespace attune::cli {
 
-// `source` with the header behind its licence line. `config_from`: "the default", say; `file`: the
-// name that the compile command shall name.
+// `source` with the header behind its licence line. `config_from`: "the default", say; `device`:
+// whose facts it follows; `file`: the name that the compile command shall name.
 std::string with_header(const std::string& source, const Problem& problem,
                         const KernelChoice& choice, const std::string& config_from,
-                        const std::string& file);
+                        const std::string& device, const std::string& file);
 
 }  // namespace attune::cli

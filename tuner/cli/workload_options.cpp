@@ -81,11 +81,14 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   return workload;
 }
 
+void add_note(const std::string& text, Workload* workload) {
+  print_notice("attune: note: " + text);
+  workload->notes.push_back(text);
+}
+
 void note_slow_kernels(const Arch& arch, Workload* workload) {
-  for (const std::string& note : slow_kernel_notes(workload->problems, arch)) {
-    print_notice("attune: note: " + note);
-    workload->notes.push_back(note);
-  }
+  for (const std::string& note : slow_kernel_notes(workload->problems, arch))
+    add_note(note, workload);
 }
 
 Command add_run_command(Command program, const std::string& name, const std::string& what,

@@ -38,7 +38,9 @@ void add_model_options(Command command, WorkloadOptions* options);
 // is not supported, say) go to stderr.
 Workload workload_of(const WorkloadOptions& options, Target target);
 
-// Adds a note, also to stderr, for each type that only the slow reference kernel serves there.
+// Adds a note to the workload, and prints it on stderr.
+void add_note(const std::string& text, Workload* workload);
+// Adds a note for each type that only the slow reference kernel serves there.
 void note_slow_kernels(const Arch& arch, Workload* workload);
 
 // What every command that runs a workload on this machine takes.

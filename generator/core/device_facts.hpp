@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceFacts: what decisions depend on of a device besides its Arch. The families take them for
+// defaults, grids and predicted cost; cache/identity.hpp gives those of a device that was opened.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "generator/core/arch.hpp"
+
+namespace attune {
+
+struct DeviceFacts {
+  int sm_count = 1;               // multiprocessors; on a CPU: threads that will run
+  int64_t l2_bytes = 0;           // on a CPU: last-level cache
+  double memory_bytes_per_s = 0;  // peak; 0 where it is not known
+
+  bool operator==(const DeviceFacts&) const = default;
+};
+
+// "132 multiprocessors, 50 MB of L2, 4.9 TB/s"
+std::string to_text(const DeviceFacts& facts);
+
+struct KnownDevice {
+  std::string_view name;
+  DeviceFacts facts;
+};
+
+// The device that stands for an arch when kernels are made away from it: "NVIDIA H200" for sm_90a.
+const KnownDevice& typical_device(const Arch& arch);
+
+}  // namespace attune
