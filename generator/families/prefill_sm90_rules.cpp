@@ -52,6 +52,7 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
                      "l2_section_mb of 32 or 0");
        }},
       {"sections",
+       {"l2_section_mb", "scheduler"},
        [=](const Config& c) {
          return when(c.at("l2_section_mb") == 8 && c.at("scheduler") != 2,
                      "l2_section_mb 8 is for devices with little L2, with scheduler 2 (dynamic)");
