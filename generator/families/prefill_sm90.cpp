@@ -33,9 +33,10 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 80, 96, 128, 176}
                                                      : std::vector<int64_t>{48, 64, 80, 96, 112};
-  const std::vector<int64_t> sections = !causal                 ? std::vector<int64_t>{0}
-                                        : spec.window_left >= 0 ? std::vector<int64_t>{32, 0}
-                                                                : std::vector<int64_t>{32, 16, 8};
+  const std::vector<int64_t> sections = !causal ? std::vector<int64_t>{0}
+                                        : spec.window_left >= 0
+                                            ? std::vector<int64_t>{32, 0}
+                                            : std::vector<int64_t>{32, 16, 8, 4};
   return sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},

@@ -92,7 +92,7 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
   if (c.at("kv_ring") == 5) factor *= wide ? 0.98 : shape.seqlen_kv <= 1024 ? 0.99 : 1.01;
-  factor *= sm90_section_factor(spec, c, device);
+  factor *= sm90_section_factor(spec, c, shape, device);
   const bool sums = c.at("row_max") == 1;
   const bool even = !masked || shape.seqlen_kv <= 1024;  // few masked steps, or few steps
   const bool sums_win = spec.window_left < 0 && (narrow || wide || t.warpgroups == 3 || even);
@@ -143,6 +143,15 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
   return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
+// Tiles of the heads whose K and V a section of so many megabytes holds (TileScheduler).
+int64_t section_tiles(const KernelSpec& spec, const Config& config, const Shape& shape,
+                      int64_t section_mb) {
+  const int64_t head_bytes = dtype_bytes(spec.dtype_kv) * (spec.head_dim_qk + spec.head_dim_v) *
+                             std::max<int64_t>(shape.seqlen_kv, 1);
+  const int64_t heads = std::max<int64_t>((section_mb << 20) / head_bytes, 1) * spec.gqa_ratio;
+  return heads * sm90_tiles(config, shape).row_blocks;
+}
+
 }  // namespace
 
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
@@ -168,18 +177,24 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
   return last < first ? 0 : (last - origin) / block_n + 1;
 }
 
-int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const DeviceFacts& device) {
+int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
+                       const DeviceFacts& device) {
   if (spec.mask == Mask::kNone) return 0;
   if (config.at("kv_splits") > 1 || config.get("pack_heads", 1) > 1) return 32;
-  for (const int section : {32, 16})
-    if (device.l2_bytes * 2 / 3 >= int64_t{section} << 20) return section;
-  return 8;
+  const int64_t most_mb = device.l2_bytes * 2 / 3 >> 20;
+  const int held = most_mb >= 32 ? 32 : most_mb >= 16 ? 16 : 8;
+  const bool dynamic = config.at("scheduler") == static_cast<int>(Sm90Scheduler::kDynamic);
+  if (!dynamic || spec.window_left >= 0 || shape.seqlen_kv > 1024) return held;
+  if (shape.seqlen_kv <= 512)
+    for (const int section : {4, 8})
+      if (10 * section_tiles(spec, config, shape, section) >= 9 * device.sm_count) return section;
+  return std::min(held, 16);
 }
 
-double sm90_section_factor(const KernelSpec& spec, const Config& config,
+double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,
                            const DeviceFacts& device) {
   const auto section = static_cast<int>(config.at("l2_section_mb"));
-  const int best = sm90_l2_section_mb(spec, config, device);
+  const int best = sm90_l2_section_mb(spec, config, shape, device);
   if (section == best) return 1;
   const bool far = section > 0 && best > 0 && std::max(section, best) > 2 * std::min(section, best);
   return far ? 1.08 : 1.04;

@@ -28,9 +28,12 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
                             int64_t rows, int block_n);
 
 // Megabytes of K and V that tiles work through together under a mask, by what the device's L2 holds
-// beside everything else; 0 without one. And how much other values of the knob cost.
-int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const DeviceFacts& device);
-double sm90_section_factor(const KernelSpec& spec, const Config& config, const DeviceFacts& device);
+// beside everything else; 0 without one. Short sequences are bound by memory: up to 512 keys the
+// least that gives about every multiprocessor a tile. And how much other values of the knob cost.
+int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
+                       const DeviceFacts& device);
+double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,
+                           const DeviceFacts& device);
 
 // Clocks of the slowest multiprocessor.
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,

@@ -75,7 +75,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       spec,
       {{64, 96, 128, 160, 192, 224},
        {0, 5},
-       causal ? std::vector<int64_t>{32, 16, 8} : std::vector<int64_t>{0}},
+       causal ? std::vector<int64_t>{32, 16, 8, 4} : std::vector<int64_t>{0}},
       {{"row_max", row_max_forms(spec),
         "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),

@@ -51,7 +51,7 @@ double habits(const KernelSpec& spec, const Shape& shape, const Config& c,
   if (c.at("stages") > 2) factor *= 1.04;
   if (!c.at("o_staging")) factor *= 1.01;
   if (c.at("kv_ring")) factor *= 1.04;
-  factor *= sm90_section_factor(spec, c, device);
+  factor *= sm90_section_factor(spec, c, shape, device);
   if (c.at("scheduler") == 0 && c.at("kv_splits") == 1) factor *= 1.02;
   if (c.at("scheduler") == (masked ? 1 : 2)) factor *= 1.02;
   const bool turns_win = spec.head_dim_v <= 128 && c.at("row_max") == 0 && c.at("block_m") <= 192;

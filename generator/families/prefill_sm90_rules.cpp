@@ -54,8 +54,10 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
       {"sections",
        {"l2_section_mb", "scheduler"},
        [=](const Config& c) {
-         return when(c.at("l2_section_mb") == 8 && c.at("scheduler") != 2,
-                     "l2_section_mb 8 is for devices with little L2, with scheduler 2 (dynamic)");
+         const int64_t section = c.at("l2_section_mb");
+         return when((section == 8 || section == 4) && c.at("scheduler") != 2,
+                     "l2_section_mb 8 and 4 are for short sequences and devices with little L2, "
+                     "with scheduler 2 (dynamic)");
        }},
       {"packed",
        {"pack_heads", "l2_section_mb"},
@@ -236,7 +238,7 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
     Config config = with_splits(candidate, legal, shape, device);
     if (legal.broken(config)) continue;
     Config sized = config;
-    sized.set("l2_section_mb", sm90_l2_section_mb(spec, config, device));
+    sized.set("l2_section_mb", sm90_l2_section_mb(spec, config, shape, device));
     if (!legal.broken(sized)) config = sized;
     const double cost = clocks(spec, config, shape, device);
     if (best && cost >= best_cost) continue;

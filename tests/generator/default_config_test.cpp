@@ -102,6 +102,19 @@ TEST(DefaultConfig, SectionsFitTheL2) {
   EXPECT_EQ(c.on(kMigSlice).at("l2_section_mb"), 8);
 }
 
+// Up to 1024 keys memory is what counts: up to 512 the least with a tile for each multiprocessor.
+TEST(DefaultConfig, SectionsOfShortSequencesAreSmall) {
+  const auto section = [](const char* family, const std::string& problem) {
+    const Case c(
+        {"sm_90a", family, problem + ",head_dim=128,heads=16,mask=causal_bottom_right", ""});
+    return c.on({132, 50 * kMb, 4.9e12}).at("l2_section_mb");
+  };
+  EXPECT_EQ(section("prefill_sm90", "dtype=bf16,batch=32,seqlen=512"), 8);
+  EXPECT_EQ(section("prefill_sm90_fp8", "dtype=e4m3,batch=32,seqlen=512"), 4);
+  EXPECT_EQ(section("prefill_sm90", "dtype=bf16,batch=16,seqlen=1024"), 16);
+  EXPECT_EQ(section("prefill_sm90", "dtype=bf16,batch=8,seqlen=2048"), 32);
+}
+
 // The kernel that writes V^T is bound by memory; warps that transpose inside are not.
 TEST(DefaultConfig, SlowMemoryMovesTheTranspositionOfVInside) {
   const Case c({"sm_90a", "prefill_sm90_fp8",
