@@ -99,7 +99,7 @@ void export_slice(const StoreContents& contents, const std::filesystem::path& pa
   const fs::path partial = fmt::format("{}.partial-{}", path.string(), ::getpid());
   fs::remove(partial);
   try {
-    Store::open(partial, StoreMode::kReadWrite).merge(contents, false);
+    Store::open(partial, StoreMode::kReadWrite).merge(contents);
     fs::rename(partial, path);
   } catch (...) {
     std::error_code ignored;

@@ -54,58 +54,73 @@ std::string describe(const TuningKey& key, const std::string& arch, const Config
 
 TuningKey key_of(const WinnerRecord& w) { return {w.spec, w.shape, w.device, w.policy}; }
 
-MergeStep merge_trial(Database& database, const StoredTrial& row, bool dry_run) {
+MergeStep step_for(Database& database, const StoredTrial& row) {
   const auto mine = find_trial(database, row.key, row.trial);
   const Verdict verdict =
       mine ? judge(evidence(*mine), evidence(row.trial)) : Verdict{MergeAction::kAdd, "new"};
-  if (verdict.action != MergeAction::kKeep && !dry_run) replace_trial(database, row.key, row.trial);
   return {verdict.action, "trial", describe(row.key, row.trial.arch, row.trial.config),
           verdict.why};
 }
 
-MergeStep merge_pin(Database& database, const WinnerRecord& pin, bool dry_run) {
+MergeStep step_for_pin(Database& database, const WinnerRecord& pin) {
   const TuningKey key = key_of(pin);
   const bool taken = has_pin(database, key);
-  if (!taken && !dry_run) replace_winner(database, key, pin);
   return {taken ? MergeAction::kKeep : MergeAction::kAdd, "pin",
           describe(key, pin.arch, pin.config), taken ? "there is a pin already" : "new"};
 }
 
-MergeStep merge_winner(Database& database, const WinnerRecord& winner, bool dry_run) {
-  if (winner.pinned) return merge_pin(database, winner, dry_run);
+MergeStep step_for(Database& database, const WinnerRecord& winner) {
+  if (winner.pinned) return step_for_pin(database, winner);
   const TuningKey key = key_of(winner);
   const auto mine = find_winner(database, key, winner);
   const Verdict verdict =
       mine ? judge(evidence(*mine), evidence(winner)) : Verdict{MergeAction::kAdd, "new"};
-  if (verdict.action != MergeAction::kKeep && !dry_run) replace_winner(database, key, winner);
   return {verdict.action, "winner", describe(key, winner.arch, winner.config), verdict.why};
 }
 
-MergeStep merge_image(Database& database, const StoredImage& row, bool dry_run) {
+MergeStep step_for(Database& database, const StoredImage& row) {
   const bool sound = find_image(database, row.key).has_value();
-  if (!sound && !dry_run) replace_image(database, row);
   return {sound ? MergeAction::kKeep : MergeAction::kAdd, "image",
           fmt::format("{} {} {}", to_problem_text(row.key.spec), row.key.arch,
                       row.key.config.to_text()),
           sound ? "the same" : "new"};
 }
 
-MergePlan merge_rows(Database& database, const StoreContents& from, bool dry_run) {
+void take(Database& database, const StoredTrial& row) {
+  replace_trial(database, row.key, row.trial);
+}
+void take(Database& database, const WinnerRecord& row) {
+  replace_winner(database, key_of(row), row);
+}
+void take(Database& database, const StoredImage& row) { replace_image(database, row); }
+
+// Calls `take_in` with each row that is to be taken.
+template <class TakeIn>
+MergePlan merge_rows(Database& database, const StoreContents& from, const TakeIn& take_in) {
   MergePlan plan;
-  for (const StoredTrial& row : from.trials)
-    plan.steps.push_back(merge_trial(database, row, dry_run));
-  for (const WinnerRecord& row : from.winners)
-    plan.steps.push_back(merge_winner(database, row, dry_run));
-  for (const StoredImage& row : from.images)
-    plan.steps.push_back(merge_image(database, row, dry_run));
+  const auto merge_all = [&](const auto& rows) {
+    for (const auto& row : rows) {
+      plan.steps.push_back(step_for(database, row));
+      if (plan.steps.back().action != MergeAction::kKeep) take_in(row);
+    }
+  };
+  merge_all(from.trials);
+  merge_all(from.winners);
+  merge_all(from.images);
   return plan;
 }
 
 }  // namespace
 
-MergePlan Store::merge(const StoreContents& from, bool dry_run) {
-  const auto work = [&](Database& database) { return merge_rows(database, from, dry_run); };
-  return dry_run ? impl_->read(work) : impl_->write(work);
+MergePlan Store::merge(const StoreContents& from) {
+  return impl_->write([&](Database& database) {
+    return merge_rows(database, from, [&](const auto& row) { take(database, row); });
+  });
+}
+
+MergePlan Store::plan_merge(const StoreContents& from) const {
+  return impl_->read(
+      [&](Database& database) { return merge_rows(database, from, [](const auto&) {}); });
 }
 
 }  // namespace attune

@@ -70,9 +70,10 @@ class Store {
   std::optional<KernelImage> image(const ImageKey& key) const;
   std::vector<StoredImage> all_images() const;
 
-  // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction. dry_run: only
-  // says what would change.
-  MergePlan merge(const StoreContents& from, bool dry_run);
+  // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction.
+  MergePlan merge(const StoreContents& from);
+  // What merge would do.
+  MergePlan plan_merge(const StoreContents& from) const;
 
   StoreStats stats() const;
   // Problems found by SQLite's integrity check and by re-hashing every image; empty = sound.

@@ -45,7 +45,7 @@ class ExchangeTest : public StoreTest {
   static ExportFilter of_device(const DeviceIdentity& device) {
     return {device.digest(), "", true};
   }
-  static MergePlan merge(Store& into, const StoreContents& from) { return into.merge(from, false); }
+  static MergePlan merge(Store& into, const StoreContents& from) { return into.merge(from); }
 };
 
 TEST_F(ExchangeTest, LinesComeBackAsTheSameRows) {
@@ -185,7 +185,7 @@ TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
 
     for (const bool dry_run : {true, false}) {
       const std::string before = lines_of(into);
-      const MergePlan plan = into.merge(from, dry_run);
+      const MergePlan plan = dry_run ? into.plan_merge(from) : into.merge(from);
       ASSERT_EQ(plan.steps.size(), 2U);
       for (const MergeStep& step : plan.steps) {
         EXPECT_EQ(step.action, c.action);
@@ -249,9 +249,9 @@ TEST_F(ExchangeTest, DryRunNeedsNoWriteAccess) {
   fill(from);
   store("into");
   Store into = Store::open(file("into"), StoreMode::kReadOnly);
-  EXPECT_EQ(into.merge(read_contents(from), true).count(MergeAction::kAdd), 7);
+  EXPECT_EQ(into.plan_merge(read_contents(from)).count(MergeAction::kAdd), 7);
   EXPECT_EQ(into.stats().trials, 0);
-  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { into.merge(read_contents(from), false); }),
+  EXPECT_THAT(error_of(ErrorCode::kStore, [&] { into.merge(read_contents(from)); }),
               HasSubstr("reading only"));
 }
 
@@ -281,11 +281,11 @@ TEST_F(ExchangeTest, MergeIsTheSameBothWays) {
             1;  // a tie of all three is kept by each side, so nothing else may differ
         contents.trials.push_back({sample_key(), trial});
       }
-      target->merge(contents, false);
+      target->merge(contents);
     }
     const StoreContents of_a = read_contents(a);
-    a.merge(read_contents(b), false);
-    b.merge(of_a, false);
+    a.merge(read_contents(b));
+    b.merge(of_a);
     RC_ASSERT(lines_of(a) == lines_of(b));
   }));
 }

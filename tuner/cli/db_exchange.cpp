@@ -138,7 +138,7 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
   int64_t images = 0;  // taken in
   std::string text;
   for (const StoreContents& contents : all) {
-    const MergePlan plan = store.merge(contents, dry_run);
+    const MergePlan plan = dry_run ? store.plan_merge(contents) : store.merge(contents);
     for (const MergeAction action : {MergeAction::kAdd, MergeAction::kReplace, MergeAction::kKeep})
       counts[static_cast<int>(action)] += plan.count(action);
     for (const MergeStep& step : plan.steps) {
