@@ -172,14 +172,20 @@ class TuneLoop {
     return sum;
   }
 
-  // While the last shape of a spec is being tuned its search spaces are kept.
   std::shared_ptr<SearchSpaces> spaces_of(const Group& group) {
-    std::shared_ptr<SearchSpaces> spaces = spaces_[&group].lock();
-    if (!spaces) {
-      spaces = std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec));
-      spaces_[&group] = spaces;
-    }
+    std::shared_ptr<SearchSpaces>& spaces = spaces_[&group];
+    if (!spaces) spaces = std::make_shared<SearchSpaces>(group.spec, target_.families(group.spec));
     return spaces;
+  }
+
+  // When all shapes of a spec are done, what they shared goes.
+  void forget_if_done(const Group& group) {
+    const bool is_done = std::all_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
+      return shape.group != &group || (shape.report && !shape.tuner && !goes_on(*shape.report));
+    });
+    if (!is_done) return;
+    spaces_.erase(&group);
+    pool_.forget(group.spec);
   }
 
   // Several shapes are tuned at a time, a step of each in turn: one is measured while the next
@@ -254,7 +260,7 @@ class TuneLoop {
     given_up_ = given_up_ || (found.error && budget_is_over());
     const bool is_news = !shape.report || merge(&found, *shape.report);
     shape.report = std::move(found);
-    if (spaces_[shape.group].expired()) pool_.forget(shape.group->spec);
+    forget_if_done(*shape.group);
     if (is_news && options_.finished) options_.finished(*shape.report, index, shares_.num_shapes());
   }
 
@@ -292,7 +298,12 @@ class TuneLoop {
   ReferenceKernels references_;
   TuneContext context_;
   std::vector<Shape> shapes_;
+<<<<<<< HEAD
   std::map<const Group*, std::weak_ptr<SearchSpaces>> spaces_;
+=======
+  std::map<const Group*, std::shared_ptr<SearchSpaces>> spaces_;  // of specs that are not done
+  std::map<std::string, std::optional<KernelRequest>> oracles_;
+>>>>>>> bab924b (Keep what shapes of one spec share until the last of them is done)
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
 };

@@ -88,7 +88,7 @@ class SimulatedTemplate : public KernelTemplate {
 class SimulatedTarget : public TuneTarget {
  public:
   explicit SimulatedTarget(const World& world);
-  Target kind() const override { return Target::kCuda; }
+  Target kind() const override { return kind_; }
   const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return facts_; }
   std::vector<Family> families(const KernelSpec&) const override { return {family_}; }
@@ -101,6 +101,7 @@ class SimulatedTarget : public TuneTarget {
   }
 
   std::string template_digest = "digest-1";
+  Target kind_ = Target::kCuda;
   DeviceIdentity identity_;
   mutable std::atomic<int> num_made = 0;
 
