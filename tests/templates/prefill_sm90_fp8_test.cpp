@@ -263,7 +263,7 @@ TEST(PrefillSm90Fp8Launch, TransposesVInsideWithoutAWorkspace) {
 
 TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
   const Problem p = parse_problem("dtype=e4m3,head_dim=256,heads=8,batch=32,seqlen=512");
-  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p));
+  Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
   for (const auto& [knob, value] : {std::pair{"block_m", 128},
                                     {"block_n", 128},
                                     {"stages", 2},
