@@ -27,7 +27,7 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("prefill_sm90_fp8", FP8, "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=64") + ",accuracy=fast", "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=256").replace("seqlen=400", "seqlen=1300"),
-            "block_m=128,block_n=128,ping_pong=0,flush_keys=512,o_staging=0,transpose_inside=1"))
+            "block_m=128,block_n=128,ping_pong=0,scheduler=2,kv_splits=1,flush_keys=512,o_staging=0,transpose_inside=1"))
 
 
 def runs(build, only, seeds):
