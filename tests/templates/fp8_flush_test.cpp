@@ -129,6 +129,33 @@ TEST(FlushedOutput, ARowThatSawNothingStaysZeroAndNanShows) {
   EXPECT_TRUE(std::isnan(o[2]));
 }
 
+// The same places by a pointer, of two threads that flush twice, over bytes of another tile.
+TEST(FlushedOutput, StandsInTheWorkspaceAsInSharedMemory) {
+  constexpr int kCount = 64;
+  alignas(16) static char workspace[kCount / 32 * kPanelBytes];
+  std::fill_n(workspace, sizeof(workspace), static_cast<char>(0xff));  // NaN
+  const std::vector<char> before(workspace, workspace + sizeof(workspace));
+  Threads<kCount> threads;
+  threads.clear();
+  const float sum[2] = {100, 300};
+  for (const int thread : {3, 40}) {
+    Flushed<kCount>& flushed = threads.flushed[thread];
+    char* place = workspace + Flushed<kCount>::offset_of_thread(thread);
+    for (int time = 0; time < 2; ++time) {
+      for (int i = 0; i < kCount; ++i) threads.o[thread][i] = static_cast<float>(thread + i);
+      flushed.take(place, sum, threads.o[thread]);
+    }
+    std::fill_n(threads.o[thread], kCount, 1.0F);
+    flushed.give_back(static_cast<const char*>(place), threads.o[thread]);
+    for (int i = 0; i < kCount; ++i)
+      EXPECT_NEAR(threads.o[thread][i], 1 + 2 * (thread + i), 0.2) << thread << " " << i;
+  }
+  int written = 0;
+  for (size_t i = 0; i < before.size(); i += 2)
+    written += before[i] != workspace[i] || before[i + 1] != workspace[i + 1];
+  EXPECT_EQ(written, 2 * kCount);  // fp16 of each
+}
+
 TEST(FlushedOutput, NothingTakenGivesNothingBack) {
   Threads<20> threads;
   threads.clear();
