@@ -243,8 +243,9 @@ TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
 
 TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,heads=1,seqlen=64"));
-  const Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1},
-                                                   typical_device(arch_).facts);
+  Config good = prefill_cpu().default_config(spec, arch_, Shape{1, 64, 64, 1, 1},
+                                             typical_device(arch_).facts);
+  good.set("vectors", 2);  // 12 rows are for tiles of one vector
   const auto broken = [&](const char* knob, int64_t value) {
     Config config = good;
     config.set(knob, value);
