@@ -302,7 +302,6 @@ class TuneLoop {
   std::map<const Group*, std::weak_ptr<SearchSpaces>> spaces_;
 =======
   std::map<const Group*, std::shared_ptr<SearchSpaces>> spaces_;  // of specs that are not done
-  std::map<std::string, std::optional<KernelRequest>> oracles_;
 >>>>>>> bab924b (Keep what shapes of one spec share until the last of them is done)
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
