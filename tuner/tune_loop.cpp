@@ -298,11 +298,7 @@ class TuneLoop {
   ReferenceKernels references_;
   TuneContext context_;
   std::vector<Shape> shapes_;
-<<<<<<< HEAD
-  std::map<const Group*, std::weak_ptr<SearchSpaces>> spaces_;
-=======
   std::map<const Group*, std::shared_ptr<SearchSpaces>> spaces_;  // of specs that are not done
->>>>>>> bab924b (Keep what shapes of one spec share until the last of them is done)
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
 };

@@ -25,7 +25,8 @@ class ToyCpu final : public KernelTemplate {
   SearchSpace space(const KernelSpec&, const Arch&) const override {
     return SearchSpace({{"rows", {1, 4, 16}, "rows that a thread takes at a time"}}, {});
   }
-  Config default_config(const KernelSpec&, const Arch&, const Shape&) const override {
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
     return Config({{"rows", 1}});
   }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
