@@ -141,7 +141,7 @@ Problem problem_of(const attune_problem* given) {
       read_struct(given, "problem", kDefaultProblem, kProblemSize, "attune_problem_init");
   Problem p;
   p.op = static_cast<Op>(c.op);
-  describe(p.op);  // refuses other values
+  describe(p.op, "problem->op");  // refuses other values
   p.dtype_q = checked<Dtype>("dtype", c.dtype, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
   p.dtype_kv = dtype_or("dtype_kv", c.dtype_kv, p.dtype_q);
   p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);

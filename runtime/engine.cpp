@@ -44,6 +44,7 @@ Plan plan_of(const Problem& problem, const Choice& choice,
              const std::shared_ptr<const Device>& device) {
   Plan plan;
   plan.problem = problem;
+  plan.operands = operands_of(problem);
   plan.kernel_template = choice.candidate.kernel_template;
   plan.arch = choice.candidate.arch;
   plan.config = choice.config;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cache/records.hpp"
+#include "generator/core/op.hpp"
 #include "runtime/device.hpp"
 
 namespace attune {
@@ -44,7 +45,8 @@ Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, 
 
 // Immutable and thread-safe. What will be launched for a Problem and how it was chosen.
 struct Plan {
-  Problem problem;  // canonical: problems that are the same have one plan
+  Problem problem;       // canonical: problems that are the same have one plan
+  OperandList operands;  // of the problem
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
   Config config;

@@ -200,6 +200,8 @@ Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, 
 }
 
 void check_operands(const OperandList& list, const Operands& operands) {
+  if (list.empty()) [[unlikely]]
+    throw Error(ErrorCode::kInternal, "the plan has no list of its operands");
   for (const OperandSpec& operand : list) {
     switch (kind_of(operand.role)) {
       case OperandKind::kTensor:

@@ -118,12 +118,11 @@ Policy parse_policy(std::string_view text) {
 
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream) {
-  const OperandList list = operands_of(plan.problem);
-  check_operands(list, operands);
+  check_operands(plan.operands, operands);
   check_workspace(plan, workspace, workspace_bytes);
-  if (writes_nothing(list)) return;
+  if (writes_nothing(plan.operands)) return;
   if (plan.launch.uses_tensor_maps()) [[likely]]
-    if (const auto reason = tensor_map_refusal(list, operands))
+    if (const auto reason = tensor_map_refusal(plan.operands, operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
   if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]

@@ -58,6 +58,7 @@ DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,
   const KernelSpec spec = spec_of(problem);
   Loaded loaded;
   loaded.plan.problem = problem;
+  loaded.plan.operands = operands_of(problem);
   loaded.plan.kernel_template = &kernel_template;
   loaded.plan.config = request.config;
   loaded.plan.device = device_;

@@ -22,7 +22,7 @@ const std::vector<const OpDescription*>& all_ops() { return mutable_ops(); }
 
 void add_op(const OpDescription& op) { mutable_ops().push_back(&op); }
 
-const OpDescription& describe(Op op) {
+const OpDescription& describe(Op op, const char* argument) {
   std::string known;
   for (const OpDescription* one : all_ops()) {
     if (one->op == op) return *one;
@@ -30,7 +30,7 @@ const OpDescription& describe(Op op) {
         fmt::format("{}{} ({})", known.empty() ? "" : ", ", static_cast<int>(one->op), one->name);
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("op is {}; accepted are {}", static_cast<int>(op), known));
+              fmt::format("{} is {}; accepted are {}", argument, static_cast<int>(op), known));
 }
 
 std::string_view op_name(Op op) { return describe(op).name; }
@@ -43,24 +43,6 @@ Op parse_op(std::string_view text) {
   }
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("op is \"{}\"; accepted is {}", text, known));
-}
-
-OperandKind kind_of(Role role) {
-  switch (role) {
-    case Role::kQ:
-    case Role::kK:
-    case Role::kV:
-    case Role::kO:
-      return OperandKind::kTensor;
-    case Role::kLse:
-      return OperandKind::kRowSums;
-    case Role::kQScale:
-    case Role::kKScale:
-    case Role::kVScale:
-    case Role::kOScale:
-      return OperandKind::kFactors;
-  }
-  throw Error(ErrorCode::kInternal, "role without a kind");
 }
 
 OperandList operands_of(const Problem& problem) { return describe(problem.op).operands(problem); }

@@ -24,7 +24,10 @@ enum class OperandKind {
   kRowSums,  // fp32 [batch, heads, rows] with two strides, both 0 where contiguous
   kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
 };
-OperandKind kind_of(Role role);
+constexpr OperandKind kind_of(Role role) {
+  if (role <= Role::kO) return OperandKind::kTensor;
+  return role == Role::kLse ? OperandKind::kRowSums : OperandKind::kFactors;
+}
 
 // One operand of a problem.
 struct OperandSpec {
@@ -45,8 +48,8 @@ struct OperandSpec {
   int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
 };
 
-// The operands of a problem in the order of a call, each role once. Made for every run, so it
-// allocates nothing.
+// The operands of a problem in the order of a call, each role once. A plan keeps them, so that its runs
+// only walk them.
 class OperandList {
  public:
   OperandList() = default;
@@ -57,6 +60,7 @@ class OperandList {
     operands_.at(static_cast<size_t>(size_++)) = operand;
     roles_ |= 1u << static_cast<int>(operand.role);
   }
+  bool empty() const { return size_ == 0; }
   bool has(Role role) const { return (roles_ >> static_cast<int>(role) & 1) != 0; }
   const OperandSpec* begin() const { return operands_.data(); }
   const OperandSpec* end() const { return operands_.data() + size_; }
@@ -82,8 +86,8 @@ struct OpDescription {
 const std::vector<const OpDescription*>& all_ops();
 // Adds one that stands elsewhere, before anything else is called. It stays alive.
 void add_op(const OpDescription& op);
-// Throws kInvalidArgument for a value that no op has.
-const OpDescription& describe(Op op);
+// Throws kInvalidArgument for a value that no op has, given as `argument`.
+const OpDescription& describe(Op op, const char* argument = "op");
 
 OperandList operands_of(const Problem& problem);
 double useful_flops(const Problem& problem);

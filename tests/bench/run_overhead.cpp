@@ -95,6 +95,7 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
                                       bool tensor_maps) {
   Plan plan;
   plan.problem = problem;
+  plan.operands = operands_of(problem);
   plan.device = bench.device;
   plan.launch.main().grid_x = 132;
   plan.launch.main().threads = 384;

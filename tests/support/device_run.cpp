@@ -77,6 +77,7 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   const Problem& p = c.problem;
   Plan plan;
   plan.problem = p;
+  plan.operands = operands_of(p);
   plan.kernel_template = &template_;
   plan.config = config_;
   plan.device = device_;

@@ -128,6 +128,7 @@ class Quantiser {
   bool run(QuantiseCase* c) const {
     Plan plan;
     plan.problem = c->problem;
+    plan.operands = operands_of(c->problem);
     plan.kernel_template = &template_;
     plan.config = config_;
     plan.device = device_;
