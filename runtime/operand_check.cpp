@@ -46,13 +46,12 @@ void check_reach(const char* operand, const Stride& stride) {
                        stride.name, stride.value, stride.extent));
 }
 
-void check_stride(const OperandSpec& x, const Stride& stride) {
+void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
     refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,
                        stride.value));
   check_reach(x.name, stride);
-  const int element_bytes = dtype_bytes(x.dtype);
   if (stride.value * element_bytes % kOperandAlignment != 0)
     refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name,
                        stride.name, stride.value, kOperandAlignment / element_bytes,
@@ -93,7 +92,8 @@ void check_tensor(const OperandSpec& x, const OperandView& view) {
   Stride strides[3] = {{"head_stride", view.head_stride, x.heads},
                        {"row_stride", view.row_stride, x.lines()},
                        {"batch_stride", view.batch_stride, x.batch}};
-  for (const Stride& stride : strides) check_stride(x, stride);
+  const int element_bytes = dtype_bytes(x.dtype);
+  for (const Stride& stride : strides) check_stride(x, element_bytes, stride);
   check_overlap(x.name, x.line(), strides);
 }
 
@@ -170,7 +170,8 @@ std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const Operan
     if (stride.extent <= 1) continue;
     if (stride.value == 0)
       return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
-    if (stride.value >= (int64_t{1} << 40) / dtype_bytes(x.dtype))
+    constexpr int64_t kReach = int64_t{1} << 40;  // bytes
+    if (stride.value >= kReach / 16 && stride.value >= kReach / dtype_bytes(x.dtype))
       return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name,
                          stride.value);
   }
