@@ -72,6 +72,14 @@ def cpu_line(cpu):
             f"threads: {', '.join(runs)}.")
 
 
+def xeon_line(fp32, fp16, bf16):
+    """An Intel CPU with AMX, which PyTorch uses for 16 bits and attune does not."""
+    runs = [f"{result['dtype']} {result['results'][0]['summary']['geomean_over_torch']:.2f} times (lowest "
+            f"{result['results'][0]['summary']['worst_over_torch']:.2f})" for result in (fp32, fp16, bf16)]
+    return (f" On an {fp32['processor'].replace('(R)', '')} with AMX, 2 threads, not tuned, {fp32['date'][:10]}: {', '.join(runs)}; PyTorch's bf16 runs on AMX there, attune has "
+            "no kernel for it.")
+
+
 def over_peers(result, usual=None):
     """The result's summary; names its peers where they are not those of `usual`."""
     summary = result["summary"]
@@ -96,7 +104,7 @@ def text():
         lines[-1] += (f" The table's shapes on one {h100['device']}, tuned there: {over_peers(h100)}; over its own default configs "
                       f"{h100['summary']['geomean_over_default']:.2f} ({grid['summary']['geomean_over_default']:.2f} on the {grid['device'].split()[-1]}).")
     lines += ["",
-              cpu_line(load("cpu")),
+              cpu_line(load("cpu")) + xeon_line(*(load(name) for name in ("cpu_xeon", "cpu_xeon_fp16", "cpu_xeon_bf16"))),
               "",
               f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, {versions_text(grid)}.{absent_text(grid)} Repeat with "
               "`tests/bench/run_gpu.sh`; all numbers, their spread and what a call costs the host: `tests/bench/results/`.",
