@@ -60,9 +60,8 @@ bool Explorer::is_over(const StepTime& time) const {
 
 bool Explorer::wave(const StepTime& time) {
   TrialList racing = trials_.live();
-  race_
-      .clear();  // leaders of former waves are timed again beside the new ones: nothing is compared
-                 // across drift
+  // Leaders of former waves are timed again beside the new ones: nothing is compared across drift.
+  race_.clear();
   const size_t num_leaders = racing.size();
   for (Trial* trial : std::exchange(proposed_, {}))
     if (enter(*trial, time)) racing.push_back(trial);

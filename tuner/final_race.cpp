@@ -12,9 +12,9 @@
 namespace attune {
 namespace {
 
-constexpr double kMargin =
-    1.03;                  // exploring takes few samples: this much behind the best may still win
-constexpr int kBatch = 3;  // rounds between two looks at the intervals
+// Exploring takes few samples: this much behind the best may still win.
+constexpr double kMargin = 1.03;
+constexpr int kBatch = 3;          // rounds between two looks at the intervals
 constexpr int kHalvingRounds = 6;  // intervals mean something from here on
 constexpr int kSureSamples = 9;
 constexpr int kResolvedSamples = 12;

@@ -39,9 +39,9 @@ class FinalRace {
   Trials& trials_;
   Race race_;
   TrialList contestants_;
-  TrialList
-      active_;  // in the end: those that can win. The others were surely slower, and their few
-                // samples are of another time
+  // In the end: those that can win. The others were surely slower, and their few samples are of
+  // another time.
+  TrialList active_;
   bool was_cut_ = false;
 };
 

@@ -23,12 +23,12 @@ const std::vector<const OpDescription*>& all_ops() { return mutable_ops(); }
 void add_op(const OpDescription& op) { mutable_ops().push_back(&op); }
 
 const OpDescription& describe(Op op, const char* argument) {
-  std::string known;
-  for (const OpDescription* one : all_ops()) {
+  for (const OpDescription* one : all_ops())
     if (one->op == op) return *one;
+  std::string known;
+  for (const OpDescription* one : all_ops())
     known +=
         fmt::format("{}{} ({})", known.empty() ? "" : ", ", static_cast<int>(one->op), one->name);
-  }
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} is {}; accepted are {}", argument, static_cast<int>(op), known));
 }
@@ -36,11 +36,10 @@ const OpDescription& describe(Op op, const char* argument) {
 std::string_view op_name(Op op) { return describe(op).name; }
 
 Op parse_op(std::string_view text) {
-  std::string known;
-  for (const OpDescription* one : all_ops()) {
+  for (const OpDescription* one : all_ops())
     if (text == one->name || (!one->alias.empty() && text == one->alias)) return one->op;
-    known += (known.empty() ? "" : " or ") + one->name;
-  }
+  std::string known;
+  for (const OpDescription* one : all_ops()) known += (known.empty() ? "" : " or ") + one->name;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("op is \"{}\"; accepted is {}", text, known));
 }
