@@ -36,7 +36,7 @@ struct DeviceIdentity {
 // One CPU with another number of threads: its timings are others, its best configs nearly the same.
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b);
 
-// template_digest covers the rendered text of every config; compiler and options complete it.
+// template_digest covers the text that kernels of every config are made of; compiler and options complete it.
 struct ToolchainIdentity {
   std::string template_name;    // "prefill_sm80"
   std::string template_digest;  // renderer.hpp

@@ -93,9 +93,11 @@ struct WinnerRecord {
 struct ImageKey {
   KernelSpec spec;
   std::string arch;
-  ToolchainIdentity
-      toolchain;  // compiler may be empty: any compiler's image of this template text will do
+  // An image is found by its source, not by template_digest: that says which winners it was made with. A look-up may leave
+  // the compiler empty: any compiler's image of this source will do.
+  ToolchainIdentity toolchain;
   Config config;
+  std::string source_digest;  // renderer.hpp: of what was compiled
 };
 
 struct StoredImage {

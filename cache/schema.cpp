@@ -123,7 +123,12 @@ constexpr const char* kStep3 = R"sql(
 ALTER TABLE winner ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
 )sql";
 
-constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3};
+// Version 4: what an image was compiled from. Earlier rows do not say, and are found no more.
+constexpr const char* kStep4 = R"sql(
+ALTER TABLE image ADD COLUMN source_digest TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3, kStep4};
 
 }  // namespace
 

@@ -64,10 +64,12 @@ class Store {
   // pin is taken away.
   void set_pinned(const TuningKey& key, const WinnerRecord& winner);
 
-  // Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next
+  // An image is found by its source_digest, whatever its template's digest. Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next
   // put_image.
   void put_image(const ImageKey& key, const KernelImage& image);
   std::optional<KernelImage> image(const ImageKey& key) const;
+  // What this winner was measured with, as it was stored, whatever its source would be now.
+  std::optional<StoredImage> image_of(const WinnerRecord& winner) const;
   std::vector<StoredImage> all_images() const;
 
   // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction.

@@ -24,18 +24,21 @@ struct ImageRow {
 };
 
 // Bytes that got under another key by damage must not run there either, so the digest covers the
-// key. Layout: FORMAT.md.
+// key. Layout: FORMAT.md. Rows of schema 3 have no source digest and the first layout.
 std::string image_sha256(const ImageKey& key, const KernelImage& image) {
-  const std::string head = fmt::format(
-      "attune image v1\n{}\n{}\n{}\n{}\n{}\n{}\n", problem_digest(key.spec), key.toolchain.digest(),
-      key.arch, key.config.to_text(), static_cast<int>(image.format), image.entry);
-  return sha256_hex(head, image.bytes);
+  const std::string head =
+      fmt::format("attune image v{}\n{}\n{}\n{}\n{}\n{}\n{}\n", key.source_digest.empty() ? 1 : 2,
+                  problem_digest(key.spec), key.toolchain.digest(), key.arch, key.config.to_text(),
+                  static_cast<int>(image.format), image.entry);
+  const std::string source =
+      key.source_digest.empty() ? std::string() : fmt::format("{}\n", key.source_digest);
+  return sha256_hex(head + source, image.bytes);
 }
 
 std::string select_images(std::string_view where) {
   return fmt::format(
       "SELECT {}, {}, i.arch, i.config, i.format, i.entry, i.sha256, i.info, i.log, i.compile_ms, "
-      "i.created, i.bytes, i.id"
+      "i.created, i.bytes, i.id, i.source_digest"
       " FROM image i JOIN problem p ON p.id = i.problem_id JOIN toolchain c ON c.id = "
       "i.toolchain_id {}",
       kProblemColumns, kToolchainColumns, where);
@@ -50,7 +53,7 @@ ImageRow read_image(Statement& row) {
   std::string config, info;
   int format = 0;
   row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms,
-           read.image.created, image.bytes, read.id);
+           read.image.created, image.bytes, read.id, key.source_digest);
   key.config = parse_config(config);
   image.format = checked_format(format);
   image.info = parse_info_text(info);
@@ -59,6 +62,26 @@ ImageRow read_image(Statement& row) {
                 fmt::format("image of {} ({}, {}) does not match its SHA-256 and is not used",
                             to_text(key.spec), key.arch, key.config.to_text()));
   return read;
+}
+
+// Not ORDER BY: SQLite's sorter would copy the bytes of every image, mostly of the only one.
+std::optional<StoredImage> newest_image(Statement& select) {
+  std::optional<ImageRow> newest;
+  for_each_row(select, "image", [&](Statement& row) {
+    ImageRow read = read_image(row);
+    if (!newest || read.newer_than(*newest)) newest = std::move(read);
+  });
+  if (!newest) return std::nullopt;
+  return std::move(newest->image);
+}
+
+std::optional<StoredImage> find_image_of(Database& database, const WinnerRecord& winner) {
+  Statement select(
+      database,
+      select_images("WHERE p.digest = ? AND i.arch = ? AND i.config = ? AND c.digest = ?"));
+  select.bind(problem_digest(winner.spec), winner.arch, winner.config.to_text(),
+              winner.toolchain.digest());
+  return newest_image(select);
 }
 
 }  // namespace
@@ -71,10 +94,11 @@ void replace_image(Database& database, const StoredImage& stored) {
   Statement insert(database,
                    "INSERT OR REPLACE INTO image (problem_id, toolchain_id, arch, config, format, "
                    "entry, sha256, info, log,"
-                   " compile_ms, created, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                   " compile_ms, created, bytes, source_digest)"
+                   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   insert.bind(problem, toolchain, key.arch, key.config.to_text(), image.format, image.entry,
               image_sha256(key, image), info_text(image.info), image.log, image.compile_ms,
-              stored.created, Blob{image.bytes});
+              stored.created, Blob{image.bytes}, key.source_digest);
   insert.run();
 }
 
@@ -83,18 +107,13 @@ std::optional<KernelImage> find_image(Database& database, const ImageKey& key) {
   Statement select(
       database,
       select_images("WHERE p.digest = ?1 AND i.arch = ?2 AND i.config = ?3 AND c.template_name = ?4"
-                    " AND c.template_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
+                    " AND i.source_digest = ?5 AND (c.compiler = ?6 OR ?6 = '')"
                     " AND (c.options = ?7 OR (?6 = '' AND ?7 = ''))"));
   select.bind(problem_digest(key.spec), key.arch, key.config.to_text(), t.template_name,
-              t.template_digest, t.compiler, t.options);
-  // Not ORDER BY: SQLite's sorter would copy the bytes of every image, mostly of the only one.
-  std::optional<ImageRow> newest;
-  for_each_row(select, "image", [&](Statement& row) {
-    ImageRow read = read_image(row);
-    if (!newest || read.newer_than(*newest)) newest = std::move(read);
-  });
+              key.source_digest, t.compiler, t.options);
+  std::optional<StoredImage> newest = newest_image(select);
   if (!newest) return std::nullopt;
-  return std::move(newest->image.image);
+  return std::move(newest->image);
 }
 
 std::vector<StoredImage> read_all_images(Database& database) {
@@ -122,11 +141,19 @@ void Store::put_image(const ImageKey& key, const KernelImage& image) {
     throw Error(ErrorCode::kInvalidArgument,
                 "put_image: toolchain.compiler is empty; an image is stored under the compiler "
                 "that made it");
+  if (key.source_digest.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "put_image: source_digest is empty; an image is stored under what it was compiled "
+                "from");
   impl_->write([&](Database& database) { replace_image(database, {key, image, utc_now()}); });
 }
 
 std::optional<KernelImage> Store::image(const ImageKey& key) const {
   return impl_->read([&](Database& database) { return find_image(database, key); });
+}
+
+std::optional<StoredImage> Store::image_of(const WinnerRecord& winner) const {
+  return impl_->read([&](Database& database) { return find_image_of(database, winner); });
 }
 
 std::vector<StoredImage> Store::all_images() const { return impl_->read(read_all_images); }

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendering: preamble first, then every include in its place, once; see renderer.hpp.
+// The constants of a kernel, its text, and digests of both; see renderer.hpp.
 #include "generator/renderer.hpp"
 
 #include <fmt/format.h>
 
 #include <cctype>
 #include <filesystem>
-#include <set>
 #include <vector>
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/inliner.hpp"
 #include "generator/source_bundle.hpp"
+#include "generator/source_text.hpp"
 
 namespace attune {
 namespace {
-
-// Raised when the rendering of unchanged templates changes; part of every template digest.
-constexpr std::string_view kRendererVersion = "renderer 1";
 
 std::string constant_name(std::string_view knob) {
   std::string name = "k";
@@ -86,109 +84,26 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
   return constants;
 }
 
-std::string preamble(const KernelTemplate& kernel_template, const KernelSpec& spec,
-                     const Arch& arch, const Config& config) {
-  std::string text =
-      fmt::format("// {} for {}\n// {}\n// {}\nnamespace attune {{\n", kernel_template.name(),
-                  arch.name(), to_text(spec), config.to_text());
-  const auto write = [&](const Constant& c) {
-    text += fmt::format("constexpr {} {} = {};\n", c.type, c.name, c.value);
-  };
-  for (const Constant& constant : spec_constants(spec, arch)) write(constant);
+std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const KernelSpec& spec,
+                                   const Arch& arch, const Config& config) {
+  std::vector<Constant> constants = spec_constants(spec, arch);
   for (const auto& [knob, value] : config.knobs())
-    write({"int", constant_name(knob), std::to_string(value)});
-  for (const Constant& constant : kernel_template.extra_constants(spec, arch, config))
-    write(constant);
-  return text + "}  // namespace attune\n";
+    constants.push_back({"int", constant_name(knob), std::to_string(value)});
+  for (Constant& constant : kernel_template.extra_constants(spec, arch, config))
+    constants.push_back(std::move(constant));
+  return constants;
 }
 
-// The quoted path of an #include line, or empty.
-std::string_view included_path(std::string_view line) {
-  constexpr std::string_view kDirective = "#include \"";
-  if (line.substr(0, kDirective.size()) != kDirective) return {};
-  const size_t end = line.find('"', kDirective.size());
-  return end == std::string_view::npos ? std::string_view()
-                                       : line.substr(kDirective.size(), end - kDirective.size());
+Preamble preamble(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
+                  const Config& config) {
+  Preamble made{constants_of(kernel_template, spec, arch, config),
+                fmt::format("// {} for {}\n// {}\n// {}\nnamespace attune {{\n",
+                            kernel_template.name(), arch.name(), to_text(spec), config.to_text())};
+  for (const Constant& c : made.constants)
+    made.text += fmt::format("constexpr {} {} = {};\n", c.type, c.name, c.value);
+  made.text += "}  // namespace attune\n";
+  return made;
 }
-
-// `#include "templates/shared/x.h"` (host spelling) and `#include "shared/x.h"` name the same file.
-std::string_view without_root(std::string_view path) {
-  constexpr std::string_view kRoot = "templates/";
-  return path.substr(0, kRoot.size()) == kRoot ? path.substr(kRoot.size()) : path;
-}
-
-class Inliner {
- public:
-  // With parts == nullptr the knobs and generated parts are left out: what remains is what all configs share.
-  Inliner(const KernelTemplate& kernel_template, const std::string& preamble_text,
-          const std::vector<GeneratedPart>* parts, bool fp8)
-      : kernel_template_(kernel_template), preamble_(preamble_text), parts_(parts), fp8_(fp8) {}
-
-  // `head` and, behind it, the template with its includes.
-  std::string run(std::string head) {
-    constexpr size_t kRoom = 256 << 10;  // more than a template takes: growing copies all of it
-    out_ = std::move(head);
-    out_.reserve(kRoom);
-    inline_file(kernel_template_.source_path());
-    return std::move(out_);
-  }
-
- private:
-  void inline_file(std::string_view path) {
-    if (!done_.insert(std::string(path)).second) return;
-    if (path == kernel_template_.knobs_path()) {
-      inline_enums();
-      out_ += preamble_;
-      return;
-    }
-    if (path.substr(0, 10) == "generated/") return inline_generated(path);
-    const auto text = bundled_text(path);
-    if (!text)
-      throw Error(ErrorCode::kInternal,
-                  fmt::format("template file \"{}\" includes \"{}\", which is not in templates/",
-                              kernel_template_.source_path(), path));
-    out_ += fmt::format("// ---- {}\n", path);
-    inline_lines(*text);
-  }
-
-  void inline_enums() {
-    inline_file("shared/attention_enums.h");
-    if (fp8_) inline_file("shared/fp8_options.h");
-  }
-
-  void inline_generated(std::string_view path) {
-    if (parts_ == nullptr) return;
-    for (const GeneratedPart& part : *parts_) {
-      if (part.path != path) continue;
-      out_ += fmt::format("// ---- {}\n{}", path, part.text);
-      return;
-    }
-    throw Error(ErrorCode::kInternal,
-                fmt::format("template {} does not generate \"{}\"", kernel_template_.name(), path));
-  }
-
-  void inline_lines(std::string_view text) {
-    while (!text.empty()) {
-      const size_t end = text.find('\n');
-      const std::string_view line = text.substr(0, end);
-      const std::string_view path = included_path(line);
-      if (!path.empty()) {
-        inline_file(without_root(path));
-      } else if (line != "#pragma once" && line.substr(0, 8) != "// SPDX-") {
-        out_ += line;
-        out_ += '\n';
-      }
-      text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    }
-  }
-
-  const KernelTemplate& kernel_template_;
-  const std::string& preamble_;
-  const std::vector<GeneratedPart>* parts_;
-  const bool fp8_;
-  std::set<std::string> done_;
-  std::string out_;
-};
 
 }  // namespace
 
@@ -202,51 +117,63 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
-  const std::string constants = preamble(kernel_template, spec, arch, config);
   const std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
-  source.text = Inliner(kernel_template, constants, &parts, is_fp8(spec))
+  source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)
                     .run("// SPDX-License-Identifier: Apache-2.0\n");
   return source;
 }
 
+std::string source_digest(const Source& source) { return xxh3_128_hex(comment_free(source.text)); }
+
 namespace {
 
-// What a family generates for `problem` on the first arch where it serves it; empty when it does not.
-std::string generated_for(const KernelTemplate& kernel_template, const Problem& problem) {
-  const KernelSpec spec = spec_of(problem);
-  for (const std::string& name : known_cuda_archs()) {
-    const Arch arch = parse_arch(name);
-    if (kernel_template.refuses(spec, arch)) continue;
-    std::string text;
-    const Config config =
-        kernel_template.default_config(spec, arch, shape_of(problem), typical_device(arch).facts);
-    for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config))
-      text += part.path + "\n" + part.text;
-    return text;
-  }
-  return {};
+// Any config will do to see what a family makes of one: the first value of each knob, be it legal or not, so that no
+// change of a default shows.
+Config first_values(const SearchSpace& space) {
+  Config config;
+  for (const Knob& knob : space.knobs()) config.set(knob.name, knob.values.front());
+  return config;
 }
 
-// What a family generates for an ordinary problem of its operands' width, so that a change of its emitter is noticed.
-std::string generated_sample(const KernelTemplate& kernel_template) {
-  constexpr std::string_view kRest = "head_dim=128,heads=8,seqlen=1024,mask=causal_bottom_right";
-  const std::string wide =
-      generated_for(kernel_template, parse_problem(fmt::format("dtype=fp16,{}", kRest)));
-  return wide.empty()
-             ? generated_for(kernel_template, parse_problem(fmt::format("dtype=e4m3,{}", kRest)))
-             : wide;
+// What a family writes by itself for one problem on the first arch where it serves it; empty when it does not.
+std::string written_for(const KernelTemplate& kernel_template, const KernelSpec& spec,
+                        const std::vector<Arch>& archs) {
+  std::string text;
+  for (const Arch& arch : archs) {
+    if (kernel_template.refuses(spec, arch)) continue;
+    const Config config = first_values(kernel_template.space(spec, arch));
+    for (const Constant& c : kernel_template.extra_constants(spec, arch, config))
+      text += fmt::format("{} {} = {}\n", c.type, c.name, c.value);
+    for (const GeneratedPart& part : kernel_template.generated_parts(spec, arch, config))
+      text += fmt::format("{}\n{}", part.path, comment_free(part.text));
+    break;
+  }
+  return text;
+}
+
+// The same for one problem of each kind, so that a change of a family's formula or emitter is
+// noticed.
+std::string written_for_samples(const KernelTemplate& kernel_template) {
+  std::vector<Arch> archs{parse_arch("cpu:x86-64")};
+  for (const std::string& name : known_cuda_archs()) archs.push_back(parse_arch(name));
+  std::string text;
+  for (const char* problem :
+       {"dtype=fp32", "dtype=fp16", "dtype=e4m3", "op=quantise,dtype=fp16,dtype_o=e4m3"})
+    text += written_for(
+        kernel_template,
+        spec_of(parse_problem(fmt::format("{},head_dim=72,heads=8,seqlen=1024", problem))), archs);
+  return text;
 }
 
 }  // namespace
 
 std::string template_digest(const KernelTemplate& kernel_template) {
-  const std::string none;
-  std::string text = Inliner(kernel_template, none, nullptr, false)
-                         .run(fmt::format("{}\n{}\n", kRendererVersion, kernel_template.name()));
-  text.append("\n").append(generated_sample(kernel_template));
-  return xxh3_128_hex(text);
+  std::string text(kernel_template.name());
+  for (const std::string& file : files_of(kernel_template))
+    text.append("\n").append(comment_free(*bundled_text(file)));
+  return xxh3_128_hex(text + "\n" + written_for_samples(kernel_template));
 }
 
 }  // namespace attune

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Renderer: (template, KernelSpec, Arch, Config) -> Source, one self-contained text.
 //
-// It starts at the template's source file and puts every #include "..." (paths relative to templates/) in its place, once.
-// The include of the template's knobs file is replaced by the preamble:
+// It starts at the template's source file and puts every #include "..." in its place (inliner.hpp). The include of the
+// template's knobs file is replaced by the preamble:
 //   constexpr int kArch = 90;                  // compute capability; 0 on a CPU
 //   constexpr Dtype kDtypeQ, kDtypeKv, kDtypeO;
 //   constexpr int kHeadDimQk, kHeadDimV, kGqaRatio;
@@ -27,7 +27,13 @@ struct Source {
 Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
               const Config& config);
 
-// Digest of all template text that a rendered source of this template can contain, and of the renderer's version.
+// What an image was compiled from, without comments: a changed comment changes nothing, any other changed byte, constant or
+// generated part does. Part of an image's identity.
+std::string source_digest(const Source& source);
+
+// What the timings of a template's kernels belong to: the text, without comments, of every file that a kernel of it may
+// contain, and what its family adds (constants, generated parts) for some sample problems. Part of the identity of trials
+// and winners: to be known without rendering each of them.
 std::string template_digest(const KernelTemplate& kernel_template);
 
 }  // namespace attune

@@ -48,7 +48,28 @@ std::string bindings(std::string_view constraint, std::string_view name, int cou
   return text;
 }
 
-std::string line(const std::string& text) { return fmt::format("      \"{}\\n\"\n", text); }
+// `text` over lines of at most 100 columns, each broken behind a ", " and put between `open` and `close`.
+std::string wrapped(std::string_view text, std::string_view open, std::string_view close) {
+  constexpr size_t kColumns = 100;
+  const size_t room = kColumns - open.size() - close.size();
+  std::string lines;
+  while (text.size() > room) {
+    const size_t end = text.rfind(", ", room - 2);
+    if (end == std::string_view::npos) break;
+    lines.append(open).append(text.substr(0, end + (close.empty() ? 1 : 2))).append(close);
+    lines += '\n';
+    text.remove_prefix(end + 2);
+  }
+  return lines.append(open).append(text).append(close).append("\n");
+}
+
+// One line of PTX, in as many literals as it takes.
+std::string line(const std::string& text) { return wrapped(text + "\\n", "      \"", "\""); }
+
+// The operands behind one ':' of an asm statement.
+std::string operand_list(const std::string& operands) {
+  return wrapped(operands, "        ", "").replace(6, 1, ":");
+}
 
 // A descriptor `by` units further on: only its low half changes, so no carry is formed.
 std::string moved(std::string_view to, std::string_view from, int by) {
@@ -87,8 +108,8 @@ std::string emit_qk(const Products& t) {
   const std::string s = operands(0, count);
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
-      "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q, unsigned "
-      "long long k) {{\n  asm volatile(\n",
+      "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q,\n"
+      "                                         unsigned long long k) {{\n  asm volatile(\n",
       t.block_n, t.head_dim_qk, count);
   text += line("{ .reg .pred p; .reg .b64 a, b; .reg .b32 q_low, q_high, k_low, k_high, low;");
   text += line(fmt::format("mov.b64 {{q_low, q_high}}, %{};", count));
@@ -103,8 +124,8 @@ std::string emit_qk(const Products& t) {
                              t.wide() ? ", 0, 0" : ""));
   }
   text += line("}");
-  return text + fmt::format("      : {}\n      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}}\n",
-                            bindings("+f", "s", count));
+  return text + operand_list(bindings("+f", "s", count)) +
+         "      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}\n";
 }
 
 std::string emit_pv(const Products& t) {
@@ -114,8 +135,9 @@ std::string emit_pv(const Products& t) {
   const std::string o = operands(0, count);
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
-      "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}], "
-      "unsigned long long v, int adds) {{\n  asm volatile(\n",
+      "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}],\n"
+      "                                         unsigned long long v, int adds) {{\n  asm "
+      "volatile(\n",
       t.head_dim_v, t.block_n, count, p_count);
   text += line("{ .reg .pred p; .reg .b64 b; .reg .b32 v_low, v_high, low;");
   text += line(fmt::format("mov.b64 {{v_low, v_high}}, %{};", count + p_count));
@@ -128,9 +150,9 @@ std::string emit_pv(const Products& t) {
                              operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
   }
   text += line("}");
-  return text +
-         fmt::format("      : {}\n      : {}, \"l\"(v), \"r\"(adds)\n      : \"memory\");\n}}\n",
-                     bindings("+f", "o", count), bindings("r", "p", p_count));
+  return text + operand_list(bindings("+f", "o", count)) +
+         operand_list(bindings("r", "p", p_count) + ", \"l\"(v), \"r\"(adds)") +
+         "      : \"memory\");\n}\n";
 }
 
 std::string emit(const Products& t) {

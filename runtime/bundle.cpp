@@ -44,8 +44,8 @@ std::string read_file(const fs::path& path) {
 }
 
 std::string identity_text(const ImageKey& key) {
-  return fmt::format("{}|{}|{}|{}|{}", key.toolchain.template_name, key.toolchain.template_digest,
-                     key.arch, to_text(key.spec), key.config.to_text());
+  return fmt::format("{}|{}|{}|{}|{}", key.toolchain.template_name, key.source_digest, key.arch,
+                     to_text(key.spec), key.config.to_text());
 }
 
 std::string file_name(const ManifestEntry& entry) {

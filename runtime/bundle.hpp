@@ -6,8 +6,8 @@
 //   {"attune_bundle": 1, "created": "...", "kernels": [
 //     {"file": "prefill_sm90-5f3a…-91c2….cubin", "sha256": "…", "format": "cubin", "entry":
 //     "attune_kernel", "arch": "sm_90a",
-//      "template": "prefill_sm90", "template_digest": "…", "compiler": "nvrtc 13.0", "options":
-//      "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
+//      "template": "prefill_sm90", "template_digest": "…", "source_digest": "…", "compiler":
+//      "nvrtc 13.0", "options": "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
 //      "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem": "dtype=bf16,…",
 //      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}]}
 //
@@ -62,7 +62,7 @@ class Bundle {
   // Whether there is any kernel for this arch. options: those that host code must have been
   // compiled with; empty for any.
   bool serves(const std::string& arch, const std::string& options) const;
-  // An image of that spec, arch, template text and config; `compiler` in the key may be empty. A
+  // An image of that spec, arch, config and source; `compiler` in the key may be empty. A
   // file that is missing, altered or writable by others is a miss, and logged.
   std::optional<KernelImage> image(const ImageKey& key) const;
   size_t num_images() const { return entries_.size(); }

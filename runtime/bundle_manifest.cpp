@@ -83,6 +83,7 @@ Json entry_json(const ManifestEntry& entry) {
       {"arch", entry.key.arch},
       {"template", entry.key.toolchain.template_name},
       {"template_digest", entry.key.toolchain.template_digest},
+      {"source_digest", entry.key.source_digest},
       {"compiler", entry.key.toolchain.compiler},
       {"options", entry.key.toolchain.options},
       {"problem", to_text(problem_of(entry.key.spec, Shape{1, 1, 1, entry.key.spec.gqa_ratio, 1}))},
@@ -111,6 +112,7 @@ ManifestEntry parse_entry(const Json& json) {
                          json.at("options")};
   entry.key.spec = spec_of(parse_problem(json.at("problem").get<std::string>()));
   entry.key.config = parse_config(json.at("config").get<std::string>());
+  entry.key.source_digest = json.value("source_digest", "");  // earlier bundles: found no more
   for (const Json& winner : json.at("winners"))
     entry.winners.push_back(parse_winner(winner, entry));
   return entry;

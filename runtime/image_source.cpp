@@ -19,12 +19,13 @@ std::string cache_key(const Choice& choice) {
                      choice.candidate.arch.name(), to_text(choice.spec), choice.config.to_text());
 }
 
-ImageKey image_key(const Choice& choice) {
+// What a look-up asks for: any compiler's image of this source.
+ImageKey image_key(const Choice& choice, const Source& source) {
   return {choice.spec,
           choice.candidate.arch.name(),
-          {std::string(choice.candidate.kernel_template->name()),
-           choice.candidate.template_digest(), "", ""},
-          choice.config};
+          {std::string(choice.candidate.kernel_template->name()), "", "", ""},
+          choice.config,
+          source_digest(source)};
 }
 
 // The store that compiled kernels go into; empty when there is none.
@@ -110,7 +111,9 @@ CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch,
 
 CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch,
                                Compile compile) const {
-  ImageKey key = image_key(choice);
+  const Source source =
+      render(*choice.candidate.kernel_template, choice.spec, choice.candidate.arch, choice.config);
+  ImageKey key = image_key(choice, source);
   key.toolchain.options = needed_options(*device_, choice.candidate.arch);
   if (CachedKernel found = stored(key, launch); found.kernel) return found;
   if (!may_compile_)
@@ -121,7 +124,7 @@ CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch,
                     key.toolchain.template_name, key.arch, key.config.to_text(),
                     bundles_.empty() ? std::string()
                                      : "; the bundles hold kernels for " + bundle_archs(bundles_)));
-  if (compile == Compile::kNow) return compiled(choice, key, launch);
+  if (compile == Compile::kNow) return compiled(choice, source, key, launch);
   const Compiler& compiler = device_->compiler();
   compiler.open();
   return {nullptr, "compiler " + compiler.version(), {}};
@@ -144,16 +147,16 @@ CachedKernel ImageSource::stored(const ImageKey& key, const LaunchPlan& launch) 
   return {};
 }
 
-CachedKernel ImageSource::compiled(const Choice& choice, ImageKey key,
+CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, ImageKey key,
                                    const LaunchPlan& launch) const {
   const Compiler& compiler = device_->compiler();
   const Arch& arch = choice.candidate.arch;
-  const Source source = render(*choice.candidate.kernel_template, key.spec, arch, choice.config);
   const KernelImage image = compiler.compile(source, arch);
   key.toolchain.compiler = compiler.version();
   key.toolchain.options = compiler.options(arch);
   CachedKernel made{
       device_->load(image, key.spec, launch), "compiler " + key.toolchain.compiler, {}};
+  key.toolchain.template_digest = choice.candidate.template_digest();
   if (keep_images_) keep(key, image);
   return made;
 }

@@ -34,7 +34,8 @@ class ImageSource {
   CachedKernel obtain(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
   CachedKernel make(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
   CachedKernel stored(const ImageKey& key, const LaunchPlan& launch) const;
-  CachedKernel compiled(const Choice& choice, ImageKey key, const LaunchPlan& launch) const;
+  CachedKernel compiled(const Choice& choice, const Source& source, ImageKey key,
+                        const LaunchPlan& launch) const;
   void keep(const ImageKey& key, const KernelImage& image) const;
 
   const std::shared_ptr<const Device> device_;

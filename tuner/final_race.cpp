@@ -207,7 +207,10 @@ std::optional<WinnerRecord> FinalRace::decide(bool search_complete) {
   for (const Trial* trial : contestants_)
     if (is_winner(*trial, winner) || trial == trials_.default_trial())
       if (trial->compiled && trial->compiled->image)
-        trials_.book().put_image(trial->record, *trial->compiled->image);
+        trials_.book().put_image(
+            trial->record,
+            context_.target.source_digest(trials_.book().key().spec, trial->candidate),
+            *trial->compiled->image);
   return winner;
 }
 

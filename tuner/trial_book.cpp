@@ -47,8 +47,9 @@ void TrialBook::put_winner(const WinnerRecord& winner) {
   if (storing_) store_.write([key = key_, winner](Store& store) { store.put_winner(key, winner); });
 }
 
-void TrialBook::put_image(const TrialRecord& trial, const KernelImage& image) {
-  const ImageKey key{key_.spec, trial.arch, trial.toolchain, trial.config};
+void TrialBook::put_image(const TrialRecord& trial, const std::string& source_digest,
+                          const KernelImage& image) {
+  const ImageKey key{key_.spec, trial.arch, trial.toolchain, trial.config, source_digest};
   if (storing_) store_.write([key, image](Store& store) { store.put_image(key, image); });
 }
 

@@ -28,7 +28,8 @@ class TrialBook {
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
   void put(const TrialRecord& trial);
   void put_winner(const WinnerRecord& winner);
-  void put_image(const TrialRecord& trial, const KernelImage& image);
+  void put_image(const TrialRecord& trial, const std::string& source_digest,
+                 const KernelImage& image);
   // The stored winner of this very key, whatever toolchain made it.
   std::optional<WinnerRecord> stored_winner() const;
   // Best first, failed last.

@@ -26,6 +26,10 @@ std::vector<Family> serving(const Device& device, const KernelSpec& spec) {
   return families;
 }
 
+Source source_of(const KernelSpec& spec, const TuneCandidate& candidate) {
+  return render(*candidate.family.kernel_template, spec, candidate.family.arch, candidate.config);
+}
+
 }  // namespace
 
 std::vector<Family> DeviceTarget::families(const KernelSpec& spec) const {
@@ -43,10 +47,13 @@ ToolchainIdentity DeviceTarget::toolchain(const Family& family) const {
           compiler.version(), compiler.options(family.arch)};
 }
 
+std::string DeviceTarget::source_digest(const KernelSpec& spec,
+                                        const TuneCandidate& candidate) const {
+  return attune::source_digest(source_of(spec, candidate));
+}
+
 KernelImage DeviceTarget::make(const KernelSpec& spec, const TuneCandidate& candidate) const {
-  const Source source =
-      render(*candidate.family.kernel_template, spec, candidate.family.arch, candidate.config);
-  return device_->compiler().compile(source, candidate.family.arch);
+  return device_->compiler().compile(source_of(spec, candidate), candidate.family.arch);
 }
 
 std::optional<TuneCandidate> DeviceTarget::reference(const KernelSpec& spec) const {

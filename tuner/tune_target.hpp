@@ -23,6 +23,9 @@ class TuneTarget {
   // a candidate.
   virtual std::vector<Family> families(const KernelSpec& spec) const = 0;
   virtual ToolchainIdentity toolchain(const Family& family) const = 0;
+  // Of the candidate's source (renderer.hpp): what its image is stored under.
+  virtual std::string source_digest(const KernelSpec& spec,
+                                    const TuneCandidate& candidate) const = 0;
   // Thread-safe. Throws Error (kCompile) with the compiler's words.
   virtual KernelImage make(const KernelSpec& spec, const TuneCandidate& candidate) const = 0;
   // The oracle for this spec: a candidate of the reference template; nullopt when nothing
@@ -41,6 +44,7 @@ class DeviceTarget : public TuneTarget {
   const DeviceFacts& facts() const override { return device_->facts(); }
   std::vector<Family> families(const KernelSpec& spec) const override;
   ToolchainIdentity toolchain(const Family& family) const override;
+  std::string source_digest(const KernelSpec& spec, const TuneCandidate& candidate) const override;
   KernelImage make(const KernelSpec& spec, const TuneCandidate& candidate) const override;
   std::optional<TuneCandidate> reference(const KernelSpec& spec) const override;
 

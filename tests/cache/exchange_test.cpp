@@ -87,8 +87,8 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(good + "{\"kind\": " + std::string(100000, '[') + "\n"),
               HasSubstr("line 7: JSON nests deeper than 64 levels"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
-  EXPECT_THAT(refusal(changed("\"schema\":3", "\"schema\":4")),
-              HasSubstr("line 1: was written with schema 4"));
+  EXPECT_THAT(refusal(changed("\"schema\":4", "\"schema\":5")),
+              HasSubstr("line 1: was written with schema 5"));
   EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
               HasSubstr("kind is \"song\""));
   EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "cache/store_rows.hpp"
 #include "generator/core/digest.hpp"
 #include "tests/cache/store_samples.hpp"
 
@@ -92,6 +93,28 @@ TEST_F(SchemaTest, OlderStoreIsReadAsItIs) {
   EXPECT_EQ(read_bytes(file()), before) << "a reader does not touch the file";
 }
 
+// Images of version 3 do not say what they were compiled from: they are sound, and found no more.
+TEST_F(SchemaTest, ImagesWithoutASourceDigestAreMisses) {
+  write_bytes(file(), "");
+  {
+    Database database = raw();
+    migrate_schema(database, 4);
+    ImageKey key = sample_image_key();
+    key.source_digest.clear();
+    replace_image(database, {key, sample_image(), "2026-01-01T00:00:00.000Z"});
+    database.execute("ALTER TABLE image DROP COLUMN source_digest");
+    database.execute("PRAGMA user_version = 3");
+  }
+  EXPECT_FALSE(reader().image(sample_image_key()).has_value());
+  EXPECT_TRUE(reader().verify().empty());
+  Store store = writer();
+  EXPECT_TRUE(store.verify().empty());
+  EXPECT_EQ(store.stats().images, 1);
+  store.put_image(sample_image_key(), sample_image());
+  EXPECT_EQ(store.stats().images, 1) << "it takes the old one's place";
+  EXPECT_TRUE(store.image(sample_image_key()).has_value());
+}
+
 TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   writer().put_trial(sample_key(), sample_trial());
   Database database = raw();
@@ -102,7 +125,7 @@ TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
   const std::string message = error_of(ErrorCode::kStore, [&] { writer(); });
   EXPECT_THAT(message, HasSubstr(file().string()));
-  EXPECT_THAT(message, HasSubstr("newer attune (schema 4; this one writes schema 3)"));
+  EXPECT_THAT(message, HasSubstr("newer attune (schema 5; this one writes schema 4)"));
   EXPECT_EQ(read_bytes(file()), before);
 }
 

@@ -75,7 +75,7 @@ inline WinnerRecord sample_winner(const TuningKey& key, int64_t block_m = 64) {
 }
 
 inline ImageKey sample_image_key(int64_t block_m = 64) {
-  return {sample_key().spec, "sm_90a", sample_toolchain(), sample_trial(block_m).config};
+  return {sample_key().spec, "sm_90a", sample_toolchain(), sample_trial(block_m).config, "source"};
 }
 
 inline KernelImage sample_image(const std::string& bytes = std::string("\x7f"

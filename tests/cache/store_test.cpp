@@ -198,17 +198,20 @@ TEST_F(StoreTest, ImageOfAnotherIdentityIsAMiss) {
   EXPECT_TRUE(missed([](ImageKey& key) { key.spec.head_dim_v = 128; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.options = "-O0"; }));
   EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.compiler = "nvrtc 12.8"; }));
-  EXPECT_TRUE(missed([](ImageKey& key) { key.toolchain.template_digest = "t2"; }));
+  EXPECT_TRUE(missed([](ImageKey& key) { key.source_digest = "another source"; }));
+  EXPECT_FALSE(missed([](ImageKey& key) { key.toolchain.template_digest = "t2"; }))
+      << "another file of the template changed, this kernel did not";
 }
 
-TEST_F(StoreTest, EmptyCompilerTakesTheNewestImageOfTheTemplate) {
+TEST_F(StoreTest, EmptyCompilerTakesTheNewestImageOfTheSource) {
   Store store = writer();
   ImageKey key = sample_image_key();
   store.put_image(key, sample_image("older"));
   key.toolchain.compiler = "nvrtc 13.1";
   store.put_image(key, sample_image("newer"));
   key.toolchain.template_digest = "t2";
-  store.put_image(key, sample_image("other template"));
+  key.source_digest = "another source";
+  store.put_image(key, sample_image("of another source"));
   ImageKey any = sample_image_key();
   any.toolchain.compiler.clear();
   EXPECT_EQ(store.image(any).value().bytes, "newer");
@@ -239,7 +242,7 @@ TEST_F(StoreTest, StatsCountRows) {
   EXPECT_EQ(stats.devices, 1);
   EXPECT_EQ(stats.problems, 1);
   EXPECT_EQ(stats.file_bytes, static_cast<int64_t>(std::filesystem::file_size(file())));
-  EXPECT_EQ(stats.schema_version, 3);
+  EXPECT_EQ(stats.schema_version, 4);
   EXPECT_TRUE(store.verify().empty());
 }
 

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources: self-contained, stable (golden files), illegal input refused.
-// ATTUNE_ACCEPT_GOLDEN=1 rewrites tests/golden; read the diff before committing it.
+// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and their digests.
+// ATTUNE_ACCEPT_GOLDEN=1 rewrites tests/golden (golden_text.hpp says what stands there); read the diff before committing it.
 #include "generator/renderer.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem.hpp"
+#include "generator/source_bundle.hpp"
 #include "generator/template_registry.hpp"
+#include "tests/generator/altered_template.hpp"
+#include "tests/generator/golden_text.hpp"
 
 namespace attune {
 namespace {
@@ -66,20 +69,16 @@ const GoldenCase kCases[] = {
      "dtype=fp32,head_dim=64,heads=4,seqlen=128"},
 };
 
-Source render_case(const GoldenCase& c) {
-  const KernelTemplate& t = template_by_name(c.template_name);
-  const Problem problem = parse_problem(c.problem);
-  const Arch arch = parse_arch(c.arch);
+Source render_default(const KernelTemplate& t, const char* problem, const char* arch_name) {
+  const Problem parsed = parse_problem(problem);
+  const Arch arch = parse_arch(arch_name);
   return render(
-      t, spec_of(problem), arch,
-      t.default_config(spec_of(problem), arch, shape_of(problem), typical_device(arch).facts));
+      t, spec_of(parsed), arch,
+      t.default_config(spec_of(parsed), arch, shape_of(parsed), typical_device(arch).facts));
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+Source render_case(const GoldenCase& c) {
+  return render_default(template_by_name(c.template_name), c.problem, c.arch);
 }
 
 TEST(Renderer, GoldenSources) {
@@ -87,11 +86,96 @@ TEST(Renderer, GoldenSources) {
   for (const GoldenCase& c : kCases) {
     const std::filesystem::path path =
         std::filesystem::path(ATTUNE_GOLDEN_DIR) / (std::string(c.name) + ".txt");
-    const std::string text = render_case(c).text;
-    if (accept) std::ofstream(path) << text;
-    EXPECT_EQ(read_file(path) == text, true)
-        << path << " differs; ATTUNE_ACCEPT_GOLDEN=1 rewrites it";
+    const std::string text = testing::golden_text(render_case(c).text);
+    if (accept) std::ofstream(path, std::ios::binary) << text;
+    const std::string diff = testing::unified_diff(path, text);
+    EXPECT_TRUE(diff.empty())
+        << path
+        << " differs; ATTUNE_ACCEPT_GOLDEN=1 in this test's environment accepts what was rendered\n"
+        << diff;
   }
+}
+
+TEST(Renderer, GoldenFilesAreOfTheseCases) {
+  std::set<std::string> names, files;
+  for (const GoldenCase& c : kCases) names.insert(std::string(c.name) + ".txt");
+  for (const auto& file : std::filesystem::directory_iterator(ATTUNE_GOLDEN_DIR))
+    if (testing::file_text(file.path()).starts_with("// SPDX"))  // a rendered source
+      files.insert(file.path().filename().string());
+  EXPECT_EQ(files, names);
+}
+
+std::set<std::string, std::less<>> lines_of(std::string_view text) {
+  std::set<std::string, std::less<>> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.emplace(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
+  for (const GoldenCase& c : kCases) {
+    const std::vector<testing::Section> sections = testing::sections_of(render_case(c).text);
+    EXPECT_GT(sections.size(), 4U) << c.name;
+    for (const testing::Section& section : sections) {
+      const auto file = bundled_text(section.path);
+      if (!file) continue;  // constants and generated parts
+      const auto known = lines_of(*file);
+      for (const std::string& line : lines_of(section.text))
+        EXPECT_TRUE(line.empty() || known.count(line) != 0)
+            << c.name << ": \"" << line << "\" is not in " << section.path;
+    }
+  }
+}
+
+// Between files it stays open: a reader meets it where it must be closed, as for extern "C" declarations of a file's own.
+TEST(Renderer, TheNamespaceIsOpenedSeldomAndClosedAsOften) {
+  for (const GoldenCase& c : kCases) {
+    int depth = 0, opened = 0;
+    std::string_view text;
+    const std::string source = render_case(c).text;
+    for (text = source; !text.empty();) {
+      const size_t end = std::min(text.find('\n'), text.size() - 1);
+      const std::string_view line = text.substr(0, end);
+      if (line == "namespace attune {") ++depth, ++opened;
+      if (line == "}  // namespace attune") --depth;
+      ASSERT_TRUE(depth == 0 || depth == 1) << c.name;
+      text.remove_prefix(end + 1);
+    }
+    EXPECT_EQ(depth, 0) << c.name;
+    EXPECT_LE(opened, 3) << c.name;
+  }
+}
+
+std::set<std::string> files_in(const Source& source) {
+  std::set<std::string> files;
+  for (const testing::Section& section : testing::sections_of(source.text))
+    files.insert(section.path);
+  return files;
+}
+
+TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  const Problem problem = parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096");
+  const Arch arch = parse_arch("sm_90a");
+  const auto files = [&](const char* changes) {
+    Config config =
+        t.default_config(spec_of(problem), arch, shape_of(problem), typical_device(arch).facts);
+    const Config changed = parse_config(changes);
+    for (const auto& [knob, value] : changed.knobs()) config.set(knob, value);
+    return files_in(render(t, spec_of(problem), arch, config));
+  };
+  const auto plain = files("row_max=0,kv_ring=0,kv_splits=1");
+  const std::string parts = "cuda/attention/";
+  EXPECT_EQ(plain.count(parts + "kv_split.cuh"), 0U);
+  EXPECT_EQ(plain.count(parts + "recompute_scores.cuh"), 0U);
+  EXPECT_EQ(plain.count("cuda/ptx/mma.cuh"), 0U);
+  EXPECT_EQ(plain.count(parts + "epilogue_words.cuh"), 0U);
+  EXPECT_EQ(plain.count(parts + "epilogue_tma.cuh"), 1U);
+  EXPECT_EQ(files("row_max=1").count(parts + "recompute_scores.cuh"), 1U);
+  EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,stages=2").count(parts + "kv_split.cuh"), 1U);
 }
 
 TEST(Renderer, SourcesAreSelfContained) {
@@ -131,13 +215,85 @@ TEST(Renderer, RefusesIllegalConfigAndUnservedSpec) {
       Error);
 }
 
-TEST(Renderer, DigestsDifferBetweenTemplatesAndStayPut) {
-  std::set<std::string> digests;
-  for (const KernelTemplate* t : all_templates()) {
-    digests.insert(template_digest(*t));
-    EXPECT_EQ(template_digest(*t), template_digest(*t));
+constexpr const char* kHeadDim72 = "dtype=bf16,head_dim=72,heads=8,seqlen=1024";
+constexpr const char* kHeadDim128 = "dtype=bf16,head_dim=128,heads=8,seqlen=1024";
+
+std::string digest_of(const KernelTemplate& t, const char* problem, const char* arch = "sm_90a") {
+  return source_digest(render_default(t, problem, arch));
+}
+
+TEST(SourceDigest, ACommentChangesNothing) {
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  testing::AlteredTemplate altered(t);
+  altered.alter_part = [](const KernelSpec&, std::string text) {
+    return "// a new remark\n" + text + "// another\n\n";
+  };
+  EXPECT_NE(render_default(altered, kHeadDim128, "sm_90a").text,
+            render_default(t, kHeadDim128, "sm_90a").text);
+  EXPECT_EQ(digest_of(altered, kHeadDim128), digest_of(t, kHeadDim128));
+  EXPECT_EQ(template_digest(altered), template_digest(t));
+}
+
+TEST(SourceDigest, AnExtraConstantChangesIt) {
+  const KernelTemplate& t = template_by_name("prefill_cpu");
+  testing::AlteredTemplate altered(t);
+  altered.alter_constant = [](const KernelSpec&, Constant* constant) {
+    if (constant->name == "kScratchBytes") constant->value += "0";
+  };
+  const char* problem = "dtype=fp32,head_dim=64,heads=8,seqlen=128";
+  EXPECT_NE(digest_of(altered, problem, "cpu:x86-64"), digest_of(t, problem, "cpu:x86-64"));
+  EXPECT_NE(template_digest(altered), template_digest(t));
+}
+
+TEST(SourceDigest, AnEmitterThatChangesAtOneHeadDimChangesItThereAlone) {
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  testing::AlteredTemplate altered(t);
+  altered.alter_part = [](const KernelSpec& spec, std::string text) {
+    if (spec.head_dim_qk == 72) text.replace(text.find("add.u32"), 7, "sub.u32");
+    return text;
+  };
+  EXPECT_NE(digest_of(altered, kHeadDim72), digest_of(t, kHeadDim72));
+  EXPECT_EQ(digest_of(altered, kHeadDim128), digest_of(t, kHeadDim128));
+}
+
+TEST(SourceDigest, EachKnobAndEachPartOfTheSpecChangesIt) {
+  const KernelTemplate& t = template_by_name("prefill_sm80");
+  const Arch arch = parse_arch("sm_80");
+  const KernelSpec spec = spec_of(parse_problem(kHeadDim128));
+  const SearchSpace space = t.space(spec, arch);
+  const Config config =
+      t.default_config(spec, arch, Shape{1, 1024, 1024, 8, 8}, typical_device(arch).facts);
+  std::set<std::string> digests{source_digest(render(t, spec, arch, config))};
+  size_t count = 1;
+  for (const Config& other : space.neighbours(config)) {
+    digests.insert(source_digest(render(t, spec, arch, other)));
+    ++count;
   }
+  for (const char* problem : {"dtype=bf16,head_dim=128,heads=8,seqlen=1024,mask=causal_top_left",
+                              "dtype=bf16,head_dim=128,heads=8,seqlen=1024,window=5:-", kHeadDim72,
+                              "dtype=fp16,head_dim=128,heads=8,seqlen=1024",
+                              "dtype=bf16,head_dim=128,heads=8/2,seqlen=1024"}) {
+    digests.insert(digest_of(t, problem, "sm_80"));
+    ++count;
+  }
+  EXPECT_GT(count, 6U) << "no knob was changed";
+  EXPECT_EQ(digests.size(), count);
+}
+
+TEST(TemplateDigest, DiffersBetweenTemplates) {
+  std::set<std::string> digests;
+  for (const KernelTemplate* t : all_templates()) digests.insert(template_digest(*t));
   EXPECT_EQ(digests.size(), all_templates().size());
+}
+
+TEST(TemplateDigest, DoesNotFollowDefaultConfigs) {
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  testing::AlteredTemplate altered(t);
+  altered.alter_default = [](Config config) {
+    config.set("l2_section_mb", 16);
+    return config;
+  };
+  EXPECT_EQ(template_digest(altered), template_digest(t));
 }
 
 }  // namespace

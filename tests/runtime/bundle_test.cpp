@@ -15,6 +15,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/ladder.hpp"
 #include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/image_key_of.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {
@@ -30,10 +31,9 @@ class BundleTest : public ::testing::Test {
     const KernelSpec spec = spec_of(problem_);
     const KernelTemplate& best = *templates_for(spec, arch_).front();
     BundledKernel made;
-    made.key = {spec,
-                arch_.name(),
-                {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                best.default_config(spec, arch_, shape_of(problem_), typical_device(arch_).facts)};
+    made.key = testing::image_key_of(
+        best, spec, arch_,
+        best.default_config(spec, arch_, shape_of(problem_), typical_device(arch_).facts));
     made.image = device_->compiler_.compile(render(best, spec, arch_, made.key.config), arch_);
     WinnerRecord row;
     row.spec = spec;
@@ -178,7 +178,7 @@ TEST_F(BundleTest, ASoundOneHasNoFaults) {
               ::testing::ElementsAre(::testing::HasSubstr("image " + file)));
 }
 
-TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {
+TEST_F(BundleTest, AnotherSourceIsAMiss) {
   write_bundle(folder_.path(), {kernel()});
   ImageKey key = kernel().key;
   key.toolchain.compiler.clear();
@@ -186,7 +186,11 @@ TEST_F(BundleTest, AnotherTemplateTextIsAMiss) {
   ImageKey other_features = key;  // host code for a CPU with other features
   other_features.toolchain.options = "-target-feature +avx10";
   EXPECT_FALSE(Bundle::open(folder_.path()).image(other_features));
-  key.toolchain.template_digest = "newer";
+  key.toolchain.template_digest = "of a text that changed elsewhere";
+  EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
+  key.source_digest = "of another source";
+  EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
+  key.source_digest.clear();  // as bundles from before have it
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/bundle.hpp"
 #include "runtime/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/image_key_of.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {
@@ -41,10 +42,9 @@ class BundleTrustTest : public ::testing::Test {
     const KernelSpec spec = spec_of(problem_);
     const KernelTemplate& best = *templates_for(spec, arch).front();
     BundledKernel made;
-    made.key = {spec,
-                arch.name(),
-                {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                best.default_config(spec, arch, shape_of(problem_), typical_device(arch).facts)};
+    made.key = testing::image_key_of(
+        best, spec, arch,
+        best.default_config(spec, arch, shape_of(problem_), typical_device(arch).facts));
     made.image = device_->compiler_.compile(render(best, spec, arch, made.key.config), arch);
     return made;
   }

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
 #include "tests/runtime/engine_fixture.hpp"
+#include "tests/runtime/image_key_of.hpp"
 
 namespace attune {
 namespace {
@@ -41,7 +43,9 @@ TEST_F(EnginePlansTest, ATunedFormServesTheOthersWithItsOwnImage) {
   const WinnerRecord row = put_winner(tuned);
   KernelImage image = device_->compiler_.compile({}, parse_arch("sm_90a"));
   Store::open(folder_ / "store.db", StoreMode::kReadWrite)
-      .put_image({spec_of(tuned), row.arch, row.toolchain, row.config}, image);
+      .put_image(testing::image_key_of(template_by_name(row.toolchain.template_name),
+                                       spec_of(tuned), parse_arch(row.arch), row.config),
+                 image);
   EngineOptions no_jit = options();
   no_jit.may_compile = false;
   for (const std::string& mask : {kWideWindow, kBottomRight, kTopLeft}) {
@@ -60,10 +64,9 @@ TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
   const Arch arch = parse_arch("sm_90a");
   const KernelTemplate& best = *templates_for(spec, arch).front();
   Store::open(folder_ / "store.db", StoreMode::kReadWrite)
-      .put_image({spec,
-                  arch.name(),
-                  {std::string(best.name()), template_digest(best), "fake 1.0", "-fake"},
-                  best.default_config(spec, arch, shape_of(asked), typical_device(arch).facts)},
+      .put_image(testing::image_key_of(
+                     best, spec, arch,
+                     best.default_config(spec, arch, shape_of(asked), typical_device(arch).facts)),
                  device_->compiler_.compile({}, arch));
   EngineOptions no_jit = options();
   no_jit.may_compile = false;

@@ -9,6 +9,7 @@
 
 #include "generator/renderer.hpp"
 #include "tests/runtime/engine_fixture.hpp"
+#include "tests/runtime/image_key_of.hpp"
 
 namespace attune {
 namespace {
@@ -88,15 +89,36 @@ TEST_F(EngineTest, ImagesAreKeptForTheNextProcess) {
 
 TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
   const auto first = engine(options()).plan(problem_);
-  ImageKey key{spec_of(problem_),
-               first->arch.name(),
-               {std::string(first->kernel_template->name()),
-                template_digest(*first->kernel_template), "fake 1.0", "-fake"},
-               first->config};
+  const ImageKey key =
+      testing::image_key_of(*first->kernel_template, spec_of(problem_), first->arch, first->config);
   KernelImage foreign;
   foreign.bytes = "for another device";
   Store::open(folder_ / "store.db", StoreMode::kReadWrite).put_image(key, foreign);
   EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
+}
+
+// As a store has it whose images were compiled by a program with another emitter or another formula for a constant.
+TEST_F(EngineTest, AnImageOfAnotherSourceIsNotUsed) {
+  const auto first = engine(options()).plan(problem_);
+  ImageKey key =
+      testing::image_key_of(*first->kernel_template, spec_of(problem_), first->arch, first->config);
+  Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+  const KernelImage image = store.image(key).value();
+  key.source_digest = "of another source";
+  store.put_image(key, image);
+  EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
+}
+
+TEST_F(EngineTest, AnImageServesWhileItsSourceIsTheSame) {
+  const auto first = engine(options()).plan(problem_);
+  ImageKey key =
+      testing::image_key_of(*first->kernel_template, spec_of(problem_), first->arch, first->config);
+  Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+  const KernelImage image = store.image(key).value();
+  std::filesystem::remove(folder_ / "store.db");
+  key.toolchain.template_digest = "of a text that has changed elsewhere since";
+  Store::open(folder_ / "store.db", StoreMode::kReadWrite).put_image(key, image);
+  EXPECT_EQ(engine(options()).plan(problem_)->image_from, "store");
 }
 
 TEST_F(EngineTest, PolicyStrictRefusesWhatIsNotTuned) {

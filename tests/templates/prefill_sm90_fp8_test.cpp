@@ -18,6 +18,7 @@ using testing::count;
 using testing::hopper;
 using testing::kH200;
 using testing::text_of;
+using testing::unwrapped;
 
 std::vector<Problem> problems() {
   return testing::hopper_problems(
@@ -280,7 +281,7 @@ TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
 }
 
 TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
-  const std::string text = emit_fp8_wgmma_products({Dtype::kE5m2, 96, 136, 72, 128, 32});
+  const std::string text = unwrapped(emit_fp8_wgmma_products({Dtype::kE5m2, 96, 136, 72, 128, 32}));
   EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e5m2"),
             5u);  // 136 columns: 4.25 k-steps, zero-filled
   EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n72k32.f32.e4m3.e5m2"), 3u);  // 96 keys

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90.hpp"
@@ -20,6 +21,7 @@ using testing::count;
 using testing::hopper;
 using testing::kH200;
 using testing::text_of;
+using testing::unwrapped;
 
 std::vector<Problem> problems() {
   return testing::hopper_problems(
@@ -265,8 +267,16 @@ TEST(PrefillSm90Cost, PacksHeadsWhereThatWasMeasuredToPay) {
   EXPECT_EQ(packed_by_default("head_dim=128,seqlen_q=512,seqlen_kv=8192,batch=4"), 1);
 }
 
+TEST(WgmmaEmitter, WritesLinesOfAHundredColumns) {
+  std::istringstream text(emit_wgmma_products({Dtype::kBf16, 176, 256, 256}));
+  for (std::string line; std::getline(text, line);) {
+    EXPECT_LE(line.size(), 100u) << line;
+    EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
+  }
+}
+
 TEST(WgmmaEmitter, WalksPanelsInDescriptorUnits) {
-  const std::string text = emit_wgmma_products({Dtype::kBf16, 80, 72, 136});
+  const std::string text = unwrapped(emit_wgmma_products({Dtype::kBf16, 80, 72, 136}));
   EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16"),
             5u);  // 72 columns: 4.5 k-steps, zero-filled
   EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n136k16.f32.bf16.bf16"), 5u);  // 80 keys

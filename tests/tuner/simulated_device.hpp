@@ -95,6 +95,9 @@ class SimulatedTarget : public TuneTarget {
   ToolchainIdentity toolchain(const Family&) const override {
     return {"simulated", template_digest, "fake 1.0", "-O3"};
   }
+  std::string source_digest(const KernelSpec&, const TuneCandidate& candidate) const override {
+    return "source of " + candidate.config.to_text();
+  }
   KernelImage make(const KernelSpec&, const TuneCandidate& candidate) const override;
   std::optional<TuneCandidate> reference(const KernelSpec&) const override {
     return TuneCandidate{family_, Config(), false};

@@ -306,7 +306,8 @@ TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {
   const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1, &store);
   const WinnerRecord& winner = *run.report.shapes[0].winner;
   for (const Config& config : {winner.config, winner.default_config}) {
-    const auto image = store.image({winner.spec, winner.arch, winner.toolchain, config});
+    const auto image = store.image(
+        {winner.spec, winner.arch, winner.toolchain, config, "source of " + config.to_text()});
     ASSERT_TRUE(image);
     EXPECT_EQ(image->bytes, config.to_text());
   }

@@ -76,7 +76,7 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
                                         template_digest(*choice.kernel_template),
                                         compiler.version(), compiler.options(arch)};
-      ImageKey key{choice.spec, arch.name(), toolchain, choice.config};
+      ImageKey key{choice.spec, arch.name(), toolchain, choice.config, {}};
       const std::string text = fmt::format("{} {} {} {}", to_text(key.spec), key.arch,
                                            toolchain.template_name, key.config.to_text());
       if (seen.emplace(text, jobs.size()).second)
@@ -90,6 +90,7 @@ void compile_one(Job* job) {
   try {
     const KernelChoice& choice = job->choice;
     const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
+    job->key.source_digest = source_digest(source);
     job->image = compiler_for(choice.arch).compile(source, choice.arch);
     if (const auto fault = image_fault(job->image->info)) job->failure = *fault;
   } catch (const Error& error) {

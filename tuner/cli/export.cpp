@@ -25,16 +25,14 @@ struct Options : DbOptions {
   std::string archs;
 };
 
-// Winners grouped by the kernel they share, in the order of the store.
-struct Kernel {
-  ImageKey key;
-  std::vector<WinnerRecord> winners;
-};
+// Winners that share a kernel.
+using Sharers = std::vector<WinnerRecord>;
 
-std::vector<Kernel> kernels_of(const Store& store, const Options& options) {
+// In the order of the store.
+std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
-  std::vector<Kernel> kernels;
+  std::vector<Sharers> kernels;
   std::map<std::string, size_t> seen;
   for (const WinnerRecord& winner : store.all_winners()) {
     if (winner.device.digest().rfind(options.device, 0) != 0) continue;
@@ -45,42 +43,45 @@ std::vector<Kernel> kernels_of(const Store& store, const Options& options) {
     const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
                                          winner.toolchain.digest(), winner.config.to_text());
     const auto [at, is_new] = seen.emplace(text, kernels.size());
-    if (is_new)
-      kernels.push_back({{winner.spec, winner.arch, winner.toolchain, winner.config}, {}});
-    kernels[at->second].winners.push_back(winner);
+    if (is_new) kernels.emplace_back();
+    kernels[at->second].push_back(winner);
   }
   return kernels;
 }
 
 // Throws when the template's text has changed since the winner was measured: its kernel cannot be
 // made any more.
-KernelImage make_image(const ImageKey& key) {
-  const KernelTemplate& one = template_by_name(key.toolchain.template_name);
-  if (template_digest(one) != key.toolchain.template_digest)
+StoredImage make_image(const WinnerRecord& winner) {
+  const KernelTemplate& one = template_by_name(winner.toolchain.template_name);
+  if (template_digest(one) != winner.toolchain.template_digest)
     throw Error(
         ErrorCode::kNotTuned,
         fmt::format(
             "{} has changed since {} was tuned, and the store has no image of it; tune again",
-            one.name(), to_text(key.spec)));
-  const Arch arch = key.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(key.arch);
-  if (arch.name() != key.arch)
+            one.name(), to_text(winner.spec)));
+  const Arch arch =
+      winner.arch.rfind("cpu:", 0) == 0 ? arch_by_name("cpu") : parse_arch(winner.arch);
+  if (arch.name() != winner.arch)
     throw Error(ErrorCode::kCompile,
                 fmt::format("the store has no image for {}, and this machine ({}) cannot make one",
-                            key.arch, arch.name()));
-  return compiler_for(arch).compile(render(one, key.spec, arch, key.config), arch);
+                            winner.arch, arch.name()));
+  const Source source = render(one, winner.spec, arch, winner.config);
+  return {{winner.spec, winner.arch, winner.toolchain, winner.config, source_digest(source)},
+          compiler_for(arch).compile(source, arch),
+          {}};
 }
 
 int export_kernels(const Options& options) {
   const Store store = open_db(options);
   std::vector<BundledKernel> bundled;
   size_t compiled = 0;
-  for (Kernel& kernel : kernels_of(store, options)) {
-    auto image = store.image(kernel.key);
+  for (Sharers& sharers : kernels_of(store, options)) {
+    auto image = store.image_of(sharers.front());
     if (!image) {
-      image = make_image(kernel.key);
+      image = make_image(sharers.front());
       ++compiled;
     }
-    bundled.push_back({std::move(kernel.key), std::move(*image), std::move(kernel.winners)});
+    bundled.push_back({std::move(image->key), std::move(image->image), std::move(sharers)});
   }
   if (bundled.empty())
     throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run "

@@ -12,7 +12,7 @@
 // before must have left; without staging they stand in the workspace, which L2 holds.
 #pragma once
 
-#include "cuda/attention/epilogue_tma.cuh"
+#include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/fp8_flush.cuh"
 #include "cuda/attention/fp8_late_max.cuh"
 #include "cuda/attention/fp8_row_max.cuh"

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "cuda/attention/fp8_row_max.cuh"
-#include "cuda/attention/recompute_scores.cuh"
-#include "cuda/ptx/mma_fp8.cuh"
+#include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
+#include "cuda/ptx/mma_fp8.cuh"                 // where kRowMax == 1
 
 namespace attune {
 
@@ -28,10 +28,12 @@ __device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
 // The probabilities `p` of a warp, of which one may have grown. Where one has, the maximum follows,
 // `p` and `sum` are brought under it, and `factor` is for O of the steps before; false where none
 // has.
+template <int kCount>
 __device__ __forceinline__ bool follow_growth(const AttentionArgs& args, const PrefillTile& tile,
                                               int first_row, int block, const StepFactors& factors,
-                                              const GroupFactors (&here)[kGroups], Scores& p,
-                                              RowStats* rows, float (&sum)[2], float (&factor)[2]) {
+                                              const GroupFactors (&here)[kGroups],
+                                              float (&p)[kCount], RowStats* rows, float (&sum)[2],
+                                              float (&factor)[2]) {
   const RowTops tops = row_tops(p);
   const float top[2] = {__int_as_float(tops.row[0]), __int_as_float(tops.row[1])};
   if (!__any_sync(~0u, top[0] > kLargestAllowed || top[1] > kLargestAllowed)) return false;
@@ -52,7 +54,7 @@ __device__ __forceinline__ bool follow_growth(const AttentionArgs& args, const P
   const float max[2] = {level[0] - kProbabilityLog2, level[1] - kProbabilityLog2};
   raise_to(max, rows, factor);
 #pragma unroll
-  for (int i = 0; i < kBlockN / 2; ++i) p[i] *= factor[i / 2 % 2];
+  for (int i = 0; i < kCount; ++i) p[i] *= factor[i / 2 % 2];
   sum[0] *= factor[0];
   sum[1] *= factor[1];
   return true;

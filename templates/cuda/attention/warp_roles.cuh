@@ -3,8 +3,10 @@
 // tile and write O. `Consumer` is the family's (wgmma_consumer.cuh, fp8_consumer.cuh).
 #pragma once
 
-#include "cuda/attention/epilogue_tma.cuh"
-#include "cuda/attention/kv_split.cuh"
+#include "cuda/attention/epilogue_rows.cuh"
+#include "cuda/attention/epilogue_tma.cuh"    // where kOStaging == 1
+#include "cuda/attention/epilogue_words.cuh"  // where kOStaging == 0
+#include "cuda/attention/kv_split.cuh"        // where kKvSplits > 1
 #include "cuda/attention/tma_producer.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -23,9 +25,11 @@ __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shar
   }
 }
 
+template <int kCount>
 __device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
                                            unsigned shared, int warpgroup, const PrefillTile& tile,
-                                           RowPlace place, Output& o, const RowEnds& ends) {
+                                           RowPlace place, float (&o)[kCount],
+                                           const RowEnds& ends) {
   normalise(o, ends);
   if constexpr (kOStaging) {
     store_output_tma(map_o, tile, shared, warpgroup, threadIdx.x % kWarpgroupThreads, o);

@@ -4,9 +4,9 @@
 // products and their barriers are in wgmma_products.cuh.
 #pragma once
 
-#include "cuda/attention/epilogue_tma.cuh"
+#include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
-#include "cuda/attention/recompute_scores.cuh"
+#include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/convert.cuh"
@@ -98,8 +98,9 @@ class WgmmaConsumer {
 
   // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its
   // scores.
+  template <int kCount>
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
-                                            Scores& s, Probabilities& p, RowStats* rows,
+                                            float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
     recompute_scores(args_, tile, first_row, block, s);
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);

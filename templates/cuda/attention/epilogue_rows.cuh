@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a tile, for its rows: what O is divided by, LSE, and which rows are stored. How O leaves is in epilogue_tma.cuh
+// and epilogue_words.cuh.
+#pragma once
+
+#include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace attune {
+
+constexpr float kLn2 = 0.6931471805599453f;
+// Beside any sum above 0, which is at least 1, it rounds away; where all scores are -inf it makes O
+// 0 / kTinySum instead of 0 / 0. NaN stays NaN.
+constexpr float kTinySum = 8.673617379884035e-19f;  // 2^-60
+
+// What the end of a tile needs of its rows.
+struct RowEnds {
+  float inverse[2];  // 1 / row sum; 0 for a row that sees no key
+  float lse[2];      // natural log
+};
+
+// The first of a thread's two rows.
+struct RowPlace {
+  int row;
+  int head;
+};
+
+__device__ __forceinline__ RowPlace row_place(const PrefillTile& tile, int warpgroup, int thread) {
+  return {tile.first_row + warpgroup * kHeadRows + thread_row(thread),
+          tile.head + thread_head(thread)};
+}
+
+// Whether O and LSE have the first (half 0) or the second of a thread's rows.
+__device__ __forceinline__ bool has_row(const AttentionArgs& args, const PrefillTile& tile,
+                                        RowPlace place, int half) {
+  return place.row + kNextRow * half < args.seqlen_q &&
+         !is_idle(place.head + kNextHead * half - tile.head);
+}
+
+__device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
+                                            const RowStats& rows) {
+  RowEnds ends;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const VisibleColumns columns = visible_columns(args, row + kNextRow * half);
+    const bool empty = columns.last < columns.first;
+    ends.inverse[half] = empty ? 0.f : 1.f / (rows.sum[half] + kTinySum);
+    ends.lse[half] =
+        empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
+  }
+  return ends;
+}
+
+template <int kCount>
+__device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& ends) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) o[i] *= ends.inverse[i / 2 % 2];
+  if (ends.inverse[0] == 0.f || ends.inverse[1] == 0.f) {  // exactly 0 also where V is not finite
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if (ends.inverse[i / 2 % 2] == 0.f) o[i] = 0.f;
+  }
+}
+
+__device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
+                                          RowPlace at, const RowEnds& ends) {
+  if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
+  float* out = args.lse + tile.batch * args.lse_batch_stride + at.head * args.lse_head_stride;
+  if (has_row(args, tile, at, 0)) out[at.row] = ends.lse[0];
+  if (has_row(args, tile, at, 1))
+    out[kNextHead * args.lse_head_stride + at.row + kNextRow] = ends.lse[1];
+}
+
+// Waits until the former tile has left the staging of this warpgroup; `thread` counts within it.
+__device__ __forceinline__ void await_staging(int warpgroup, int thread) {
+  if (thread == 0) tma_store_wait_read();
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+}
+
+}  // namespace attune

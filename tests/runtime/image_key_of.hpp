@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The key of a template's image as the engine and the fake compiler make it.
+#pragma once
+
+#include <string>
+
+#include "cache/records.hpp"
+#include "generator/renderer.hpp"
+
+namespace attune::testing {
+
+inline ImageKey image_key_of(const KernelTemplate& kernel_template, const KernelSpec& spec,
+                             const Arch& arch, const Config& config) {
+  return {
+      spec,
+      arch.name(),
+      {std::string(kernel_template.name()), template_digest(kernel_template), "fake 1.0", "-fake"},
+      config,
+      source_digest(render(kernel_template, spec, arch, config))};
+}
+
+}  // namespace attune::testing
