@@ -9,16 +9,17 @@
 #include <string_view>
 
 #include "generator/compiler.hpp"
-#include "templates/shared/attention_args.h"
+#include "templates/shared/kernel_arguments.h"
 
 namespace attune {
 
 // A loaded host kernel. Thread-safe and immutable; code is unmapped on destruction.
 class HostKernel {
  public:
-  using Function = void (*)(const AttentionArgs* args, int thread, int num_threads);
+  using Function = void (*)(const KernelArguments* args, int thread, int num_threads);
   virtual ~HostKernel() = default;
-  virtual Function function() const = 0;
+  virtual Function function(
+      size_t entry = 0) const = 0;  // in the order in which they were asked for
 };
 
 class CpuToolchain {
@@ -27,9 +28,9 @@ class CpuToolchain {
   virtual Arch host_arch()
       const = 0;  // this machine: LLVM cpu name, its real features, vector width
   virtual const Compiler& compiler() const = 0;  // loads clang on its first compile, not before
-  // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with `entry`.
+  // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with all `entries`.
   virtual std::unique_ptr<HostKernel> load(std::string_view object,
-                                           std::string_view entry) const = 0;
+                                           const std::vector<std::string>& entries) const = 0;
   // read_image_info (generator/image_info.hpp) with LLVM's reader of object files.
   virtual std::optional<ImageInfo> image_info(std::string_view elf,
                                               std::string_view entry) const = 0;
@@ -37,7 +38,7 @@ class CpuToolchain {
 
 // What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface
 // that crosses the plugin's border changes, so that a plugin of another build is refused.
-inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_2";
+inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_3";
 using CpuToolchainFunction = const CpuToolchain* (*)();
 
 // Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:

@@ -13,7 +13,6 @@
 #include "cache/identity.hpp"
 #include "generator/compiler.hpp"
 #include "generator/kernel_template.hpp"
-#include "templates/shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -26,10 +25,10 @@ class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
   virtual const ImageInfo& info() const = 0;  // CUDA: as the driver reports it
-  // Enqueues all kernels of the plan. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
+  // Enqueues all steps of the plan, whose structure is the one that was loaded, and sets
+  // args.num_tiles for each. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
   // capture.
-  virtual void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
-                      StreamHandle stream) const = 0;
+  virtual void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const = 0;
 };
 
 class Device {
@@ -49,11 +48,11 @@ class Device {
   // Throws kCompile when there is no compiler (its message says how to get one). Opens it on first
   // use.
   virtual const Compiler& compiler() const = 0;
-  // `plan` says how much shared memory to allow and which tensor maps to encode, `spec` the element
-  // types in them. Throws kDriver or kInvalidArgument when the image is not for this device. The
+  // `structure` says which kernels of the image are called and what each takes, `spec` the element
+  // types of operands; the shape has no say, so a loaded kernel serves them all. Throws kDriver or kInvalidArgument when the image is not for this device. The
   // kernel keeps what it needs of the device alive.
   virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
-                                             const LaunchPlan& plan) const = 0;
+                                             const LaunchStructure& structure) const = 0;
 
   // Plain memory and time, for the tuner, bench and check; the runtime's own calls use the caller's
   // memory.

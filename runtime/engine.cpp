@@ -227,9 +227,9 @@ Plan Engine::Impl::first_plan(const Problem& asked,
       if (no_tensor_maps && plan.launch.uses_tensor_maps())
         throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (kernels == Kernels::kGet)
-        take(images.kernel(choice, plan.launch), &plan);
+        take(images.kernel(choice), &plan);
       else if (kernels == Kernels::kForesee)
-        take(images.foresee(choice, plan.launch), &plan);
+        take(images.foresee(choice), &plan);
       plan.passed_over = std::move(rungs.passed_over);
       note_refusals(spec_of(problem), &plan);
       return plan;
@@ -307,7 +307,7 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
     const Choice choice{std::move(candidate),  spec, config,      Rung::kPinned,
                         "given by the caller", 0,    std::nullopt};
     Plan plan = plan_of(problem, choice, impl_->device);
-    impl_->take(impl_->images.kernel(choice, plan.launch), &plan);
+    impl_->take(impl_->images.kernel(choice), &plan);
     return std::make_shared<const Plan>(std::move(plan));
   }
   throw Error(ErrorCode::kUnsupported, unsupported_text(impl_->reasons(spec)));

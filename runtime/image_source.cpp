@@ -28,6 +28,10 @@ ImageKey image_key(const Choice& choice, const Source& source) {
           source_digest(source)};
 }
 
+LaunchStructure structure_of(const Choice& choice) {
+  return choice.candidate.kernel_template->structure(choice.spec, choice.config);
+}
+
 // The store that compiled kernels go into; empty when there is none.
 std::filesystem::path user_store(const EngineOptions& options) {
   if (!options.use_store) return {};
@@ -86,20 +90,19 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
   note_strangers(bundles_, *device_);
 }
 
-CachedKernel ImageSource::kernel(const Choice& choice, const LaunchPlan& launch) {
-  return kernels_.get(cache_key(choice), [&] { return obtain(choice, launch, Compile::kNow); });
+CachedKernel ImageSource::kernel(const Choice& choice) {
+  return kernels_.get(cache_key(choice), [&] { return obtain(choice, Compile::kNow); });
 }
 
-CachedKernel ImageSource::foresee(const Choice& choice, const LaunchPlan& launch) const {
-  return obtain(choice, launch, Compile::kLater);
+CachedKernel ImageSource::foresee(const Choice& choice) const {
+  return obtain(choice, Compile::kLater);
 }
 
 // What was damaged on the way stands with the kernel, and before the reason why there is none.
-CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch,
-                                 Compile compile) const {
+CachedKernel ImageSource::obtain(const Choice& choice, Compile compile) const {
   const WarningCollector warnings;
   try {
-    CachedKernel made = make(choice, launch, compile);
+    CachedKernel made = make(choice, compile);
     made.warnings = warnings.texts();
     return made;
   } catch (const Error& error) {
@@ -109,13 +112,12 @@ CachedKernel ImageSource::obtain(const Choice& choice, const LaunchPlan& launch,
   }
 }
 
-CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch,
-                               Compile compile) const {
+CachedKernel ImageSource::make(const Choice& choice, Compile compile) const {
   const Source source =
       render(*choice.candidate.kernel_template, choice.spec, choice.candidate.arch, choice.config);
   ImageKey key = image_key(choice, source);
   key.toolchain.options = needed_options(*device_, choice.candidate.arch);
-  if (CachedKernel found = stored(key, launch); found.kernel) return found;
+  if (CachedKernel found = stored(choice, key); found.kernel) return found;
   if (!may_compile_)
     throw Error(
         ErrorCode::kWouldCompile,
@@ -124,17 +126,17 @@ CachedKernel ImageSource::make(const Choice& choice, const LaunchPlan& launch,
                     key.toolchain.template_name, key.arch, key.config.to_text(),
                     bundles_.empty() ? std::string()
                                      : "; the bundles hold kernels for " + bundle_archs(bundles_)));
-  if (compile == Compile::kNow) return compiled(choice, source, key, launch);
+  if (compile == Compile::kNow) return compiled(choice, source, key);
   const Compiler& compiler = device_->compiler();
   compiler.open();
   return {nullptr, "compiler " + compiler.version(), {}};
 }
 
 // An image that does not load is a miss, like a damaged one.
-CachedKernel ImageSource::stored(const ImageKey& key, const LaunchPlan& launch) const {
+CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
     if (image) try {
-        return {device_->load(*image, key.spec, launch), from, {}};
+        return {device_->load(*image, key.spec, structure_of(choice)), from, {}};
       } catch (const Error& error) {
         log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}",
                                             key.toolchain.template_name, from, error.what()));
@@ -147,15 +149,16 @@ CachedKernel ImageSource::stored(const ImageKey& key, const LaunchPlan& launch) 
   return {};
 }
 
-CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, ImageKey key,
-                                   const LaunchPlan& launch) const {
+CachedKernel ImageSource::compiled(const Choice& choice, const Source& source,
+                                   ImageKey key) const {
   const Compiler& compiler = device_->compiler();
   const Arch& arch = choice.candidate.arch;
   const KernelImage image = compiler.compile(source, arch);
   key.toolchain.compiler = compiler.version();
   key.toolchain.options = compiler.options(arch);
-  CachedKernel made{
-      device_->load(image, key.spec, launch), "compiler " + key.toolchain.compiler, {}};
+  CachedKernel made{device_->load(image, key.spec, structure_of(choice)),
+                    "compiler " + key.toolchain.compiler,
+                    {}};
   key.toolchain.template_digest = choice.candidate.template_digest();
   if (keep_images_) keep(key, image);
   return made;

@@ -21,21 +21,20 @@ class ImageSource {
 
   // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not
   // allowed, else what compiling or loading throws.
-  CachedKernel kernel(const Choice& choice, const LaunchPlan& launch);
+  CachedKernel kernel(const Choice& choice);
   // The same without compiling: no kernel, but where it would come from, when it is to be compiled.
   // Throws as `kernel` does when nothing has it and there is no compiler.
-  CachedKernel foresee(const Choice& choice, const LaunchPlan& launch) const;
+  CachedKernel foresee(const Choice& choice) const;
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The user's store over the others; no layers when stores are off.
   const StoreStack& stores() const { return stores_; }
 
  private:
   enum class Compile { kNow, kLater };
-  CachedKernel obtain(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
-  CachedKernel make(const Choice& choice, const LaunchPlan& launch, Compile compile) const;
-  CachedKernel stored(const ImageKey& key, const LaunchPlan& launch) const;
-  CachedKernel compiled(const Choice& choice, const Source& source, ImageKey key,
-                        const LaunchPlan& launch) const;
+  CachedKernel obtain(const Choice& choice, Compile compile) const;
+  CachedKernel make(const Choice& choice, Compile compile) const;
+  CachedKernel stored(const Choice& choice, const ImageKey& key) const;
+  CachedKernel compiled(const Choice& choice, const Source& source, ImageKey key) const;
   void keep(const ImageKey& key, const KernelImage& image) const;
 
   const std::shared_ptr<const Device> device_;

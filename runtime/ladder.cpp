@@ -118,13 +118,13 @@ class Climb {
   }
   void defaults() {
     for (const Candidate& candidate : candidates_)
-      if (!is_reference(*candidate.kernel_template))
+      if (!candidate.kernel_template->is_reference())
         take_default(candidate, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
   }
   void defaults_as_asked() {
     if (asked_ == spec_) return;
     for (const Candidate& candidate : candidates_)
-      if (!is_reference(*candidate.kernel_template))
+      if (!candidate.kernel_template->is_reference())
         take_default(candidate, asked_, Rung::kDefaultConfig,
                      default_reason() + "; as it was asked, because nothing may be compiled",
                      device_.facts());
@@ -132,7 +132,7 @@ class Climb {
   // Kernels that were compiled away from this device follow the facts of one that stands for it.
   void defaults_of_typical_device() {
     for (const Candidate& candidate : candidates_)
-      if (!is_reference(*candidate.kernel_template))
+      if (!candidate.kernel_template->is_reference())
         take_default(candidate, spec_, Rung::kDefaultConfig,
                      fmt::format("{}; as it is for {}, because nothing may be compiled",
                                  default_reason(), typical_device(candidate.arch).name),
@@ -146,7 +146,7 @@ class Climb {
   }
   void reference() {
     for (const Candidate& candidate : candidates_)
-      if (is_reference(*candidate.kernel_template))
+      if (candidate.kernel_template->is_reference())
         take_default(candidate, spec_, Rung::kReference, "no other template serves this problem",
                      device_.facts());
   }
@@ -250,10 +250,6 @@ bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device) {
   if (winner.device.name.empty()) return true;
   return winner.device.name == device.name &&
          (!device.is_cpu() || winner.device.sm_count == device.sm_count);
-}
-
-bool is_reference(const KernelTemplate& kernel_template) {
-  return kernel_template.name().starts_with("reference");
 }
 
 double shape_distance(const Shape& a, const Shape& b) {

@@ -47,8 +47,6 @@ inline constexpr double kFarOctaves = 3.0;
 // number of CPU threads: its times say little here.
 bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
 
-bool is_reference(const KernelTemplate& kernel_template);
-
 // The kind of a winner that its mask and window do not change: climb takes winners of one family.
 KernelSpec family_of(const KernelSpec& spec);
 

@@ -7,7 +7,7 @@
 namespace attune {
 namespace {
 
-std::string launch_text(const KernelLaunch& launch) {
+std::string launch_text(const LaunchStep& launch) {
   std::string text = fmt::format("{} threads, grid {}x{}x{}", launch.threads, launch.grid_x,
                                  launch.grid_y, launch.grid_z);
   if (launch.cluster > 1) text += fmt::format(", cluster {}", launch.cluster);
@@ -20,10 +20,12 @@ std::string launch_text(const KernelLaunch& launch) {
 
 std::string launch_text(const LaunchPlan& launch) {
   std::string text;
-  for (const KernelLaunch& kernel : launch.kernels)
-    if (kernel.entry != kEntryName)
-      text += fmt::format("{}: {}; then ", kernel.entry, launch_text(kernel));
-  return text + launch_text(launch.main());
+  for (const LaunchStep& step : launch.steps) {
+    if (!text.empty()) text += "; then ";
+    if (step.entry != kEntryName) text += step.entry + ": ";
+    text += launch_text(step);
+  }
+  return text;
 }
 
 }  // namespace attune

@@ -17,9 +17,9 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-ScaledAttentionArgs args_of(const Plan& plan, const Operands& operands, void* workspace) {
+KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
-  ScaledAttentionArgs args;
+  KernelArguments args;
   args.q = operands.q;
   args.k = operands.k;
   args.v = operands.v;
@@ -35,12 +35,8 @@ ScaledAttentionArgs args_of(const Plan& plan, const Operands& operands, void* wo
   args.num_heads_kv = p.num_heads_kv;
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = args.softmax_scale * kLog2E;
-  args.num_tiles = plan.launch.num_tiles;
   args.workspace = workspace;
-  args.q_scale = operands.q_scale;
-  args.k_scale = operands.k_scale;
-  args.v_scale = operands.v_scale;
-  args.o_scale = operands.o_scale;
+  args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
 }
 
@@ -67,7 +63,9 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
 }
 
 std::string resources_text(const Plan& plan) {
-  std::string text = launch_text(plan.launch);
+  std::string text = plan.device->target() == Target::kCpu
+                         ? fmt::format("{} threads", plan.device->facts().sm_count)
+                         : launch_text(plan.launch);
   if (!plan.kernel) return text;
   const ImageInfo& info = plan.kernel->info();
   if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);
@@ -128,7 +126,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
   if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]
     check_workspace_is_clean(plan, workspace);
   try {
-    plan.kernel->launch(plan.launch, args_of(plan, operands, workspace), stream);
+    KernelArguments args = args_of(plan, operands, workspace);
+    plan.kernel->launch(plan.launch, args, stream);
   } catch (const Error& error) {
     throw Error(error.code(),
                 fmt::format("{} ({} for {}, {})", error.what(), plan.kernel_template->name(),

@@ -64,7 +64,8 @@ DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,
   loaded.plan.device = device_;
   loaded.plan.launch =
       kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
-  loaded.plan.kernel = device_->load(request.image, spec, loaded.plan.launch);
+  loaded.plan.kernel =
+      device_->load(request.image, spec, kernel_template.structure(spec, request.config));
   const int64_t bytes = loaded.plan.launch.workspace_bytes;
   if (bytes > 0) {
     loaded.workspace = DeviceMemory(*device_, bytes);

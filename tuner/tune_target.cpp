@@ -6,7 +6,6 @@
 
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/ladder.hpp"
 
 namespace attune {
 namespace {
@@ -35,7 +34,7 @@ Source source_of(const KernelSpec& spec, const TuneCandidate& candidate) {
 std::vector<Family> DeviceTarget::families(const KernelSpec& spec) const {
   std::vector<Family> families = serving(*device_, spec);
   std::erase_if(families, [&](const Family& family) {
-    return is_reference(*family.kernel_template) ||
+    return family.kernel_template->is_reference() ||
            (only_ != nullptr && family.kernel_template != only_);
   });
   return families;
@@ -58,7 +57,7 @@ KernelImage DeviceTarget::make(const KernelSpec& spec, const TuneCandidate& cand
 
 std::optional<TuneCandidate> DeviceTarget::reference(const KernelSpec& spec) const {
   for (const Family& family : serving(*device_, spec)) {
-    if (!is_reference(*family.kernel_template)) continue;
+    if (!family.kernel_template->is_reference()) continue;
     return TuneCandidate{
         family, family.kernel_template->default_config(spec, family.arch, Shape{}, facts()), false};
   }

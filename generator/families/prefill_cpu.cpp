@@ -152,17 +152,19 @@ class PrefillCpu final : public KernelTemplate {
     return constants;
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    LaunchStructure all;
+    if (is_fp8(spec)) all.steps[0].parts.push_back(ArgumentPart::kScales);
+    all.workspace = {{.name = "counters", .zeroed = true, .alignment = kCounterBytes},
+                     {.name = "scratch", .alignment = kCounterBytes}};
+    return all;
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape&,
                     const DeviceFacts& device) const override {
-    const int64_t block_m = config.at("block_m");
-    const int64_t tiles = (shape.seqlen_q * spec.gqa_ratio + block_m - 1) / block_m * shape.batch *
-                          shape.num_heads_kv;
-    LaunchPlan plan;
-    plan.main().threads = static_cast<unsigned>(device.sm_count);
-    plan.num_tiles = static_cast<int>(std::min<int64_t>(tiles, INT32_MAX));
-    plan.workspace_bytes = kCounterBytes + device.sm_count * scratch_bytes(spec, config);
-    plan.zeroed_bytes = kCounterBytes;
-    return plan;
+    constexpr int64_t kWord = sizeof(float);
+    return {
+        .workspace = {{.columns = kCounterBytes / kWord},
+                      {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
   }
 
   // Cycles of the busiest thread: multiply-adds with lanes that stand for no row, loads, packing,

@@ -248,18 +248,22 @@ Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
           c.min_blocks};
 }
 
-LaunchPlan PrefillMma::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& config) const {
+  const MmaConfig c = mma_config(config);
+  StepStructure step{
+      .threads = static_cast<unsigned>(c.threads()),
+      .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)))};
+  if (is_fp8(spec)) step.parts.push_back(ArgumentPart::kScales);
+  return {.steps = {step}};
+}
+
+LaunchSizes PrefillMma::sizes(const KernelSpec&, const Config& config, const Shape& shape,
                               const DeviceFacts& device) const {
   const MmaConfig c = mma_config(config);
-  LaunchPlan plan;
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
-  plan.num_tiles = static_cast<int>(row_blocks * shape.batch * shape.num_heads_q);
-  const int blocks =
-      c.persistent ? std::min(plan.num_tiles, device.sm_count * c.min_blocks) : plan.num_tiles;
-  plan.main().grid_x = static_cast<unsigned>(std::max(blocks, 1));
-  plan.main().threads = static_cast<unsigned>(c.threads());
-  plan.main().shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)));
-  return plan;
+  const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q);
+  const int blocks = c.persistent ? std::min(tiles, device.sm_count * c.min_blocks) : tiles;
+  return {.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
 }
 
 double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,

@@ -50,7 +50,8 @@ class PrefillMma : public KernelTemplate {
  public:
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override;
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override;
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override;
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override;

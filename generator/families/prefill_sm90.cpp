@@ -157,11 +157,24 @@ class PrefillSm90 final : public KernelTemplate {
                                   spec.head_dim_qk, spec.head_dim_v})}};
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    LaunchStructure all = sm90_structure(spec, config);
+    StepStructure& step = all.steps[0];
+    step.early = true;  // it waits for the grid ahead before it touches memory
+    const int block_n = static_cast<int>(config.at("block_n"));
+    const int packed = static_cast<int>(config.get("pack_heads", 1));
+    const int head_rows = kWarpgroupRows / packed;
+    const int heads = std::min(packed, spec.gqa_ratio);
+    step.tensor_maps = {{Operand::kQ, kPanelColumns, head_rows, kPanelRowBytes, heads},
+                        {Operand::kK, kPanelColumns, block_n, kPanelRowBytes},
+                        {Operand::kV, kPanelColumns, block_n, kPanelRowBytes},
+                        {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
+    return all;
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    LaunchPlan plan = sm90_launch(spec, config, shape, device);
-    plan.main().early = true;  // it waits for the grid ahead before it touches memory
-    return plan;
+    return sm90_sizes(spec, config, shape, device);
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,

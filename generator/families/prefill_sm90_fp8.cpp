@@ -149,34 +149,28 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// Sums that are flushed and have no place where O would be staged.
-void flush_to_workspace(const KernelSpec& spec, const Config& config, LaunchPlan* plan) {
-  if (config.at("flush_keys") == 0 || config.at("o_staging")) return;
-  const int64_t warpgroups = config.at("block_m") / kWarpgroupRows;
-  plan->workspace_bytes +=
-      plan->main().grid_x * warpgroups * prefill_sm90_flushed_bytes(spec.head_dim_v);
+// Whether sums are flushed that have no place where O would be staged.
+bool flushes_to_workspace(const Config& config) {
+  return config.at("flush_keys") != 0 && config.at("o_staging") == 0;
 }
 
-// V^T in the workspace, and the kernel that writes it.
-void transpose_first(const KernelSpec& spec, const Shape& shape, bool early, LaunchPlan* plan) {
+// Tiles of keys in which V is transposed, of one head.
+int64_t key_tiles(const Shape& shape) {
+  return (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
+}
+
+// The step that writes V^T into `transposed`.
+StepStructure transposing(const KernelSpec& spec, bool early, Workspace transposed) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
   const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);
-  const int64_t tiles =
-      (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
-  const int64_t heads = shape.batch * shape.num_heads_kv;
-  plan->v_transposed = {plan->workspace_bytes, tiles * kTransposeKeys};
-  plan->workspace_bytes += (heads * spec.head_dim_v * plan->v_transposed.keys + 255) / 256 * 256;
-  KernelLaunch kernel;
-  kernel.entry = kTransposeEntry;
-  kernel.grid_x = static_cast<unsigned>(tiles * heads);
-  kernel.threads = kTransposeThreads;
-  kernel.early = early;
-  kernel.shared_bytes = static_cast<unsigned>(layout.bytes);
-  const TensorMapPlan rows{Operand::kV, layout.row, kTransposeKeys, layout.row};
-  const TensorMapPlan transposed{Operand::kV, kTransposeKeys, spec.head_dim_v, kTransposeKeys};
-  kernel.tensor_maps = {given ? transposed : rows,
-                        {Operand::kVTransposed, kTransposeKeys, spec.head_dim_v, kTransposeKeys}};
-  plan->kernels.insert(plan->kernels.begin(), kernel);
+  const TensorMapPlan in_rows{Operand::kV, layout.row, kTransposeKeys, layout.row};
+  const TensorMapPlan in_keys{Operand::kV, kTransposeKeys, spec.head_dim_v, kTransposeKeys};
+  return {.entry = kTransposeEntry,
+          .threads = kTransposeThreads,
+          .shared_bytes = static_cast<unsigned>(layout.bytes),
+          .early = early,
+          .tensor_maps = {given ? in_keys : in_rows,
+                          {transposed, kTransposeKeys, spec.head_dim_v, kTransposeKeys}}};
 }
 
 class PrefillSm90Fp8 final : public KernelTemplate {
@@ -211,7 +205,8 @@ class PrefillSm90Fp8 final : public KernelTemplate {
                                       layout.row_v})}};
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override;
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override;
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
@@ -230,22 +225,44 @@ class PrefillSm90Fp8 final : public KernelTemplate {
   }
 };
 
-LaunchPlan PrefillSm90Fp8::launch(const KernelSpec& spec, const Config& config, const Shape& shape,
-                                  const DeviceFacts& device) const {
+LaunchStructure PrefillSm90Fp8::structure(const KernelSpec& spec, const Config& config) const {
   const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
-  LaunchPlan plan = sm90_launch(spec, config, shape, device);
-  flush_to_workspace(spec, config, &plan);
-  plan.main().early = config.at("early") != 0;
-  plan.main().tensor_maps = {
-      {Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
-      {Operand::kK, layout.row_qk, static_cast<int>(config.at("block_n")), layout.row_qk},
-      inside(config)
-          ? TensorMapPlan{Operand::kV, layout.row_given, static_cast<int>(config.at("block_n")),
-                          layout.row_given}
-          : TensorMapPlan{Operand::kVTransposed, layout.row_v, spec.head_dim_v, layout.row_v},
-      {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
-  if (!inside(config)) transpose_first(spec, shape, plan.main().early, &plan);
-  return plan;
+  const int block_n = static_cast<int>(config.at("block_n"));
+  LaunchStructure all = sm90_structure(spec, config);
+  if (flushes_to_workspace(config)) all.workspace.push_back({.name = "flushed_sums"});
+  const Workspace transposed{all.workspace.size()};
+  StepStructure& main = all.steps[0];
+  main.parts.push_back(ArgumentPart::kScales);
+  main.early = config.at("early") != 0;
+  main.tensor_maps = {{Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
+                      {Operand::kK, layout.row_qk, block_n, layout.row_qk},
+                      inside(config)
+                          ? TensorMapPlan{Operand::kV, layout.row_given, block_n, layout.row_given}
+                          : TensorMapPlan{transposed, layout.row_v, spec.head_dim_v, layout.row_v},
+                      {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
+  if (inside(config)) return all;
+  all.workspace.push_back({.name = "v_transposed", .dtype = spec.dtype_kv});
+  all.steps.insert(all.steps.begin(), transposing(spec, main.early, transposed));
+  all.main_step = 1;
+  return all;
+}
+
+LaunchSizes PrefillSm90Fp8::sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                                  const DeviceFacts& device) const {
+  LaunchSizes sizes = sm90_sizes(spec, config, shape, device);
+  if (flushes_to_workspace(config))
+    sizes.workspace.push_back({.columns = prefill_sm90_flushed_bytes(spec.head_dim_v) / 4,
+                               .rows = config.at("block_m") / kWarpgroupRows,
+                               .heads = sizes.steps[0].grid_x});
+  if (inside(config)) return sizes;
+  const int64_t tiles = key_tiles(shape);
+  sizes.workspace.push_back({.columns = tiles * kTransposeKeys,
+                             .rows = spec.head_dim_v,
+                             .heads = shape.num_heads_kv,
+                             .batch = shape.batch});
+  sizes.steps.insert(sizes.steps.begin(),
+                     {.grid_x = grid_extent(tiles * shape.batch * shape.num_heads_kv)});
+  return sizes;
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 
@@ -251,40 +249,39 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
   return *best;
 }
 
-LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
+  const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
+  LaunchStructure all;
+  all.steps[0].threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
+  all.steps[0].shared_bytes = static_cast<unsigned>(layout.bytes);
+  if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)
+    all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
+  if (config.at("kv_splits") > 1)
+    all.workspace = {{.name = "split_tickets", .zeroed = true}, {.name = "split_parts"}};
+  return all;
+}
+
+LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device) {
   const PrefillSm90Config c = sm90_layout_config(spec, config);
-  const PrefillSm90Layout layout = prefill_sm90_layout(c);
+  const int warpgroups = prefill_sm90_layout(c).warpgroups;
   const int64_t splits = config.at("kv_splits");
   const int64_t whole_tiles = sm90_tiles(config, shape).count();
-  const int64_t tiles = whole_tiles * splits;
-  if (tiles > std::numeric_limits<int>::max())
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} tiles of work are more than one launch can number", tiles));
-  LaunchPlan plan;
-  plan.num_tiles = static_cast<int>(tiles);
+  const int tiles = tile_count(whole_tiles * splits);
   const auto scheduler = static_cast<Sm90Scheduler>(config.at("scheduler"));
   const int64_t resident = static_cast<int64_t>(device.sm_count) * c.ctas_per_sm;
-  plan.main().grid_x = static_cast<unsigned>(
-      scheduler == Sm90Scheduler::kOneTile ? tiles : std::min(tiles, resident));
-  plan.main().threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
-  plan.main().shared_bytes = static_cast<unsigned>(layout.bytes);
-  if (scheduler == Sm90Scheduler::kDynamic)
-    plan.workspace_bytes = plan.zeroed_bytes = kTileCounterBytes;
-  if (splits > 1) {  // drawn in templates/cuda/attention/kv_split.cuh
-    plan.zeroed_bytes = (whole_tiles * layout.warpgroups * 4 + 255) / 256 * 256;
-    plan.workspace_bytes = plan.zeroed_bytes + tiles * layout.warpgroups *
-                                                   (spec.head_dim_v / 2 + 4) * kWarpgroupThreads *
-                                                   4;
+  LaunchSizes sizes;
+  sizes.steps[0].num_tiles = tiles;
+  sizes.steps[0].grid_x = grid_extent(
+      scheduler == Sm90Scheduler::kOneTile ? tiles : std::min<int64_t>(tiles, resident));
+  if (scheduler == Sm90Scheduler::kDynamic) sizes.workspace = {{.columns = 1}};
+  if (splits > 1) {
+    tile_count(whole_tiles * warpgroups);  // the kernel counts its tickets in an int
+    sizes.workspace = {
+        {.columns = split_ticket_bytes(static_cast<int>(whole_tiles), warpgroups) / 4},
+        {.columns = split_part_floats(spec.head_dim_v), .rows = warpgroups, .heads = tiles}};
   }
-  const int packed = static_cast<int>(config.get("pack_heads", 1));
-  const int head_rows = kWarpgroupRows / packed;
-  const int heads = std::min(packed, spec.gqa_ratio);
-  plan.main().tensor_maps = {{Operand::kQ, kPanelColumns, head_rows, kPanelRowBytes, heads},
-                             {Operand::kK, kPanelColumns, c.block_n, kPanelRowBytes},
-                             {Operand::kV, kPanelColumns, c.block_n, kPanelRowBytes},
-                             {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
-  return plan;
+  return sizes;
 }
 
 }  // namespace attune

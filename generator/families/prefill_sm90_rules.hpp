@@ -9,6 +9,7 @@
 
 #include "generator/kernel_template.hpp"
 #include "templates/shared/prefill_sm90_layout.h"
+#include "templates/shared/prefill_sm90_splits.h"
 
 namespace attune {
 
@@ -41,7 +42,9 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
                     const Shape& shape, const DeviceFacts& device,
                     const std::vector<Config>& proven, Sm90Clocks clocks);
 
-LaunchPlan sm90_launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+// One step, with the workspace of its scheduler and splits; its tensor maps are the family's.
+LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config);
+LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
 
 }  // namespace attune

@@ -57,12 +57,13 @@ class QuantiseCpu final : public KernelTemplate {
     return {{"long long", "kScratchFloats", std::to_string(scratch_floats(spec, config))}};
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape&,
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales}}},
+            .workspace = {{.name = "scratch"}}};
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape&,
                     const DeviceFacts& device) const override {
-    LaunchPlan plan;
-    plan.main().threads = static_cast<unsigned>(device.sm_count);
-    plan.workspace_bytes = (device.sm_count * scratch_floats(spec, config) * 4 + 255) / 256 * 256;
-    return plan;
+    return {.workspace = {{.columns = scratch_floats(spec, config), .rows = device.sm_count}}};
   }
 
   // Elements, times what is done to each: loading and rotating twice where rows are not kept.

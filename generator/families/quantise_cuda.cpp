@@ -13,12 +13,11 @@
 namespace attune {
 namespace {
 
+constexpr const char* kAmaxEntry = "attune_amax";
 constexpr int64_t kMaxParts = 256;   // of a block of rows, in the first of two kernels
 constexpr int64_t kMaxValues = 128;  // fp32 that a thread holds
 constexpr int64_t kOtherRegisters = 32;
 constexpr int64_t kMaxFusedValues = 65536;  // that a block of threads holds
-
-int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 bool transposed(const KernelSpec& spec) { return spec.fp8.v_layout == VLayout::kTransposed; }
 
@@ -110,33 +109,32 @@ class QuantiseCuda final : public KernelTemplate {
             .max_registers = std::min(255, 65536 / threads)};
   }
 
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    const StepStructure rounding{
+        .parts = {ArgumentPart::kBase, ArgumentPart::kScales},
+        .threads = static_cast<unsigned>(config.at("threads")),
+        .shared_bytes = static_cast<unsigned>(quantise_shared_bytes(
+            static_cast<int>(config.at("rows")), spec.head_dim_qk, transposed(spec)))};
+    if (config.at("fused") != 0) return {.steps = {rounding}};
+    const StepStructure amax{
+        .entry = kAmaxEntry, .threads = rounding.threads, .shared_bytes = kQuantiseReduceBytes};
+    return {.steps = {amax, rounding}, .main_step = 1, .workspace = {{.name = "largest"}}};
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts&) const override {
     const int64_t rows = config.at("rows");
     const int64_t heads = shape.batch * shape.num_heads_q;
-    LaunchPlan plan;
-    KernelLaunch& rounding = plan.main();
-    rounding.grid_x =
-        static_cast<unsigned>(std::max<int64_t>(1, heads * ((shape.seqlen_q + rows - 1) / rows)));
-    rounding.threads = static_cast<unsigned>(config.at("threads"));
-    rounding.shared_bytes = static_cast<unsigned>(
-        quantise_shared_bytes(static_cast<int>(rows), spec.head_dim_qk, transposed(spec)));
-    if (config.at("fused") != 0) return plan;
+    const unsigned tiles = grid_extent(heads * ((shape.seqlen_q + rows - 1) / rows));
+    if (config.at("fused") != 0) return {.steps = {{.grid_x = tiles}}};
 
     const int64_t block =
         spec.fp8.scale_block_q > 0 ? spec.fp8.scale_block_q : std::max<int64_t>(1, shape.seqlen_q);
     const int64_t blocks = (shape.seqlen_q + block - 1) / block;
-    const int64_t parts = std::clamp<int64_t>((block + rows - 1) / rows, 1, kMaxParts);
-    KernelLaunch amax;
-    amax.entry = "attune_amax";
-    amax.grid_x = static_cast<unsigned>(std::max<int64_t>(1, heads * blocks * parts));
-    amax.threads = rounding.threads;
-    amax.shared_bytes = kQuantiseReduceBytes;
-    plan.num_tiles = static_cast<int>(parts);
-    plan.workspace_bytes =
-        round_up(heads * blocks * parts * static_cast<int64_t>(sizeof(float)), 256);
-    plan.kernels.insert(plan.kernels.begin(), amax);
-    return plan;
+    const int parts = tile_count(std::clamp<int64_t>((block + rows - 1) / rows, 1, kMaxParts));
+    return {.steps = {{.grid_x = grid_extent(heads * blocks * parts), .num_tiles = parts},
+                      {.grid_x = tiles, .num_tiles = parts}},
+            .workspace = {{.columns = parts, .rows = blocks, .heads = heads}}};
   }
 
   // Bytes moved; more where too few are under way at once, where a thread's share of a row is small

@@ -13,6 +13,7 @@ namespace {
 class ReferenceCpu final : public KernelTemplate {
  public:
   std::string_view name() const override { return "reference_cpu"; }
+  bool is_reference() const override { return true; }
   std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
 
@@ -31,12 +32,12 @@ class ReferenceCpu final : public KernelTemplate {
     return constants_without_8_bits(spec);
   }
 
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {.workspace = {{.name = "scores"}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
                     const DeviceFacts& device) const override {
-    LaunchPlan plan;
-    plan.main().threads = static_cast<unsigned>(device.sm_count);
-    plan.workspace_bytes = device.sm_count * shape.seqlen_kv * static_cast<int64_t>(sizeof(float));
-    return plan;
+    return {.workspace = {{.columns = shape.seqlen_kv, .rows = device.sm_count}}};
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

@@ -18,6 +18,7 @@ constexpr int kWarps = 4;  // query rows of a block, one a warp
 class ReferenceCuda final : public KernelTemplate {
  public:
   std::string_view name() const override { return "reference_cuda"; }
+  bool is_reference() const override { return true; }
   std::string_view source_path() const override { return "cuda/reference.cu"; }
   std::string_view knobs_path() const override { return "cuda/reference_knobs.cuh"; }
 
@@ -38,13 +39,14 @@ class ReferenceCuda final : public KernelTemplate {
     return constants;
   }
 
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape& shape,
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {
+        .steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales}, .threads = 32 * kWarps}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
                     const DeviceFacts&) const override {
-    LaunchPlan plan;
     const int64_t rows = shape.batch * shape.num_heads_q * shape.seqlen_q;
-    plan.main().grid_x = static_cast<unsigned>(std::max<int64_t>(1, (rows + kWarps - 1) / kWarps));
-    plan.main().threads = 32 * kWarps;
-    return plan;
+    return {.steps = {{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)}}};
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

@@ -90,14 +90,17 @@ class CpuKernel final : public LoadedKernel {
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
-  // The counters are zeroed here, where it costs nothing: a workspace needs no preparation.
-  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
-              StreamHandle) const override {
+  // The counters are zeroed here, where it costs nothing: a workspace needs no preparation. Threads
+  // meet after each step.
+  void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle) const override {
     if (plan.zeroed_bytes > 0)
       std::memset(args.workspace, 0, static_cast<size_t>(plan.zeroed_bytes));
-    const HostKernel::Function kernel = code_->function();
-    pool_->run(
-        [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
+    for (size_t step = 0; step < plan.steps.size(); ++step) {
+      args.num_tiles = plan.steps[step].num_tiles;
+      const HostKernel::Function kernel = code_->function(step);
+      pool_->run(
+          [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
+    }
   }
 
  private:
@@ -123,11 +126,12 @@ class CpuDevice final : public Device {
   const Compiler& compiler() const override { return toolchain_.compiler(); }
 
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&,
-                                     const LaunchPlan&) const override {
+                                     const LaunchStructure& structure) const override {
     if (image.format != ImageFormat::kHostObject)
       throw Error(ErrorCode::kInvalidArgument, "the image is a cubin; the CPU loads host objects");
-    return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, image.entry),
-                                       image.info);
+    std::vector<std::string> entries;
+    for (const StepStructure& step : structure.steps) entries.push_back(step.entry);
+    return std::make_unique<CpuKernel>(pool_, toolchain_.load(image.bytes, entries), image.info);
   }
 
   void* allocate(int64_t bytes) const override {

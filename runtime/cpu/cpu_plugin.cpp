@@ -77,8 +77,9 @@ class LlvmCpuToolchain final : public CpuToolchain {
  public:
   Arch host_arch() const override { return host_arch_; }
   const Compiler& compiler() const override { return compiler_; }
-  std::unique_ptr<HostKernel> load(std::string_view object, std::string_view entry) const override {
-    return load_object(object, entry);
+  std::unique_ptr<HostKernel> load(std::string_view object,
+                                   const std::vector<std::string>& entries) const override {
+    return load_object(object, entries);
   }
   std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const override {
     return read_elf(elf, entry);
@@ -93,7 +94,7 @@ class LlvmCpuToolchain final : public CpuToolchain {
 }  // namespace attune
 
 extern "C" __attribute__((visibility("default"))) const attune::CpuToolchain*
-attune_cpu_toolchain_2() {
+attune_cpu_toolchain_3() {
   static const attune::LlvmCpuToolchain toolchain;
   return &toolchain;
 }

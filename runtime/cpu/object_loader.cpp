@@ -49,16 +49,17 @@ void check_machine(std::string_view object, std::string_view entry) {
 
 class OrcKernel final : public HostKernel {
  public:
-  OrcKernel(std::string_view object, std::string_view entry) {
+  OrcKernel(std::string_view object, const std::vector<std::string>& entries) {
     auto process = llvm::orc::SelfExecutorProcessControl::Create();
-    if (!process) refuse(entry, process.takeError());
+    if (!process) refuse(entries.front(), process.takeError());
     session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
     session_->setErrorReporter(
         [this](llvm::Error error) { reported_ += llvm::toString(std::move(error)) + "; "; });
     layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(
         *session_, session_->getExecutorProcessControl().getMemMgr());
     try {
-      link(object, entry);
+      llvm::orc::JITDylib& library = add(object, entries.front());
+      for (const std::string& entry : entries) functions_.push_back(find(library, entry));
     } catch (...) {
       end();
       throw;
@@ -68,11 +69,11 @@ class OrcKernel final : public HostKernel {
   OrcKernel(const OrcKernel&) = delete;
   OrcKernel& operator=(const OrcKernel&) = delete;
 
-  Function function() const override { return function_; }
+  Function function(size_t entry) const override { return functions_.at(entry); }
 
  private:
-  void link(std::string_view object, std::string_view entry) {
-    // Functions have a library of their own: the entry is looked for among the object's symbols
+  llvm::orc::JITDylib& add(std::string_view object, std::string_view entry) {
+    // Functions have a library of their own: entries are looked for among the object's symbols
     // alone.
     llvm::orc::JITDylib& functions = session_->createBareJITDylib("functions");
     if (auto error = functions.define(llvm::orc::absoluteSymbols(library_functions())))
@@ -82,14 +83,17 @@ class OrcKernel final : public HostKernel {
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(
         llvm::StringRef(object.data(), object.size()), "kernel.o");
     if (auto error = layer_->add(library, std::move(buffer))) refuse(entry, std::move(error));
-    auto symbol =
-        session_->lookup({&library}, session_->intern(llvm::StringRef(entry.data(), entry.size())));
+    return library;
+  }
+
+  Function find(llvm::orc::JITDylib& library, const std::string& entry) {
+    auto symbol = session_->lookup({&library}, session_->intern(entry));
     if (!symbol) {
       std::string why = llvm::toString(symbol.takeError());
       refuse(entry, reported_ + why);
     }
     if (!symbol->getFlags().isCallable()) refuse(entry, "it names data, not a function");
-    function_ = symbol->getAddress().toPtr<Function>();
+    return symbol->getAddress().toPtr<Function>();
   }
 
   // What kernels may call: what a compiler calls without being asked to, and the two functions that
@@ -119,14 +123,15 @@ class OrcKernel final : public HostKernel {
   std::string reported_;  // what the session said of its own accord
   std::unique_ptr<llvm::orc::ExecutionSession> session_;
   std::unique_ptr<llvm::orc::ObjectLinkingLayer> layer_;
-  Function function_ = nullptr;
+  std::vector<Function> functions_;
 };
 
 }  // namespace
 
-std::unique_ptr<HostKernel> load_object(std::string_view object, std::string_view entry) {
-  check_machine(object, entry);
-  return std::make_unique<OrcKernel>(object, entry);
+std::unique_ptr<HostKernel> load_object(std::string_view object,
+                                        const std::vector<std::string>& entries) {
+  check_machine(object, entries.at(0));
+  return std::make_unique<OrcKernel>(object, entries);
 }
 
 }  // namespace attune

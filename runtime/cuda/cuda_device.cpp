@@ -104,8 +104,8 @@ const Compiler& CudaDevice::compiler() const {
 }
 
 std::unique_ptr<LoadedKernel> CudaDevice::load(const KernelImage& image, const KernelSpec& spec,
-                                               const LaunchPlan& plan) const {
-  return std::make_unique<CudaKernel>(context_, image, spec, plan);
+                                               const LaunchStructure& structure) const {
+  return std::make_unique<CudaKernel>(context_, image, spec, structure);
 }
 
 void* CudaDevice::allocate(int64_t bytes) const {

@@ -25,7 +25,7 @@ class CudaDevice final : public Device {
   int ordinal() const override { return context_->device(); }
   const Compiler& compiler() const override;
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
-                                     const LaunchPlan& plan) const override;
+                                     const LaunchStructure& structure) const override;
 
   void* allocate(int64_t bytes) const override;
   void release(void* memory) const noexcept override;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel parameters are, in order: the arguments, then one tensor map per KernelLaunch::tensor_maps
-// entry. A kernel that declares AttentionArgs is given the leading part of ScaledAttentionArgs.
+// Kernel parameters are, in order: the argument parts that the step takes, then its tensor maps.
 #include "runtime/cuda/cuda_kernel.hpp"
+
+#include <fmt/format.h>
 
 #include <string>
 
@@ -11,7 +12,27 @@
 namespace attune::cuda {
 namespace {
 
-constexpr size_t kMaxTensorMaps = 6;
+// What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
+constexpr size_t kParameterBytes = 4096;
+constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
+constexpr size_t kArgumentParts = 2;  // values of ArgumentPart
+
+size_t bytes_of(ArgumentPart part) {
+  return part == ArgumentPart::kBase ? sizeof(AttentionArgs) : sizeof(ScaleArgs);
+}
+
+void check_parameters(const StepStructure& step) {
+  size_t bytes = 0;
+  for (const ArgumentPart part : step.parts) bytes += bytes_of(part);
+  bytes = (bytes + alignof(TensorMap) - 1) / alignof(TensorMap) * alignof(TensorMap) +
+          step.tensor_maps.size() * sizeof(TensorMap);
+  if (step.parts.size() > kArgumentParts || bytes > kParameterBytes)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("{} takes {} argument parts and {} tensor maps, {} bytes; at most {} "
+                            "are passed to a kernel",
+                            step.entry, step.parts.size(), step.tensor_maps.size(), bytes,
+                            kParameterBytes));
+}
 
 // Asks for the function's attributes now, so that lazy loading never falls into a launch or a graph
 // capture.
@@ -24,28 +45,23 @@ int attribute(const DriverTable& driver, Function function, int which) {
 }  // namespace
 
 CudaKernel::CudaKernel(std::shared_ptr<const CudaContext> context, const KernelImage& image,
-                       const KernelSpec& spec, const LaunchPlan& plan)
+                       const KernelSpec& spec, const LaunchStructure& structure)
     : context_(std::move(context)), spec_(spec), info_(image.info) {
   if (image.format != ImageFormat::kCubin)
     throw Error(ErrorCode::kInvalidArgument,
                 "the image is a host object; a CUDA device loads cubins");
-  for (const KernelLaunch& kernel : plan.kernels)
-    if (kernel.tensor_maps.size() > kMaxTensorMaps)
-      throw Error(ErrorCode::kInternal,
-                  "the plan has " + std::to_string(kernel.tensor_maps.size()) +
-                      " tensor maps; at most " + std::to_string(kMaxTensorMaps) +
-                      " are passed to a kernel");
+  for (const StepStructure& step : structure.steps) check_parameters(step);
   const ContextScope scope(*context_);
   try {
-    load(image, plan);
-    read_info();
+    load(image, structure);
+    read_info(structure.main_step);
   } catch (...) {
     if (module_) context_->driver().cuModuleUnload(module_);
     throw;
   }
 }
 
-void CudaKernel::load(const KernelImage& image, const LaunchPlan& plan) {
+void CudaKernel::load(const KernelImage& image, const LaunchStructure& structure) {
   const DriverTable& driver = context_->driver();
   const Result loaded =
       driver.cuModuleLoadDataEx(&module_, image.bytes.data(), 0, nullptr, nullptr);
@@ -54,30 +70,30 @@ void CudaKernel::load(const KernelImage& image, const LaunchPlan& plan) {
                 loaded == kNoBinaryForGpu ? "the cubin was made for another arch than this device's"
                                           : "the image is not a cubin this driver can read");
   check(driver, loaded, "cuModuleLoadDataEx");
-  for (const KernelLaunch& kernel : plan.kernels) add_function(kernel);
+  for (const StepStructure& step : structure.steps) add_function(step);
 }
 
-void CudaKernel::add_function(const KernelLaunch& kernel) {
+void CudaKernel::add_function(const StepStructure& step) {
   const DriverTable& driver = context_->driver();
   Function function = nullptr;
-  check(driver, driver.cuModuleGetFunction(&function, module_, kernel.entry.c_str()),
-        "cuModuleGetFunction(" + kernel.entry + ")");
-  const int shared = static_cast<int>(kernel.shared_bytes);
+  check(driver, driver.cuModuleGetFunction(&function, module_, step.entry.c_str()),
+        "cuModuleGetFunction(" + step.entry + ")");
+  const int shared = static_cast<int>(step.shared_bytes);
   check(driver, driver.cuFuncSetAttribute(function, kFuncMaxDynamicShared, shared),
         "cuFuncSetAttribute(dynamic shared memory " + std::to_string(shared) + " bytes)");
   const int threads = attribute(driver, function, kFuncMaxThreads);
-  if (kernel.threads > static_cast<unsigned>(threads))
-    throw Error(ErrorCode::kDriver, kernel.entry + "'s registers allow " + std::to_string(threads) +
+  if (step.threads > static_cast<unsigned>(threads))
+    throw Error(ErrorCode::kDriver, step.entry + "'s registers allow " + std::to_string(threads) +
                                         " threads a block here; the plan has " +
-                                        std::to_string(kernel.threads));
+                                        std::to_string(step.threads));
   functions_.push_back(function);
 }
 
-void CudaKernel::read_info() {
+void CudaKernel::read_info(size_t main_step) {
   const DriverTable& driver = context_->driver();
-  info_.registers = attribute(driver, functions_.back(), kFuncRegisters);
-  info_.static_shared_bytes = attribute(driver, functions_.back(), kFuncSharedBytes);
-  info_.stack_bytes = attribute(driver, functions_.back(), kFuncLocalBytes);
+  info_.registers = attribute(driver, functions_[main_step], kFuncRegisters);
+  info_.static_shared_bytes = attribute(driver, functions_[main_step], kFuncSharedBytes);
+  info_.stack_bytes = attribute(driver, functions_[main_step], kFuncLocalBytes);
 }
 
 CudaKernel::~CudaKernel() {
@@ -88,43 +104,43 @@ CudaKernel::~CudaKernel() {
   if (pushed) driver.cuCtxPopCurrent(&popped);
 }
 
-void CudaKernel::launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
-                        StreamHandle stream) const {
+void CudaKernel::launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const {
   const ContextScope scope(*context_);
-  for (size_t i = 0; i < plan.kernels.size(); ++i)
-    launch_one(functions_[i], plan.kernels[i], plan.v_transposed, args, stream);
+  for (size_t i = 0; i < functions_.size(); ++i) {
+    args.num_tiles = plan.steps[i].num_tiles;
+    launch_step(functions_[i], plan.steps[i], plan, args, stream);
+  }
 }
 
-void CudaKernel::launch_one(Function function, const KernelLaunch& kernel,
-                            const TransposedV& v_transposed, const ScaledAttentionArgs& args,
-                            StreamHandle stream) const {
+void CudaKernel::launch_step(Function function, const LaunchStep& step, const LaunchPlan& plan,
+                             const KernelArguments& args, StreamHandle stream) const {
   const DriverTable& driver = context_->driver();
-  const size_t num_maps = kernel.tensor_maps.size();
-  TensorMap maps[kMaxTensorMaps];
-  void* parameters[1 + kMaxTensorMaps];
-  parameters[0] = const_cast<ScaledAttentionArgs*>(&args);
-  for (size_t i = 0; i < num_maps; ++i) {
-    encode_tensor_map(driver, tensor_map_key(kernel.tensor_maps[i], spec_, v_transposed, args),
+  TensorMap maps[kMostTensorMaps];
+  void* parameters[kArgumentParts + kMostTensorMaps];
+  void** parameter = parameters;
+  for (const ArgumentPart part : step.parts) *parameter++ = const_cast<void*>(part_of(args, part));
+  for (size_t i = 0; i < step.tensor_maps.size(); ++i) {
+    encode_tensor_map(driver, tensor_map_key(step.tensor_maps[i], spec_, plan.workspace, args),
                       &maps[i]);
-    parameters[1 + i] = &maps[i];
+    *parameter++ = &maps[i];
   }
   LaunchAttribute attributes[2];
   unsigned num_attributes = 0;
-  if (kernel.cluster > 1) {
+  if (step.cluster > 1) {
     attributes[num_attributes].id = kLaunchClusterDimension;
-    attributes[num_attributes++].value.cluster = {kernel.cluster, 1, 1};
+    attributes[num_attributes++].value.cluster = {step.cluster, 1, 1};
   }
-  if (kernel.early) {
+  if (step.early) {
     attributes[num_attributes].id = kLaunchProgrammaticSerialization;
     attributes[num_attributes++].value.programmatic_serialization = 1;
   }
-  LaunchConfig config{kernel.grid_x,
-                      kernel.grid_y,
-                      kernel.grid_z,
-                      kernel.threads,
+  LaunchConfig config{step.grid_x,
+                      step.grid_y,
+                      step.grid_z,
+                      step.threads,
                       1,
                       1,
-                      kernel.shared_bytes,
+                      step.shared_bytes,
                       static_cast<Stream>(stream),
                       attributes,
                       num_attributes};

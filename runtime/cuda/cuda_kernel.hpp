@@ -16,25 +16,24 @@ namespace attune::cuda {
 class CudaKernel final : public LoadedKernel {
  public:
   CudaKernel(std::shared_ptr<const CudaContext> context, const KernelImage& image,
-             const KernelSpec& spec, const LaunchPlan& plan);
+             const KernelSpec& spec, const LaunchStructure& structure);
   ~CudaKernel() override;
 
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
-              StreamHandle stream) const override;
+  void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const override;
 
  private:
-  void load(const KernelImage& image, const LaunchPlan& plan);
-  void add_function(const KernelLaunch& kernel);
-  void read_info();
-  void launch_one(Function function, const KernelLaunch& kernel, const TransposedV& v_transposed,
-                  const ScaledAttentionArgs& args, StreamHandle stream) const;
+  void load(const KernelImage& image, const LaunchStructure& structure);
+  void add_function(const StepStructure& step);
+  void read_info(size_t main_step);
+  void launch_step(Function function, const LaunchStep& step, const LaunchPlan& plan,
+                   const KernelArguments& args, StreamHandle stream) const;
 
   std::shared_ptr<const CudaContext> context_;
   KernelSpec spec_;
   ImageInfo info_;
   Module module_ = nullptr;
-  std::vector<Function> functions_;  // as LaunchPlan::kernels
+  std::vector<Function> functions_;  // as LaunchStructure::steps
 };
 
 }  // namespace attune::cuda

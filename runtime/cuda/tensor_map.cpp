@@ -38,44 +38,52 @@ int map_dtype(Dtype dtype) {
 
 int map_swizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
 
-// An operand as a kernel's map sees it: `columns` are contiguous, `rows` follow at row_stride.
+// A tensor as a kernel's map sees it: `columns` are contiguous, `rows` follow at row_stride.
 struct Seen {
   OperandView view;
   Dtype dtype;
-  int64_t columns, rows;
-  int heads;
+  int64_t columns, rows, heads, batch;
 };
 
-Seen seen_operand(Operand operand, const KernelSpec& spec, const TransposedV& v_transposed,
-                  const AttentionArgs& args) {
+Seen seen_operand(Operand operand, const KernelSpec& spec, const AttentionArgs& args) {
   switch (operand) {
     case Operand::kQ:
-      return {args.q, spec.dtype_q, spec.head_dim_qk, args.seqlen_q, args.num_heads_q};
+      return {args.q, spec.dtype_q, spec.head_dim_qk, args.seqlen_q, args.num_heads_q, args.batch};
     case Operand::kK:
-      return {args.k, spec.dtype_kv, spec.head_dim_qk, args.seqlen_kv, args.num_heads_kv};
+      return {args.k,         spec.dtype_kv,     spec.head_dim_qk,
+              args.seqlen_kv, args.num_heads_kv, args.batch};
     case Operand::kV:
       if (spec.fp8.v_layout == VLayout::kTransposed)
-        return {args.v, spec.dtype_kv, args.seqlen_kv, spec.head_dim_v, args.num_heads_kv};
-      return {args.v, spec.dtype_kv, spec.head_dim_v, args.seqlen_kv, args.num_heads_kv};
+        return {args.v,          spec.dtype_kv,     args.seqlen_kv,
+                spec.head_dim_v, args.num_heads_kv, args.batch};
+      return {args.v,         spec.dtype_kv,     spec.head_dim_v,
+              args.seqlen_kv, args.num_heads_kv, args.batch};
     case Operand::kO:
-      return {args.o, spec.dtype_o, spec.head_dim_v, args.seqlen_q, args.num_heads_q};
-    case Operand::kVTransposed:
       break;
   }
-  const int64_t keys = v_transposed.keys, head = spec.head_dim_v * keys;
-  void* data = static_cast<char*>(args.workspace) + v_transposed.offset;
-  return {{data, args.num_heads_kv * head, keys, head},
-          spec.dtype_kv,
-          keys,
-          spec.head_dim_v,
-          args.num_heads_kv};
+  return {args.o, spec.dtype_o, spec.head_dim_v, args.seqlen_q, args.num_heads_q, args.batch};
+}
+
+Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
+  const int64_t head = tensor.rows * tensor.columns;
+  void* const data = static_cast<char*>(workspace) + tensor.offset;
+  return {{data, tensor.heads * head, tensor.columns, head},
+          tensor.dtype,
+          tensor.columns,
+          tensor.rows,
+          tensor.heads,
+          tensor.batch};
 }
 
 }  // namespace
 
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
-                            const TransposedV& v_transposed, const AttentionArgs& args) {
-  const Seen seen = seen_operand(map.operand, spec, v_transposed, args);
+                            const std::vector<PlacedTensor>& workspace, const AttentionArgs& args) {
+  const Operand* const operand = std::get_if<Operand>(&map.tensor);
+  const Seen seen =
+      operand != nullptr
+          ? seen_operand(*operand, spec, args)
+          : seen_tensor(workspace[std::get<Workspace>(map.tensor).index], args.workspace);
   const auto element = static_cast<uint64_t>(dtype_bytes(seen.dtype));
   const auto bytes = [&](long long stride, int64_t extent) {
     return static_cast<uint64_t>(extent > 1 ? stride : padded_row(seen.dtype, seen.columns)) *
@@ -87,10 +95,10 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   key.dims[0] = static_cast<uint64_t>(std::max<int64_t>(seen.columns, 1));
   key.dims[1] = static_cast<uint64_t>(std::max<int64_t>(seen.rows, 1));
   key.dims[2] = static_cast<uint64_t>(seen.heads);
-  key.dims[3] = static_cast<uint64_t>(args.batch);
+  key.dims[3] = static_cast<uint64_t>(seen.batch);
   key.strides[0] = bytes(seen.view.row_stride, seen.rows);
   key.strides[1] = bytes(seen.view.head_stride, seen.heads);
-  key.strides[2] = bytes(seen.view.batch_stride, args.batch);
+  key.strides[2] = bytes(seen.view.batch_stride, seen.batch);
   key.box[0] = static_cast<uint32_t>(map.box_columns);
   key.box[1] = static_cast<uint32_t>(map.box_rows);
   key.box[2] = static_cast<uint32_t>(map.box_heads);

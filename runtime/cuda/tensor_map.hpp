@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "generator/core/kernel_spec.hpp"
 #include "generator/kernel_template.hpp"
@@ -13,8 +14,7 @@
 
 namespace attune::cuda {
 
-// One operand as TMA sees it, innermost dimension first: {head_dim, seqlen, heads, batch}, or
-// {seqlen, head_dim, heads, batch} where keys are contiguous.
+// One tensor as TMA sees it, innermost dimension first; see TensorMapPlan.
 struct TensorMapKey {
   const void* address = nullptr;
   uint64_t dims[4] = {};
@@ -26,9 +26,9 @@ struct TensorMapKey {
   bool operator==(const TensorMapKey&) const = default;
 };
 
-// Strides of dimensions of extent 1 are replaced by the operand's row, which changes no address.
+// `workspace`: as it is placed in that of the call. Strides of dimensions of extent 1 are replaced by the operand's row, which changes no address.
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
-                            const TransposedV& v_transposed, const AttentionArgs& args);
+                            const std::vector<PlacedTensor>& workspace, const AttentionArgs& args);
 
 // Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an
 // entry is never stale. Throws kDriver when the driver refuses the key.

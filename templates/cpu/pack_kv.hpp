@@ -5,7 +5,7 @@
 
 #include "cpu/simd.hpp"
 #include "cpu/transpose.hpp"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 

@@ -26,7 +26,7 @@
 #include "cpu/tile_product.hpp"
 #include "cpu/transpose.hpp"
 #include "cpu/visibility.hpp"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 
@@ -63,14 +63,15 @@ inline T* row_address(const OperandView& view, const Tile& tile, long long index
          index / kGqaRatio * view.row_stride;
 }
 
-inline const ScaledAttentionArgs& scaled(const AttentionArgs& args) {
-  return static_cast<const ScaledAttentionArgs&>(args);  // the host always passes these
+inline const KernelArguments& scaled(const AttentionArgs& args) {
+  return static_cast<const KernelArguments&>(args);  // the host always passes these
 }
 
 // What Q's row `index` of the list is multiplied by.
 inline float query_factor(const AttentionArgs& args, const Tile& tile, long long index) {
   const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
-  return RowFactors<kScaleBlockQ>(scaled(args).q_scale, tile.batch, head).at(index / kGqaRatio);
+  return RowFactors<kScaleBlockQ>(scaled(args).scales.q_scale, tile.batch, head)
+      .at(index / kGqaRatio);
 }
 
 // One register of a panel.
@@ -205,10 +206,10 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
-    const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).k_scale, tile,
-                                                             block, scratch.keys);
-    const Rows values =
-        block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).v_scale, tile, block, scratch.values);
+    const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
+                                                             tile, block, scratch.keys);
+    const Rows values = block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).scales.v_scale, tile,
+                                                        block, scratch.values);
     for (int panel = 0; panel < panels; ++panel)
       attend_block(args, tile, panel, block, keys, values, scratch);
   }

@@ -10,8 +10,8 @@
 // Workspace: kScratchFloats a thread.
 #include "cpu/quantise_knobs.hpp"
 #include "shared/attention_enums.h"
+#include "shared/kernel_arguments.h"
 #include "shared/quantise_layout.h"
-#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -145,7 +145,7 @@ struct Block {
   int count;
 };
 
-inline const float* rotated_row(const ScaledAttentionArgs& args, const Block& block, int row,
+inline const float* rotated_row(const KernelArguments& args, const Block& block, int row,
                                 float* to) {
   load_row(args.q.data,
            block.batch * args.q.batch_stride + block.head * args.q.head_stride +
@@ -155,7 +155,7 @@ inline const float* rotated_row(const ScaledAttentionArgs& args, const Block& bl
   return to;
 }
 
-inline float find_factor(const ScaledAttentionArgs& args, const Block& block, float* scratch) {
+inline float find_factor(const KernelArguments& args, const Block& block, float* scratch) {
   Words largest = 0;
   for (int row = 0; row < block.count; ++row) {
     float* to = kKeep ? scratch + static_cast<long long>(row) * kDim : scratch;
@@ -164,13 +164,13 @@ inline float find_factor(const ScaledAttentionArgs& args, const Block& block, fl
   return factor_of(largest);
 }
 
-inline const float* row_again(const ScaledAttentionArgs& args, const Block& block, int row,
+inline const float* row_again(const KernelArguments& args, const Block& block, int row,
                               float* scratch) {
   if constexpr (kKeep != 0) return scratch + static_cast<long long>(row) * kDim;
   return rotated_row(args, block, row, scratch);
 }
 
-inline void store_rows(const ScaledAttentionArgs& args, const Block& block, float inverse,
+inline void store_rows(const KernelArguments& args, const Block& block, float inverse,
                        float* scratch) {
   unsigned char* o = static_cast<unsigned char*>(args.o.data) + block.batch * args.o.batch_stride +
                      block.head * args.o.head_stride + block.first * args.o.row_stride;
@@ -210,7 +210,7 @@ inline void store_columns(const unsigned char (&codes)[kTileRows][kDim], int row
   }
 }
 
-inline void store_transposed(const ScaledAttentionArgs& args, const Block& block, float inverse,
+inline void store_transposed(const KernelArguments& args, const Block& block, float inverse,
                              float* scratch) {
   unsigned char* o = static_cast<unsigned char*>(args.o.data) + block.batch * args.o.batch_stride +
                      block.head * args.o.head_stride + block.first;
@@ -223,9 +223,9 @@ inline void store_transposed(const ScaledAttentionArgs& args, const Block& block
   }
 }
 
-inline void quantise_block(const ScaledAttentionArgs& args, const Block& block, float* scratch) {
+inline void quantise_block(const KernelArguments& args, const Block& block, float* scratch) {
   const float factor = find_factor(args, block, scratch);
-  const ScaleView& scale = args.o_scale;
+  const ScaleView& scale = args.scales.o_scale;
   scale.data[block.batch * scale.batch_stride + block.head * scale.head_stride +
              block.index * scale.block_stride] = factor;
   if constexpr (kVLayout == VLayout::kTransposed)
@@ -238,7 +238,7 @@ inline void quantise_block(const ScaledAttentionArgs& args, const Block& block, 
 
 extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
-  const ScaledAttentionArgs& args = *static_cast<const ScaledAttentionArgs*>(given);
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
   const long long rows = kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
   if (rows == 0) return;
   const long long blocks = (args.seqlen_q + rows - 1) / rows;

@@ -10,7 +10,7 @@
 #include "shared/fp8_options.h"
 
 #include "cpu/reference_cpu_knobs.hpp"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 
@@ -66,7 +66,7 @@ inline bool is_visible(const AttentionArgs& args, long long i, long long j) {
   return true;
 }
 
-inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int i, float* scores) {
+inline void attend_row(const KernelArguments& args, int batch, int head, int i, float* scores) {
 #pragma clang fp reassociate(on)  // lets sums over head_dim use vectors
   const int head_kv = head / kGqaRatio;
   const long long q =
@@ -76,7 +76,8 @@ inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int
   const long long o =
       batch * args.o.batch_stride + head * args.o.head_stride + i * args.o.row_stride;
 
-  const float q_factor = factor<kScaleBlockQ>(args.q_scale, batch, head, i) * args.softmax_scale;
+  const float q_factor =
+      factor<kScaleBlockQ>(args.scales.q_scale, batch, head, i) * args.softmax_scale;
   // Finite where all scores are -inf: the row counts as one that sees no key.
   float largest = -3e38f;
   for (int j = 0; j < args.seqlen_kv; ++j) {
@@ -86,7 +87,7 @@ inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int
       dot += element<kDtypeQ>(args.q.data, q + c) *
              element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
     }
-    scores[j] = dot * factor<kScaleBlockKv>(args.k_scale, batch, head_kv, j) * q_factor;
+    scores[j] = dot * factor<kScaleBlockKv>(args.scales.k_scale, batch, head_kv, j) * q_factor;
     if (!(scores[j] <= largest)) largest = scores[j];
   }
 
@@ -96,7 +97,7 @@ inline void attend_row(const ScaledAttentionArgs& args, int batch, int head, int
     if (!is_visible(args, i, j)) continue;
     const float weight = __builtin_expf(scores[j] - largest);
     sum += weight;
-    const float scaled = weight * factor<kScaleBlockKv>(args.v_scale, batch, head_kv, j);
+    const float scaled = weight * factor<kScaleBlockKv>(args.scales.v_scale, batch, head_kv, j);
     const long long key_stride = kVLayout == VLayout::kTransposed ? 1 : args.v.row_stride;
     const long long column_stride = kVLayout == VLayout::kTransposed ? args.v.row_stride : 1;
     for (int c = 0; c < kHeadDimV; ++c)
@@ -118,7 +119,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
   const long long rows = static_cast<long long>(args->batch) * args->num_heads_q * args->seqlen_q;
   for (long long row = thread; row < rows; row += num_threads) {
     const long long list = row / args->seqlen_q;
-    attune::attend_row(*static_cast<const attune::ScaledAttentionArgs*>(args),
+    attune::attend_row(*static_cast<const attune::KernelArguments*>(args),
                        static_cast<int>(list / args->num_heads_q),
                        static_cast<int>(list % args->num_heads_q),
                        static_cast<int>(row % args->seqlen_q), scores);

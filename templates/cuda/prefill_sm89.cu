@@ -2,12 +2,12 @@
 // prefill_sm89: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k32, ldmatrix and
 // cp.async; Q e4m3, K and V e4m3 or e5m2, factors beside them, fp32 accumulators, P rounded to
 // e4m3, O fp16 or bf16; sm_89 and later. It is prefill_sm80.cu with another part for the width of
-// an element. Operands: shared/scaled_attention_args.h. Shared memory:
+// an element. Operands: shared/kernel_arguments.h. Shared memory:
 // shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
 // generator/families/prefill_sm89.cpp. Fragments and what was measured: prefill_sm89.md.
 #include "cuda/prefill_sm89_knobs.cuh"
+#include "shared/kernel_arguments.h"
 #include "shared/prefill_sm80_layout.h"
-#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -27,7 +27,9 @@ static_assert(kStages >= 1 && kStages <= 5, "the ring has 1 to 5 stages");
 #include "cuda/ptx/shared_memory.cuh"
 
 extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
-    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
+    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
+                  const __grid_constant__ attune::ScaleArgs scales) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  attune::attend_tiles<attune::KvPipeline>(args, attune::shared_address(shared_memory));
+  attune::attend_tiles<attune::KvPipeline>(attune::ScaledArgs{args, scales},
+                                           attune::shared_address(shared_memory));
 }

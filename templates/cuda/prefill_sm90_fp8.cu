@@ -9,7 +9,7 @@
 // measurements: prefill_sm90_fp8.md.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 #include "cuda/prefill_sm90_fp8_knobs.cuh"
 
@@ -38,13 +38,13 @@ constexpr bool kBehindAny = kEarly && kTransposeInside;
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(const __grid_constant__ ScaledAttentionArgs args,
-                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                  const __grid_constant__ TensorMap map_v,
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ ScaleArgs scales, const __grid_constant__ TensorMap map_q,
+                  const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   if constexpr (kBehindAny) wait_for_prior_grid();  // all roles read memory that it may write
-  attend_tiles<Fp8Consumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
+  attend_tiles<Fp8Consumer>({args, scales}, shared_bytes, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

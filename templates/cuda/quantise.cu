@@ -20,7 +20,7 @@
 #include "cuda/quantise/block_factor.cuh"
 #include "cuda/quantise/row_values.cuh"
 #include "cuda/quantise/store_codes.cuh"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 
@@ -93,7 +93,7 @@ extern __shared__ __align__(16) char shared_memory[];
 
 // Grid: parts x blocks of rows x batches x heads. Part p takes tiles p, p + num_tiles, ...
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_amax(const __grid_constant__ attune::ScaledAttentionArgs args) {
+    attune_amax(const __grid_constant__ attune::AttentionArgs args) {
   using namespace attune;
   if constexpr (kFused == 0) {
     const Place place = place_of(args, blockIdx.x, num_blocks(args) * args.num_tiles);
@@ -117,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
 
 // Grid: tiles of kRows rows x batches x heads.
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
-    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
+    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
+                  const __grid_constant__ attune::ScaleArgs scales) {
   using namespace attune;
   // After attune_amax its last tiles are still in the L2: the second reading goes backwards.
   const unsigned index = kFused ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
@@ -132,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
   const float part = kFused ? largest_magnitude(values) : largest_of_parts(args, place, row);
   const float factor = factor_of(largest_of_block(part, reinterpret_cast<float*>(shared_memory)));
   if (row % block_rows(args) == 0 && threadIdx.x == 0) {
-    const ScaleView& scale = args.o_scale;
+    const ScaleView& scale = scales.o_scale;
     scale.data[place.batch * scale.batch_stride + place.head * scale.head_stride +
                row / block_rows(args) * scale.block_stride] = factor;
   }

@@ -8,7 +8,7 @@
 
 #include "cuda/ptx/convert.cuh"
 #include "cuda/reference_knobs.cuh"
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 namespace attune {
 
@@ -77,8 +77,8 @@ struct Place {
 };
 
 // softmax_scale * (q . k), the same in all lanes.
-__device__ float score(const ScaledAttentionArgs& args, const float (&q)[kQkPerLane],
-                       const Place& place, int column, int lane) {
+__device__ float score(const AttentionArgs& args, const ScaleArgs& scales,
+                       const float (&q)[kQkPerLane], const Place& place, int column, int lane) {
   const long long k_row = place.k + column * args.k.row_stride;
   float sum = 0.0f;
 #pragma unroll
@@ -87,20 +87,19 @@ __device__ float score(const ScaledAttentionArgs& args, const float (&q)[kQkPerL
     if (element < kHeadDimQk) sum += q[i] * load<kDtypeKv>(args.k.data, k_row + element);
   }
   for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, other);
-  return sum * factor<kScaleBlockKv>(args.k_scale, place.batch, place.head_kv, column) *
+  return sum * factor<kScaleBlockKv>(scales.k_scale, place.batch, place.head_kv, column) *
          args.softmax_scale;
 }
 
-__device__ float value(const ScaledAttentionArgs& args, const Place& place, int column,
-                       int element) {
+__device__ float value(const AttentionArgs& args, const Place& place, int column, int element) {
   const long long index = kVLayout == VLayout::kTransposed
                               ? place.v + element * args.v.row_stride + column
                               : place.v + column * args.v.row_stride + element;
   return load<kDtypeKv>(args.v.data, index);
 }
 
-__device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head, int row,
-                           int lane) {
+__device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales, int batch, int head,
+                           int row, int lane) {
   const int head_kv = head / kGqaRatio;
   const long long q_row =
       batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
@@ -110,7 +109,7 @@ __device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head,
                     batch * args.v.batch_stride + head_kv * args.v.head_stride};
 
   float q[kQkPerLane];
-  const float q_factor = factor<kScaleBlockQ>(args.q_scale, batch, head, row);
+  const float q_factor = factor<kScaleBlockQ>(scales.q_scale, batch, head, row);
 #pragma unroll
   for (int i = 0; i < kQkPerLane; ++i)
     q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) * q_factor
@@ -119,15 +118,16 @@ __device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head,
   // Finite where all scores are -inf: the row counts as one that sees no key.
   float maximum = kNothing;
   for (int column = 0; column < args.seqlen_kv; ++column) {
-    if (visible(args, row, column)) maximum = fmaxf(maximum, score(args, q, place, column, lane));
+    if (visible(args, row, column))
+      maximum = fmaxf(maximum, score(args, scales, q, place, column, lane));
   }
 
   float sum = 0.0f;
   float output[kVPerLane] = {};
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (!visible(args, row, column)) continue;
-    const float weight = expf(score(args, q, place, column, lane) - maximum);
-    const float v_factor = factor<kScaleBlockKv>(args.v_scale, batch, head_kv, column);
+    const float weight = expf(score(args, scales, q, place, column, lane) - maximum);
+    const float v_factor = factor<kScaleBlockKv>(scales.v_scale, batch, head_kv, column);
     sum += weight;
 #pragma unroll
     for (int i = 0; i < kVPerLane; ++i) {
@@ -152,11 +152,12 @@ __device__ void attend_row(const ScaledAttentionArgs& args, int batch, int head,
 // Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
 // counted row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(const __grid_constant__ attune::ScaledAttentionArgs args) {
+    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
+                  const __grid_constant__ attune::ScaleArgs scales) {
   const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
   const int row = static_cast<int>(index % args.seqlen_q);
   const int batch_head = static_cast<int>(index / args.seqlen_q);
   if (batch_head >= args.batch * args.num_heads_q) return;
-  attune::attend_row(args, batch_head / args.num_heads_q, batch_head % args.num_heads_q, row,
-                     static_cast<int>(threadIdx.x) % 32);
+  attune::attend_row(args, scales, batch_head / args.num_heads_q, batch_head % args.num_heads_q,
+                     row, static_cast<int>(threadIdx.x) % 32);
 }

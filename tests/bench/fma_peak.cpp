@@ -44,7 +44,7 @@ extern "C" void attune_kernel(float* const* args, int thread, int) {{
 double best_gflops(const attune::HostKernel& kernel, int vector_bytes, int threads) {
   attune::ThreadPool pool(threads);
   std::vector<float> memory(static_cast<size_t>(threads) * 64, 0.5F);
-  attune::AttentionArgs args{};
+  attune::KernelArguments args{};
   args.q.data = memory.data();
   double best = 0;
   for (int sample = 0; sample < 15; ++sample) {
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   const attune::Arch arch = toolchain->host_arch();
   const auto image =
       toolchain->compiler().compile({peak_source(arch.vector_bytes), "fma_peak.cpp"}, arch);
-  const auto kernel = toolchain->load(image.bytes, image.entry);
+  const auto kernel = toolchain->load(image.bytes, {image.entry});
   std::vector<int> counts;
   for (int i = 1; i < argc; ++i) counts.push_back(std::max(1, std::atoi(argv[i])));
   if (counts.empty())

@@ -13,6 +13,7 @@
 #include "attune/attune.h"
 #include "runtime/c_support.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"
 #include "tests/support/device_with_compiler.hpp"
 
@@ -40,13 +41,14 @@ double call_ns(const std::function<void()>& call, const std::function<void()>& b
 // The last launch as the driver saw it, with its parameters copied, to be repeated without attune.
 struct RecordedLaunch {
   static constexpr int kMaxMaps = 6;
+  static constexpr int kMaxParts = 2;  // of the arguments
   cuda::LaunchConfig config{};
   cuda::LaunchAttribute attribute{};
   cuda::Function function = nullptr;
-  ScaledAttentionArgs args{};  // of kernels that take the shorter struct: its first part
+  KernelArguments args{};
   cuda::TensorMap maps[kMaxMaps];
-  void* parameters[1 + kMaxMaps] = {};
-  int num_maps = 0;
+  void* parameters[kMaxParts + kMaxMaps] = {};
+  int num_parts = 1, num_maps = 0;
   bool record = false;
 };
 RecordedLaunch recorded;
@@ -59,11 +61,16 @@ cuda::Result recording_launch(const cuda::LaunchConfig* config, cuda::Function f
     if (config->num_attributes) recorded.attribute = config->attributes[0];
     recorded.config.attributes = &recorded.attribute;
     recorded.function = function;
-    recorded.args = *static_cast<const ScaledAttentionArgs*>(parameters[0]);
-    recorded.parameters[0] = &recorded.args;
+    static_cast<AttentionArgs&>(recorded.args) = *static_cast<const AttentionArgs*>(parameters[0]);
+    recorded.parameters[0] = static_cast<AttentionArgs*>(&recorded.args);
+    if (recorded.num_parts > 1) {
+      recorded.args.scales = *static_cast<const ScaleArgs*>(parameters[1]);
+      recorded.parameters[1] = &recorded.args.scales;
+    }
     for (int i = 0; i < recorded.num_maps; ++i) {
-      std::memcpy(&recorded.maps[i], parameters[1 + i], sizeof(cuda::TensorMap));
-      recorded.parameters[1 + i] = &recorded.maps[i];
+      const int at = recorded.num_parts + i;
+      std::memcpy(&recorded.maps[i], parameters[at], sizeof(cuda::TensorMap));
+      recorded.parameters[at] = &recorded.maps[i];
     }
   }
   return bare_launch(config, function, parameters, extra);
@@ -107,7 +114,7 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
                                       {Operand::kO, 64, 64, 128}};
   KernelImage image;
   image.bytes = "cubin";
-  plan.kernel = bench.device->load(image, spec_of(problem), plan.launch);
+  plan.kernel = bench.device->load(image, spec_of(problem), testing::structure_of(plan.launch));
   return std::make_shared<const Plan>(std::move(plan));
 }
 
@@ -132,6 +139,7 @@ Cost run_cost(const std::string& name, const Bench& bench, std::shared_ptr<const
   attune_operands_contiguous(&problem, memory, memory + bytes, memory + 2 * bytes,
                              memory + 3 * bytes, nullptr, &operands);
   recorded = {};
+  recorded.num_parts = static_cast<int>(plan->launch.main().parts.size());
   recorded.num_maps = static_cast<int>(plan->launch.main().tensor_maps.size());
   recorded.record = true;
   const attune_plan handle(std::move(plan));

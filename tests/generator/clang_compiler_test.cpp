@@ -56,8 +56,8 @@ TEST_F(ClangCompiler, CompiledCodeRuns) {
             "ELF");
   EXPECT_GT(image.compile_ms, 0);
   EXPECT_EQ(image.log, "");
-  AttentionArgs args{};
-  toolchain_->load(image.bytes, image.entry)->function()(&args, 0, 1);
+  KernelArguments args{};
+  toolchain_->load(image.bytes, {image.entry})->function()(&args, 0, 1);
   int written = 0;
   std::memcpy(&written, &args, sizeof written);
   EXPECT_EQ(written, 42);
@@ -69,8 +69,8 @@ TEST_F(ClangCompiler, SourcesFromSeveralThreadsDoNotMix) {
   for (size_t i = 0; i < written.size(); ++i)
     threads.emplace_back([&, i] {
       const KernelImage image = compile(writer(static_cast<int>(100 + i)));
-      AttentionArgs args{};
-      toolchain_->load(image.bytes, image.entry)->function()(&args, 0, 1);
+      KernelArguments args{};
+      toolchain_->load(image.bytes, {image.entry})->function()(&args, 0, 1);
       std::memcpy(&written[i], &args, sizeof(int));
     });
   for (std::thread& thread : threads) thread.join();

@@ -9,6 +9,7 @@
 #include "generator/core/error.hpp"
 #include "runtime/cuda/cuda_kernel.hpp"
 #include "runtime/cuda/tensor_map.hpp"
+#include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"
 
 namespace attune::cuda {
@@ -28,7 +29,7 @@ class CudaDeviceTest : public ::testing::Test {
   std::unique_ptr<LoadedKernel> kernel(const LaunchPlan& plan) {
     KernelImage image;
     image.bytes = "cubin";
-    return CudaDevice(context()).load(image, spec_, plan);
+    return CudaDevice(context()).load(image, spec_, testing::structure_of(plan));
   }
   static std::string text_of(const std::function<void()>& call, ErrorCode expected) {
     try {
@@ -40,6 +41,7 @@ class CudaDeviceTest : public ::testing::Test {
     return "no error";
   }
 
+  KernelArguments args_{};
   const DriverTable driver_ = testing::stub_driver();
   const Problem problem_ = parse_problem("dtype=bf16,head_dim=128,heads=8/2,batch=2,seqlen=512");
   const KernelSpec spec_ = spec_of(problem_);
@@ -99,7 +101,7 @@ TEST_F(CudaDeviceTest, LaunchPassesTheConfiguration) {
   const auto kernel = this->kernel(plan);
   EXPECT_EQ(stub_calls.shared_allowed, 200000);
   EXPECT_EQ(kernel->info().registers, 100 + kFuncRegisters);
-  ScaledAttentionArgs args{};
+  KernelArguments args{};
   args.seqlen_q = 77;
   kernel->launch(plan, args, reinterpret_cast<StreamHandle>(0x55));
   EXPECT_EQ(stub_calls.last_config.grid_x, 132u);
@@ -123,7 +125,7 @@ TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
 TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
   const auto kernel = this->kernel({});
   stub_calls.current = nullptr;
-  kernel->launch({}, {}, nullptr);
+  kernel->launch({}, args_, nullptr);
   EXPECT_EQ(stub_calls.pushes, 1);
   EXPECT_EQ(stub_calls.pops, 1);
 }
@@ -135,7 +137,7 @@ TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
                              {Operand::kV, 64, 128, 128},
                              {Operand::kO, 64, 64, 128}};
   const auto kernel = this->kernel(plan);
-  ScaledAttentionArgs args{};
+  KernelArguments args{};
   args.batch = 2, args.seqlen_q = args.seqlen_kv = 512, args.num_heads_q = 8, args.num_heads_kv = 2;
   args.q = args.k = args.v =
       args.o = {reinterpret_cast<void*>(0x10000), 512 * 8 * 128, 8 * 128, 128};
@@ -150,7 +152,7 @@ TEST_F(CudaDeviceTest, TensorMapsAreEncodedOncePerOperand) {
 }
 
 TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
-  ScaledAttentionArgs args{};
+  KernelArguments args{};
   KernelSpec spec;
   args.batch = 1, args.seqlen_q = 100, args.seqlen_kv = 0, args.num_heads_q = 8,
   args.num_heads_kv = 2;
@@ -170,16 +172,18 @@ TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
   EXPECT_EQ(k.swizzle, 0);
 }
 
-TEST_F(CudaDeviceTest, TransposedVIsSeenWithKeysContiguous) {
-  ScaledAttentionArgs args{};
+TEST_F(CudaDeviceTest, TensorsOfTheWorkspaceAreSeenByTheirExtentsAndTransposedVWithKeysContiguous) {
+  KernelArguments args{};
   args.batch = 2, args.seqlen_q = 64, args.seqlen_kv = 100, args.num_heads_q = 8;
   args.num_heads_kv = 2;
   args.workspace = reinterpret_cast<void*>(0x100000);
   args.v = {reinterpret_cast<void*>(0x30000), 2 * 128 * 112, 112, 128 * 112};
   const KernelSpec spec =
       spec_of(parse_problem("dtype=e4m3,head_dim=128,heads=8/2,batch=2,seqlen=64"));
-  const TensorMapPlan from_workspace{Operand::kVTransposed, 128, 128, 128};
-  const TensorMapKey v = tensor_map_key(from_workspace, spec, {512, 112}, args);
+  const TensorMapPlan from_workspace{Workspace{1}, 128, 128, 128};
+  const std::vector<PlacedTensor> workspace{
+      {}, {{"v_transposed", Dtype::kE4m3}, {112, 128, 2, 2}, 512}};
+  const TensorMapKey v = tensor_map_key(from_workspace, spec, workspace, args);
   EXPECT_EQ(v.address, reinterpret_cast<void*>(0x100200));
   EXPECT_THAT(v.dims, ElementsAre(112, 128, 2, 2));
   EXPECT_THAT(v.strides, ElementsAre(112, 128 * 112, 2 * 128 * 112));
@@ -192,27 +196,59 @@ TEST_F(CudaDeviceTest, TransposedVIsSeenWithKeysContiguous) {
   EXPECT_THAT(own.strides, ElementsAre(112, 128 * 112, 2 * 128 * 112));
 }
 
-TEST_F(CudaDeviceTest, EveryKernelOfAPlanIsLaunchedInOrder) {
+// Any of them is the main one: here the second of three, whose registers info() gives.
+TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   LaunchPlan plan;
-  plan.kernels.insert(plan.kernels.begin(), KernelLaunch{});
-  plan.kernels[0].entry = "first";
-  plan.kernels[0].grid_x = 3;
-  plan.kernels[1].grid_x = 5;
-  plan.kernels[1].early = true;
+  plan.steps.resize(3);
+  plan.main_step = 1;
+  plan.steps[0].entry = "first";
+  plan.steps[0].num_tiles = 7;
+  plan.steps[2].entry = "last";
+  plan.steps[2].grid_x = 5;
+  plan.steps[2].num_tiles = 9;
+  plan.steps[2].early = true;
   const auto kernel = this->kernel(plan);
-  kernel->launch(plan, {}, nullptr);
-  EXPECT_EQ(stub_calls.launches, 2);
-  EXPECT_THAT(stub_calls.entries, ElementsAre("first", "attune_kernel"));
-  EXPECT_EQ(stub_calls.launched[0], testing::stub_function(0));
-  EXPECT_EQ(stub_calls.launched[1], testing::stub_function(1));
+  EXPECT_EQ(stub_calls.main_function, testing::stub_function(1));
+  kernel->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.launches, 3);
+  EXPECT_THAT(stub_calls.entries, ElementsAre("first", "attune_kernel", "last"));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(stub_calls.launched[i], testing::stub_function(i));
+  EXPECT_THAT(std::vector<int>(stub_calls.num_tiles, stub_calls.num_tiles + 3),
+              ElementsAre(7, 0, 9));
   EXPECT_EQ(stub_calls.last_config.grid_x, 5u);
   EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
+}
+
+TEST_F(CudaDeviceTest, EachArgumentPartIsAParameterOfItsOwn) {
+  LaunchPlan plan;
+  plan.main().parts = {ArgumentPart::kBase, ArgumentPart::kScales};
+  plan.main().tensor_maps = {{Operand::kQ}};
+  const auto kernel = this->kernel(plan);
+  args_.q = args_.k = args_.v = args_.o = {reinterpret_cast<void*>(0x10000), 1, 128, 1};
+  kernel->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.last_parameters[0], static_cast<AttentionArgs*>(&args_));
+  EXPECT_EQ(stub_calls.last_parameters[1], &args_.scales);
+  plan.main().parts = {ArgumentPart::kBase};
+  this->kernel(plan)->launch(plan, args_, nullptr);
+  EXPECT_NE(stub_calls.last_parameters[1], &args_.scales) << "a tensor map follows the base";
+}
+
+// As many tensor maps as the parameters of a kernel hold; a plan for more is refused when loaded.
+TEST_F(CudaDeviceTest, TensorMapsAreLimitedByTheParametersAlone) {
+  LaunchPlan plan;
+  plan.main().tensor_maps.assign(30, {Operand::kQ});
+  args_.q = {reinterpret_cast<void*>(0x10000), 1, 128, 1};
+  this->kernel(plan)->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.launches, 1);
+  plan.main().tensor_maps.push_back({Operand::kQ});
+  EXPECT_THAT(text_of([&] { this->kernel(plan); }, ErrorCode::kInternal),
+              HasSubstr("1 argument parts and 31 tensor maps, 4224 bytes; at most 4096"));
 }
 
 TEST_F(CudaDeviceTest, ErrorsCarryTheCallAndTheDriversWords) {
   const auto kernel = this->kernel({});
   stub_calls.next_launch = 700;
-  EXPECT_THAT(text_of([&] { kernel->launch({}, {}, nullptr); }, ErrorCode::kDriver),
+  EXPECT_THAT(text_of([&] { kernel->launch({}, args_, nullptr); }, ErrorCode::kDriver),
               HasSubstr("cuLaunchKernelEx failed: CUDA_ERROR_STUB (700: as the test wants)"));
   stub_calls.next_load = kNoBinaryForGpu;
   EXPECT_THAT(text_of([&] { this->kernel({}); }, ErrorCode::kInvalidArgument),

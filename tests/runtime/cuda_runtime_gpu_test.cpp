@@ -311,8 +311,7 @@ TEST_F(CudaRuntime, ACubinOfAnotherArchIsRefused) {
     const KernelImage image =
         device_->compiler().compile(render(*candidate, spec, arch, config), arch);
     try {
-      device_->load(image, spec,
-                    candidate->launch(spec, config, shape_of(problem_), device_->facts()));
+      device_->load(image, spec, candidate->structure(spec, config));
       ADD_FAILURE() << "a cubin for " << other << " was loaded";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);

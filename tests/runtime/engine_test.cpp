@@ -242,7 +242,7 @@ TEST_F(EngineTest, RunFillsTheArguments) {
   EXPECT_EQ(args.lse_head_stride, 4096);
   EXPECT_EQ(args.lse_batch_stride, 4096 * 32);
   EXPECT_EQ(args.num_heads_kv, 8);
-  EXPECT_EQ(args.num_tiles, plan->launch.num_tiles);
+  EXPECT_EQ(device_->seen->last_plan.main().num_tiles, plan->launch.main().num_tiles);
   EXPECT_EQ(args.workspace, workspace);
   EXPECT_FLOAT_EQ(args.softmax_scale_log2, 1.44269504f / std::sqrt(128.0f));
 }
@@ -261,15 +261,15 @@ TEST_F(EngineTest, RunPassesFactorsOf8BitOperands) {
   std::vector<char> workspace(static_cast<size_t>(plan->workspace_bytes()) + 256);
   char* aligned = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256);
   run(*plan, operands, aligned, plan->workspace_bytes(), nullptr);
-  const ScaledAttentionArgs& args = device_->seen->last_args;
-  EXPECT_EQ(args.q_scale.data, factors);
-  EXPECT_EQ(args.q_scale.heads_per_scale, 2);
-  EXPECT_EQ(args.k_scale.data, nullptr);
-  EXPECT_EQ(args.v_scale.data, factors + 8);
-  EXPECT_EQ(args.v_scale.batch_stride, 8);
-  EXPECT_EQ(args.v_scale.head_stride, 4);
-  EXPECT_EQ(args.v_scale.block_stride, 1);
-  EXPECT_EQ(args.o_scale.data, nullptr);
+  const KernelArguments& args = device_->seen->last_args;
+  EXPECT_EQ(args.scales.q_scale.data, factors);
+  EXPECT_EQ(args.scales.q_scale.heads_per_scale, 2);
+  EXPECT_EQ(args.scales.k_scale.data, nullptr);
+  EXPECT_EQ(args.scales.v_scale.data, factors + 8);
+  EXPECT_EQ(args.scales.v_scale.batch_stride, 8);
+  EXPECT_EQ(args.scales.v_scale.head_stride, 4);
+  EXPECT_EQ(args.scales.v_scale.block_stride, 1);
+  EXPECT_EQ(args.scales.o_scale.data, nullptr);
 }
 
 TEST_F(EngineTest, NothingToWriteIsNotLaunched) {

@@ -56,7 +56,7 @@ class FakeCompiler final : public Compiler {
 struct FakeLaunches {
   std::atomic<int> loads{0}, launches{0}, live_kernels{0};
   std::mutex mutex;
-  ScaledAttentionArgs last_args{};
+  KernelArguments last_args{};
   LaunchPlan last_plan;
 };
 
@@ -68,8 +68,7 @@ class FakeKernel final : public LoadedKernel {
   }
   ~FakeKernel() override { --seen_->live_kernels; }
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan& plan, const ScaledAttentionArgs& args,
-              StreamHandle) const override {
+  void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle) const override {
     const std::lock_guard lock(seen_->mutex);
     ++seen_->launches;
     seen_->last_args = args;
@@ -103,7 +102,7 @@ class FakeDevice final : public Device {
     return compiler_;
   }
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec&,
-                                     const LaunchPlan&) const override {
+                                     const LaunchStructure&) const override {
     if (!image.bytes.starts_with("image of "))
       throw Error(ErrorCode::kInvalidArgument, "the image is not one of this device");
     ++seen->loads;

@@ -14,7 +14,7 @@ namespace {
 class Nothing final : public LoadedKernel {
  public:
   const ImageInfo& info() const override { return info_; }
-  void launch(const LaunchPlan&, const ScaledAttentionArgs&, StreamHandle) const override {}
+  void launch(const LaunchPlan&, KernelArguments&, StreamHandle) const override {}
 
  private:
   ImageInfo info_;

@@ -17,6 +17,7 @@ using ::testing::HasSubstr;
 class OneKnob final : public KernelTemplate {
  public:
   explicit OneKnob(std::string name, int large = 64) : name_(std::move(name)), large_(large) {}
+  bool is_reference() const override { return name_ == "plain"; }
   std::string_view name() const override { return name_; }
   std::string_view source_path() const override { return ""; }
   std::string_view knobs_path() const override { return ""; }
@@ -29,7 +30,8 @@ class OneKnob final : public KernelTemplate {
     return Config({{"block", device.sm_count == 132 ? large_ : 64}});
   }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {}; }
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
+  LaunchStructure structure(const KernelSpec&, const Config&) const override { return {}; }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape&,
                     const DeviceFacts&) const override {
     return {};
   }
@@ -95,7 +97,7 @@ class LadderTest : public ::testing::Test {
 
   mutable int digests_asked_ = 0;
   DeviceIdentity device_{"cpu:test", 4, 0, 0, 0, 0, 0, "+avx2", "Test CPU", ""};
-  OneKnob tiled_{"tiled"}, reference_{"reference_fake"};
+  OneKnob tiled_{"tiled"}, reference_{"plain"};
   std::vector<Candidate> candidates_{
       {&tiled_, parse_arch("sm_90"), [this] { return ++digests_asked_, "digest"; }},
       {&reference_, parse_arch("sm_90"), [] { return "digest"; }}};

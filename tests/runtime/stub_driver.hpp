@@ -24,6 +24,9 @@ struct StubCalls {
   std::vector<std::string> entries;  // functions asked for
   cuda::Function launched[8] = {};   // by launch, modulo 8; see stub_function
   AttentionArgs last_args{};
+  const void* last_parameters[2] = {};
+  int num_tiles[8] = {};                   // by launch, modulo 8
+  cuda::Function main_function = nullptr;  // whose registers were asked for last
   int shared_allowed = 0, max_threads = 1024;
 };
 
@@ -83,7 +86,8 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
     *function = stub_function(calls.entries.size());
     return calls.entries.emplace_back(name), kSuccess;
   };
-  t.cuFuncGetAttribute = [](int* value, int attribute, Function) {
+  t.cuFuncGetAttribute = [](int* value, int attribute, Function function) {
+    if (attribute == kFuncRegisters) calls.main_function = function;
     return *value = attribute == kFuncMaxThreads ? calls.max_threads : 100 + attribute, kSuccess;
   };
   t.cuFuncSetAttribute = [](Function, int attribute, int value) {
@@ -97,6 +101,9 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
     calls.last_config = *config;
     calls.last_cluster = config->num_attributes ? config->attributes[0].value.cluster.x : 0;
     calls.last_args = *static_cast<const AttentionArgs*>(parameters[0]);
+    calls.last_parameters[0] = parameters[0];
+    calls.last_parameters[1] = parameters[1];
+    calls.num_tiles[calls.launches % 8] = calls.last_args.num_tiles;
     return ++calls.launches, calls.next_launch;
   };
   t.cuCtxSynchronize = [] { return kSuccess; };

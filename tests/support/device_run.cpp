@@ -82,7 +82,7 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   plan.config = config_;
   plan.device = device_;
   plan.launch = template_.launch(spec_, config_, shape_of(p), device_->facts());
-  plan.kernel = device_->load(image_, spec_, plan.launch);
+  plan.kernel = device_->load(image_, spec_, template_.structure(spec_, config_));
 
   const auto q = upload(*device_, c.q.bytes), k = upload(*device_, c.k.bytes),
              v = upload(*device_, c.v.bytes), o = upload(*device_, c.o.bytes);

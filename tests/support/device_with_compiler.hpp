@@ -26,8 +26,8 @@ class DeviceWithCompiler final : public Device {
   std::vector<Arch> archs() const override { return real_->archs(); }
   const Compiler& compiler() const override { return compiler_; }
   std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
-                                     const LaunchPlan& plan) const override {
-    return real_->load(image, spec, plan);
+                                     const LaunchStructure& structure) const override {
+    return real_->load(image, spec, structure);
   }
   void* allocate(int64_t bytes) const override { return real_->allocate(bytes); }
   void release(void* memory) const noexcept override { real_->release(memory); }

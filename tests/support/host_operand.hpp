@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "generator/core/dtype.hpp"
-#include "templates/shared/scaled_attention_args.h"
+#include "templates/shared/kernel_arguments.h"
 
 namespace attune::testing {
 

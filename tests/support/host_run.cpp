@@ -11,6 +11,16 @@
 #include "generator/renderer.hpp"
 
 namespace attune::testing {
+namespace {
+
+std::vector<std::string> entries_of(const LaunchStructure& structure) {
+  std::vector<std::string> entries;
+  for (const StepStructure& step : structure.steps) entries.push_back(step.entry);
+  return entries;
+}
+
+}  // namespace
+
 HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
                        const KernelTemplate& kernel_template, const KernelSpec& spec,
                        const Config& config)
@@ -18,7 +28,7 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
       spec_(spec),
       config_(config),
       image_(toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch)),
-      kernel_(toolchain.load(image_.bytes, image_.entry)) {}
+      kernel_(toolchain.load(image_.bytes, entries_of(kernel_template.structure(spec, config)))) {}
 
 HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against) const {
   const Problem& p = c.problem;
@@ -37,14 +47,14 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   std::memset(workspace.as(), 0xff, workspace.size());
   std::memset(workspace.as(), 0, static_cast<size_t>(plan.zeroed_bytes));
 
-  ScaledAttentionArgs args{};
+  KernelArguments args{};
   args.q = c.q.view(q.as());
   args.k = c.k.view(k.as());
   args.v = c.v.view(v.as());
   args.o = c.o.view(o.as());
-  args.q_scale = c.q_scale.view(q_scale.as<float>());
-  args.k_scale = c.k_scale.view(k_scale.as<float>());
-  args.v_scale = c.v_scale.view(v_scale.as<float>());
+  args.scales.q_scale = c.q_scale.view(q_scale.as<float>());
+  args.scales.k_scale = c.k_scale.view(k_scale.as<float>());
+  args.scales.v_scale = c.v_scale.view(v_scale.as<float>());
   args.lse = lse.as<float>();
   args.lse_batch_stride = p.num_heads_q * p.seqlen_q;
   args.lse_head_stride = p.seqlen_q;
@@ -55,14 +65,16 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.num_heads_kv = p.num_heads_kv;
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = p.scale() * 1.44269504F;
-  args.num_tiles = plan.num_tiles;
   args.workspace = workspace.as();
 
-  std::vector<std::thread> others;
-  for (int thread = 1; thread < threads; ++thread)
-    others.emplace_back(kernel_->function(), &args, thread, threads);
-  kernel_->function()(&args, 0, threads);
-  for (std::thread& other : others) other.join();
+  for (size_t step = 0; step < plan.steps.size(); ++step) {
+    args.num_tiles = plan.steps[step].num_tiles;
+    std::vector<std::thread> others;
+    for (int thread = 1; thread < threads; ++thread)
+      others.emplace_back(kernel_->function(step), &args, thread, threads);
+    kernel_->function(step)(&args, 0, threads);
+    for (std::thread& other : others) other.join();
+  }
 
   HostOutcome outcome;
   outcome.result.o = c.read_o({o.as(), o.as() + o.size()}, &outcome.gaps_intact);

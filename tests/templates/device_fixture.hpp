@@ -49,11 +49,9 @@ class DeviceFixture : public ::testing::Test {
                        [&](const Arch& arch) { return !t.refuses(spec, arch); });
   }
 
-  static bool is_reference(const KernelTemplate& t) { return t.name().substr(0, 9) == "reference"; }
-
   Arithmetic arithmetic_of(const KernelTemplate& t) const {
-    return is_reference(t) || device_->target() == Target::kCpu ? Arithmetic::kFp32
-                                                                : Arithmetic::kKernel;
+    return t.is_reference() || device_->target() == Target::kCpu ? Arithmetic::kFp32
+                                                                 : Arithmetic::kKernel;
   }
 
   std::shared_ptr<const Device> device_;

@@ -52,7 +52,7 @@ class NonFinite : public DeviceFixture {
         EXPECT_EQ(error.code(), ErrorCode::kCompile) << error.what();  // ptxas may want registers
         continue;
       }
-      if (is_reference(t) || loaded->fault().empty())
+      if (t.is_reference() || loaded->fault().empty())
         check(*loaded, fmt::format("{} {} {}", t.name(), to_text(p), config.to_text()));
     }
   }

@@ -80,7 +80,7 @@ class Numerics : public DeviceFixture {
       return false;
     }
     const LoadedConfig& loaded = *made;
-    const bool oracle = is_reference(t);  // never timed: a spill is no fault
+    const bool oracle = t.is_reference();  // never timed: a spill is no fault
     EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty())
         << trace << " " << config.to_text() << ": " << loaded.fault();
     if (!oracle && !loaded.fault().empty()) return false;  // the tuner never runs it

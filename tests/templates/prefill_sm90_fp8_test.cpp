@@ -233,16 +233,20 @@ TEST(PrefillSm90Fp8Launch, TransposesVAheadOfTheKernel) {
   c.set("scheduler", 2);
   c.set("early", 1);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
-  ASSERT_EQ(plan.kernels.size(), 2u);
-  EXPECT_EQ(plan.kernels[0].entry, "attune_transpose_v");
-  EXPECT_EQ(plan.kernels[0].grid_x, 8u * 2u * 3u);
-  EXPECT_TRUE(plan.kernels[0].early);
+  ASSERT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(plan.steps[0].entry, "attune_transpose_v");
+  EXPECT_EQ(plan.steps[0].grid_x, 8u * 2u * 3u);
+  EXPECT_TRUE(plan.steps[0].early);
+  EXPECT_EQ(plan.main_step, 1u);
   EXPECT_TRUE(plan.main().early);
-  EXPECT_EQ(plan.v_transposed.keys, 1024);
-  EXPECT_EQ(plan.v_transposed.offset, 256);  // after the tile counter
+  ASSERT_EQ(plan.workspace.size(), 2u);
+  EXPECT_EQ(plan.workspace[1].name, "v_transposed");
+  EXPECT_EQ(plan.workspace[1].columns, 1024);
+  EXPECT_EQ(plan.workspace[1].offset, 256);  // after the tile counter
   EXPECT_EQ(plan.zeroed_bytes, 256);
   EXPECT_EQ(plan.workspace_bytes, 256 + 3 * 2 * 40 * 1024);
-  EXPECT_EQ(plan.main().tensor_maps[2].operand, Operand::kVTransposed);
+  EXPECT_EQ(std::get<Workspace>(plan.main().tensor_maps[2].tensor), Workspace{1});
+  EXPECT_EQ(std::get<Workspace>(plan.steps[0].tensor_maps[1].tensor), Workspace{1});
   EXPECT_EQ(plan.main().tensor_maps[2].box_rows, 40);
 }
 
@@ -252,11 +256,11 @@ TEST(PrefillSm90Fp8Launch, TransposesVInsideWithoutAWorkspace) {
   c.set("scheduler", 1);
   c.set("transpose_inside", 1);
   const LaunchPlan plan = prefill_sm90_fp8().launch(spec_of(p), c, shape_of(p), kH200);
-  ASSERT_EQ(plan.kernels.size(), 1u);
+  ASSERT_EQ(plan.steps.size(), 1u);
   EXPECT_EQ(plan.workspace_bytes, 0);
   EXPECT_TRUE(plan.main().early);
   const TensorMapPlan& v = plan.main().tensor_maps[2];
-  EXPECT_EQ(v.operand, Operand::kV);
+  EXPECT_EQ(std::get<Operand>(v.tensor), Operand::kV);
   EXPECT_EQ(v.box_columns, 128);
   EXPECT_EQ(v.box_rows, c.at("block_n"));
   EXPECT_EQ(v.swizzle_bytes, 128);

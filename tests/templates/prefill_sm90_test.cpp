@@ -12,6 +12,7 @@
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "templates/shared/prefill_sm90_splits.h"
 #include "tests/templates/hopper_cases.hpp"
 
 namespace attune {
@@ -131,8 +132,8 @@ TEST(PrefillSm90Launch, PackedTilesCoverFewerRowsOfMoreHeads) {
   c.set("block_m", 128);
   c.set("pack_heads", 4);
   const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
-  EXPECT_EQ(plan.num_tiles, 32 * 8 * 2);  // 32 rows of 4 heads
-  for (const int map : {0, 3}) {          // Q and O
+  EXPECT_EQ(plan.main().num_tiles, 32 * 8 * 2);  // 32 rows of 4 heads
+  for (const int map : {0, 3}) {                 // Q and O
     EXPECT_EQ(plan.main().tensor_maps[map].box_rows, 16);
     EXPECT_EQ(plan.main().tensor_maps[map].box_heads, 4);
   }
@@ -145,7 +146,7 @@ TEST(PrefillSm90Launch, AGroupThatDividesNoTileSharesOneBesideIdlePlaces) {
   c.set("block_m", 128);
   c.set("pack_heads", 8);
   const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
-  EXPECT_EQ(plan.num_tiles, 63 * 4 * 2);  // 16 rows of 7 heads
+  EXPECT_EQ(plan.main().num_tiles, 63 * 4 * 2);  // 16 rows of 7 heads
   for (const int map : {0, 3}) {
     EXPECT_EQ(plan.main().tensor_maps[map].box_rows, 8);
     EXPECT_EQ(plan.main().tensor_maps[map].box_heads, 7);
@@ -160,7 +161,7 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
       "l2_section_mb=32,o_staging=1,row_max=0,"
       "rescale_threshold=8,pack_heads=1,kv_splits=1");
   LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
-  EXPECT_EQ(plan.num_tiles, 8 * 8 * 4);
+  EXPECT_EQ(plan.main().num_tiles, 8 * 8 * 4);
   EXPECT_EQ(plan.main().grid_x, 132u);
   EXPECT_EQ(plan.main().threads, 384u);
   EXPECT_GE(plan.zeroed_bytes, 4);
@@ -170,9 +171,12 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   c.set("kv_splits", 4);
   plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
   EXPECT_EQ(plan.main().grid_x, 4u * 256u);
-  EXPECT_EQ(plan.num_tiles, 4 * 256);
+  EXPECT_EQ(plan.main().num_tiles, 4 * 256);
   EXPECT_EQ(plan.zeroed_bytes, 256 * 2 * 4);
   EXPECT_EQ(plan.workspace_bytes, plan.zeroed_bytes + 4ll * 256 * 2 * (64 + 4) * 128 * 4);
+  ASSERT_EQ(plan.workspace.size(), 2u);  // where the kernel looks for them, from one formula
+  EXPECT_EQ(plan.workspace[0].offset, 0);
+  EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));
 }
 
 TEST(PrefillSm90Cost, ChargesOneTilePerBlockOnlyWhereBlocksWouldTakeSeveral) {

@@ -133,7 +133,7 @@ class Quantiser {
     plan.config = config_;
     plan.device = device_;
     plan.launch = template_.launch(spec_, config_, shape_of(c->problem), device_->facts());
-    plan.kernel = device_->load(image_, spec_, plan.launch);
+    plan.kernel = device_->load(image_, spec_, template_.structure(spec_, config_));
     const DeviceMemory q = upload(*device_, c->q), workspace(*device_, plan.workspace_bytes());
     device_->fill(workspace.data(), 0xFF, std::max<int64_t>(plan.workspace_bytes(), 1), nullptr);
     init_workspace(plan, workspace.data(), plan.workspace_bytes(), nullptr);

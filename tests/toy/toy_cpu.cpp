@@ -32,11 +32,10 @@ class ToyCpu final : public KernelTemplate {
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
     return {.threads = 1};
   }
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
-                    const DeviceFacts& device) const override {
-    LaunchPlan plan;
-    plan.main().threads = static_cast<unsigned>(device.sm_count);
-    return plan;
+  LaunchStructure structure(const KernelSpec&, const Config&) const override { return {}; }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape&,
+                    const DeviceFacts&) const override {
+    return {};
   }
   double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape&,
                         const DeviceFacts&) const override {

@@ -69,7 +69,8 @@ class SimulatedTemplate : public KernelTemplate {
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
                         const DeviceFacts&) const override;
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override;
-  LaunchPlan launch(const KernelSpec&, const Config&, const Shape&,
+  LaunchStructure structure(const KernelSpec&, const Config&) const override { return {}; }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape&,
                     const DeviceFacts&) const override {
     return {};
   }

@@ -77,7 +77,7 @@ bool same_kernel(const Plan& a, const Plan& b) {
 BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, std::string* note) {
   for (const Arch& arch : engine.device().archs()) {
     for (const KernelTemplate* serving : templates_for(spec_of(problem), arch)) {
-      if (!is_reference(*serving)) continue;
+      if (!serving->is_reference()) continue;
       const Config config = serving->default_config(spec_of(problem), arch, shape_of(problem),
                                                     engine.device().facts());
       return PlanRunner(engine.device(), engine.plan_with(problem, *serving, config));

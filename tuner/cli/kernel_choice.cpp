@@ -11,7 +11,6 @@
 #include "generator/core/kernel_spec.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
-#include "runtime/ladder.hpp"
 #include "tuner/cli/machine.hpp"
 
 namespace attune::cli {
@@ -29,7 +28,7 @@ std::string refusal_text(const KernelSpec& spec, const Arch& arch,
 
 bool is_slow(const Problem& problem, const Arch& arch) {
   const auto serving = templates_for(spec_of(problem), arch);
-  return !serving.empty() && is_reference(*serving.front());
+  return !serving.empty() && serving.front()->is_reference();
 }
 
 // nullptr when no device of this machine runs images for `arch`.

@@ -23,13 +23,17 @@ std::string launch_line(const KernelChoice& choice) {
 }
 
 std::string entry_line(const KernelChoice& choice) {
-  const LaunchPlan launch =
-      choice.kernel_template->launch(choice.spec, choice.config, choice.shape, choice.facts);
-  std::string names;
-  for (const KernelLaunch& kernel : launch.kernels)
-    names += fmt::format("{}{}", names.empty() ? "" : ", then ", kernel.entry);
-  const size_t maps = launch.main().tensor_maps.size();
-  return maps == 0 ? names : fmt::format("{} (args, {} tensor maps)", names, maps);
+  std::string text;
+  for (const StepStructure& step :
+       choice.kernel_template->structure(choice.spec, choice.config).steps) {
+    text += fmt::format("{}{} (", text.empty() ? "" : ", then ", step.entry);
+    for (const ArgumentPart part : step.parts)
+      text += part == ArgumentPart::kBase ? "args" : ", scales";
+    if (const size_t maps = step.tensor_maps.size(); maps > 0)
+      text += fmt::format(", {} tensor maps", maps);
+    text += ")";
+  }
+  return text;
 }
 
 std::string compile_line(const Arch& arch, const std::string& file) {

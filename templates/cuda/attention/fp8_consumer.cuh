@@ -46,7 +46,7 @@ class Fp8Consumer {
   using Flushed = FlushedOutput<kHeadDimV / 2, kPanelBytes, kGainLog2>;
 
  public:
-  using Args = ScaledAttentionArgs;
+  using Args = ScaledArgs;
 
   // Work of the producing warpgroup's idle warps.
   __device__ __forceinline__ static void prepare_values(unsigned shared) {
@@ -206,7 +206,7 @@ class Fp8Consumer {
       return shared_ + kLayout.o + offset;
     } else {
       const long long first = static_cast<long long>(blockIdx.x) * kWarpgroups * kSumsBytes;
-      return static_cast<char*>(args_.workspace) + kSumsInWorkspace + first + offset;
+      return static_cast<char*>(args_.base.workspace) + kSumsInWorkspace + first + offset;
     }
   }
 

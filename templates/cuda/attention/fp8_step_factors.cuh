@@ -15,10 +15,10 @@
 #pragma once
 
 #include "shared/prefill_sm90_fp8_layout.h"
-#include "shared/scaled_attention_args.h"
 
 #include "cuda/attention/head_factors.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/scaled_args.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 
 namespace attune {
@@ -47,11 +47,12 @@ struct GroupFactors {
 
 class StepFactors {
  public:
-  __device__ __forceinline__ StepFactors(const ScaledAttentionArgs& args, const PrefillTile& tile,
+  __device__ __forceinline__ StepFactors(const ScaledArgs& parts, const PrefillTile& tile,
                                          int first_row)
-      : k_(args.k_scale, tile.batch, tile.head / kGqaRatio),
-        v_(args.v_scale, tile.batch, tile.head / kGqaRatio) {
-    const HeadFactors<kScaleBlockQ> q(args.q_scale, tile.batch, tile.head);
+      : k_(parts.scales.k_scale, tile.batch, tile.head / kGqaRatio),
+        v_(parts.scales.v_scale, tile.batch, tile.head / kGqaRatio) {
+    const AttentionArgs& args = parts.base;
+    const HeadFactors<kScaleBlockQ> q(parts.scales.q_scale, tile.batch, tile.head);
     score_log2_ = args.softmax_scale_log2 * q.of_row(min(first_row, args.seqlen_q - 1));
     last_key_ = args.seqlen_kv - 1;
     if constexpr (kBlockFactors) {

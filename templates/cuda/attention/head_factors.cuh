@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of one head of an 8-bit operand (shared/scaled_attention_args.h), and the largest of
+// The factors of one head of an 8-bit operand (shared/kernel_arguments.h), and the largest of
 // those that a query row sees. Used by prefill_sm90_fp8.
 #pragma once
 
-#include "shared/scaled_attention_args.h"
+#include "shared/kernel_arguments.h"
 
 #include "cuda/attention/mask.cuh"
 

@@ -6,14 +6,10 @@
 // registers, so that every access is coalesced, then takes a ticket. The last one adds all parts in
 // the order of the splits, which makes the result independent of who came last, and sets the ticket
 // back to zero.
-//
-// | workspace                                | bytes                              |
-// |------------------------------------------|------------------------------------|
-// | tickets [tile][warpgroup] int            | tiles * warpgroups * 4, up to the  |
-// | zero between launches                    | next multiple of 256               |
-// | parts [tile][split][warpgroup]           | tiles * splits * warpgroups *      |
-// |       [head_dim_v / 2 + 4][128] fp32     | (head_dim_v / 2 + 4) * 512         |
+// The workspace is drawn in shared/prefill_sm90_splits.h.
 #pragma once
+
+#include "shared/prefill_sm90_splits.h"
 
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/tile_stream.cuh"
@@ -21,7 +17,7 @@
 
 namespace attune {
 
-constexpr int kPartRegisters = kHeadDimV / 2 + 4;
+constexpr int kPartRegisters = split_part_registers(kHeadDimV);
 
 class SplitWorkspace {
  public:
@@ -29,7 +25,7 @@ class SplitWorkspace {
                                             int warpgroup, int thread)
       : ticket_(static_cast<int*>(args.workspace) + tile.number * kWarpgroups + warpgroup) {
     const int tiles = args.num_tiles / kKvSplits;
-    const long long ticket_bytes = (tiles * kWarpgroups * 4ll + 255) / 256 * 256;
+    const long long ticket_bytes = split_ticket_bytes(tiles, kWarpgroups);
     parts_ = reinterpret_cast<float*>(static_cast<char*>(args.workspace) + ticket_bytes) +
              (static_cast<long long>(tile.number) * kKvSplits * kWarpgroups + warpgroup) *
                  kPartRegisters * kWarpgroupThreads +

@@ -50,9 +50,10 @@ __device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores
 }
 
 template <class Args>
-__device__ __forceinline__ void store_output(const Args& args, const Tile& tile,
+__device__ __forceinline__ void store_output(const Args& parts, const Tile& tile,
                                              const Output& output, const Softmax& softmax,
                                              const Factors& factors) {
+  const AttentionArgs& args = parts;
   const OperandView& o = args.o;
   unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
                                tile.head * o.head_stride;
@@ -64,7 +65,7 @@ __device__ __forceinline__ void store_output(const Args& args, const Tile& tile,
       const Softmax::Row result = softmax.finish(m, half);
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
-      store_output_row(output[m], half, factors.output(args, tile, result.normalizer),
+      store_output_row(output[m], half, factors.output(parts, tile, result.normalizer),
                        exists ? base + row * o.row_stride : nullptr, thread_in_quad);
       if (args.lse != nullptr && exists && thread_in_quad == 0)
         args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] =
@@ -83,7 +84,8 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
 }
 
 template <class Pipeline, class Args>
-__device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsigned shared) {
+__device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsigned shared) {
+  const AttentionArgs& args = parts;
   const int first_row = tile.row_block * kBlockM;
   const BlockRange all =
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
@@ -109,15 +111,15 @@ __device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsig
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
-  const Factors factors(args, tile);
-  Softmax softmax = factors.softmax(args);
+  const Factors factors(parts, tile);
+  Softmax softmax = factors.softmax(parts);
   for (int block = all.end - 1; block >= all.begin; --block) {
     // Both are made while the block's data is waited for.
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
-    const Factors::Step step = factors.step(args, state, block);
+    const Factors::Step step = factors.step(parts, state, block);
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
         !visible) {  // hidden from this warp, which meets no barrier until the next block
@@ -135,20 +137,22 @@ __device__ __forceinline__ void attend(const Args& args, const Tile& tile, unsig
     softmax.raise_maximum(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);
   }
-  store_output(args, state.tile(), output, softmax, factors);
+  store_output(parts, state.tile(), output, softmax, factors);
 }
 
+// `Args`: AttentionArgs, or the parts that Factors takes.
 // The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
 template <class Pipeline, class Args>
-__device__ __forceinline__ void attend_tiles(const Args& args, unsigned shared) {
+__device__ __forceinline__ void attend_tiles(const Args& parts, unsigned shared) {
+  const AttentionArgs& args = parts;
   const TileScheduler<kTileOrder, kBlockM> tile_at(args);
   if constexpr (kPersistent) {
     for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
-      attend<Pipeline>(args, tile_at(tile), shared);
+      attend<Pipeline>(parts, tile_at(tile), shared);
       __syncthreads();  // the next tile overwrites what this one still reads
     }
   } else {
-    attend<Pipeline>(args, tile_at(blockIdx.x), shared);
+    attend<Pipeline>(parts, tile_at(blockIdx.x), shared);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of 8-bit operands (shared/scaled_attention_args.h) in the mma.sync kernels. They are
+// The factors of 8-bit operands (shared/kernel_arguments.h) in the mma.sync kernels. They are
 // the same in every 16 rows:
 //   q      the 16 rows of an m16 tile have one, which goes into the softmax scale of the tile
 //   k, v   one for all rows of a head goes into the softmax scale, and into O at the end
@@ -13,10 +13,10 @@
 
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/scaled_args.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/exp2.cuh"
-#include "shared/scaled_attention_args.h"
 
 namespace attune {
 
@@ -57,29 +57,30 @@ class Factors {
     float v[kStepFactors];
   };
 
-  __device__ Factors(const ScaledAttentionArgs& args, const Tile& tile) {
+  __device__ Factors(const ScaledArgs& parts, const Tile& tile) {
+    const auto& [args, factors] = parts;
     const int kv_head = tile.head / kGqaRatio;
-    const int q_head = args.q_scale.heads_per_scale == 1 ? tile.head : kv_head;
+    const int q_head = factors.q_scale.heads_per_scale == 1 ? tile.head : kv_head;
     const int warp_row =
         tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       const int row = min(warp_row + 16 * m, args.seqlen_q - 1);
-      float scale =
-          args.softmax_scale_log2 * factor_of<kScaleBlockQ>(args.q_scale, tile.batch, q_head, row);
-      if constexpr (!kBlockFactors) scale *= factor_of<0>(args.k_scale, tile.batch, kv_head, 0);
+      float scale = args.softmax_scale_log2 *
+                    factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, q_head, row);
+      if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
       scales_[m] = not_zero(scale);
     }
   }
 
-  __device__ __forceinline__ Softmax softmax(const ScaledAttentionArgs&) const {
+  __device__ __forceinline__ Softmax softmax(const ScaledArgs&) const {
     float scales[kRowTiles];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) scales[m] = kBlockFactors ? 1.0f : scales_[m];
     return Softmax(scales);
   }
 
-  __device__ __forceinline__ Step step(const ScaledAttentionArgs& args, const TileState& state,
+  __device__ __forceinline__ Step step(const ScaledArgs& args, const TileState& state,
                                        int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
@@ -87,9 +88,9 @@ class Factors {
       const int head = tile.head / kGqaRatio;
 #pragma unroll
       for (int i = 0; i < kStepFactors; ++i) {
-        const int column = min(block * kBlockN + i * kFactorColumns, args.seqlen_kv - 1);
-        factors.k[i] = factor_of<kScaleBlockKv>(args.k_scale, tile.batch, head, column);
-        factors.v[i] = factor_of<kScaleBlockKv>(args.v_scale, tile.batch, head, column);
+        const int column = min(block * kBlockN + i * kFactorColumns, args.base.seqlen_kv - 1);
+        factors.k[i] = factor_of<kScaleBlockKv>(args.scales.k_scale, tile.batch, head, column);
+        factors.v[i] = factor_of<kScaleBlockKv>(args.scales.v_scale, tile.batch, head, column);
       }
     }
     return factors;
@@ -121,10 +122,10 @@ class Factors {
   }
 
   // `normalizer`, 0 for a row that saw nothing, times the factor that O still lacks.
-  __device__ __forceinline__ float output(const ScaledAttentionArgs& args, const Tile& tile,
+  __device__ __forceinline__ float output(const ScaledArgs& args, const Tile& tile,
                                           float normalizer) const {
     if (kBlockFactors || normalizer == 0.0f) return normalizer;
-    return normalizer * factor_of<0>(args.v_scale, tile.batch, tile.head / kGqaRatio, 0);
+    return normalizer * factor_of<0>(args.scales.v_scale, tile.batch, tile.head / kGqaRatio, 0);
   }
 
  private:

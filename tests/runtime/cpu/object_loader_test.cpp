@@ -65,7 +65,7 @@ class ObjectLoader : public ::testing::Test {
     return made;
   }
   int first_int(const HostKernel& kernel, int thread) const {
-    AttentionArgs args{};
+    KernelArguments args{};
     kernel.function()(&args, thread, 8);
     int value = 0;
     std::memcpy(&value, &args, sizeof value);
@@ -73,7 +73,7 @@ class ObjectLoader : public ::testing::Test {
   }
   std::string refusal(const std::string& bytes, const std::string& entry = "attune_kernel") const {
     try {
-      toolchain_->load(bytes, entry);
+      toolchain_->load(bytes, {entry});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
@@ -85,7 +85,7 @@ class ObjectLoader : public ::testing::Test {
 
 TEST_F(ObjectLoader, LoadsAndRunsWithoutClang) {
   const std::string bytes = object("*args = 10 * thread + threads;");
-  const auto kernel = toolchain_->load(bytes, "attune_kernel");
+  const auto kernel = toolchain_->load(bytes, {"attune_kernel"});
   EXPECT_EQ(first_int(*kernel, 3), 38);
   EXPECT_THAT(memory_map(), Not(HasSubstr("libclang-cpp")));
   EXPECT_THAT(memory_map(), Not(HasSubstr("libLLVM")));
@@ -93,11 +93,25 @@ TEST_F(ObjectLoader, LoadsAndRunsWithoutClang) {
 
 TEST_F(ObjectLoader, KernelsWithOneEntryNameLiveSideBySide) {
   const std::string one = object("*args = 1;"), two = object("*args = 2;");
-  auto first = toolchain_->load(one, "attune_kernel");
-  const auto second = toolchain_->load(two, "attune_kernel");
+  auto first = toolchain_->load(one, {"attune_kernel"});
+  const auto second = toolchain_->load(two, {"attune_kernel"});
   EXPECT_EQ(first_int(*first, 0), 1);
   first.reset();
   EXPECT_EQ(first_int(*second, 0), 2);
+}
+
+// One object, several steps of a plan; all of them must be there.
+TEST_F(ObjectLoader, SeveralEntriesOfOneObjectAreFound) {
+  const std::string bytes =
+      object("*args = 1;", "extern \"C\" void first(int* args, int, int) { *args = 5; }\n");
+  const auto kernel = toolchain_->load(bytes, {"first", "attune_kernel"});
+  EXPECT_EQ(first_int(*kernel, 0), 5);
+  KernelArguments args{};
+  kernel->function(1)(&args, 0, 1);
+  int value = 0;
+  std::memcpy(&value, &args, sizeof value);
+  EXPECT_EQ(value, 1);
+  EXPECT_THROW(toolchain_->load(bytes, {"attune_kernel", "second"}), Error);
 }
 
 TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
@@ -105,7 +119,7 @@ TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
       "float x[64]; __builtin_memset(x, thread, sizeof(float) * threads * 4);"
       "__builtin_memcpy(args, x, 4 * threads); *args = (int)(1000 * "
       "__builtin_expf((float)thread));");
-  EXPECT_EQ(first_int(*toolchain_->load(bytes, "attune_kernel"), 1), 2718);
+  EXPECT_EQ(first_int(*toolchain_->load(bytes, {"attune_kernel"}), 1), 2718);
 }
 
 TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
@@ -116,7 +130,7 @@ TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
 TEST_F(ObjectLoader, TheEntryIsAFunctionOfTheObject) {
   const std::string bytes = object("__builtin_memcpy(args, table, 4 * threads);",
                                    "extern \"C\" { int table[9] = {1}; }\n");
-  EXPECT_EQ(first_int(*toolchain_->load(bytes, "attune_kernel"), 0), 1);
+  EXPECT_EQ(first_int(*toolchain_->load(bytes, {"attune_kernel"}), 0), 1);
   for (const char* function : {"memcpy", "memset", "expf"})
     EXPECT_THAT(refusal(bytes, function), HasSubstr(function));
   EXPECT_THAT(refusal(bytes, "table"), HasSubstr("data, not a function"));
@@ -136,7 +150,7 @@ TEST_F(ObjectLoader, GarbageIsRefused) {
 }
 
 TEST_F(ObjectLoader, CodeIsUnmappedWithItsKernel) {
-  auto kernel = toolchain_->load(object("*args = 1;"), "attune_kernel");
+  auto kernel = toolchain_->load(object("*args = 1;"), {"attune_kernel"});
   const auto page = reinterpret_cast<uintptr_t>(kernel->function()) / 4096 * 4096;
   char text[32];
   std::snprintf(text, sizeof text, "%lx-", static_cast<unsigned long>(page));
@@ -151,7 +165,7 @@ TEST_F(ObjectLoader, ThreadsLoadAtOnce) {
   std::vector<int> values(8);
   for (size_t i = 0; i < values.size(); ++i)
     threads.emplace_back([&, i] {
-      values[i] = first_int(*toolchain_->load(bytes, "attune_kernel"), static_cast<int>(i));
+      values[i] = first_int(*toolchain_->load(bytes, {"attune_kernel"}), static_cast<int>(i));
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(values, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels with 8-bit operands are told beyond AttentionArgs. The host always passes this whole
-// struct; a kernel that declares AttentionArgs as its parameter reads the leading part.
+// What kernels are told at launch, in parts. On a GPU each part that a kernel takes is a parameter
+// of its own, in this order, ahead of its tensor maps; on a CPU a kernel is given the address of
+// all of them. A new part (pages, lengths, a score's operands, dropout) is a struct of its own at
+// the end and a value of ArgumentPart (generator/launch_plan.hpp): kernels without it stay the
+// same.
+//
+// | part    | struct        | who takes it                                      |
+// |---------|---------------|---------------------------------------------------|
+// | base    | AttentionArgs | every kernel                                      |
+// | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 #pragma once
 
 #include "shared/attention_args.h"
@@ -21,11 +29,15 @@ struct ScaleView {
   int heads_per_scale;  // consecutive heads that share a factor: for q 1 or the group ratio, else 1
 };
 
-struct ScaledAttentionArgs : AttentionArgs {
+struct ScaleArgs {
   ScaleView q_scale;
   ScaleView k_scale;
   ScaleView v_scale;
   ScaleView o_scale;  // written by the quantise op; null elsewhere
+};
+
+struct KernelArguments : AttentionArgs {
+  ScaleArgs scales;
 };
 
 }  // namespace attune

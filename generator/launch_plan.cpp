@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structure and sizes put together: tensors get their places in the workspace. See launch_plan.hpp.
+#include "generator/launch_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+// Persistent blocks count on by a grid's extent after the last tile, in an int.
+constexpr int64_t kMostTiles = std::numeric_limits<int>::max() - (1 << 20);
+
+void check_counts(const char* what, size_t in_structure, size_t in_sizes) {
+  if (in_structure == in_sizes) return;
+  throw Error(ErrorCode::kInternal,
+              fmt::format("a launch's structure has {} {}, its sizes {}; how many there are may "
+                          "depend on spec and config alone",
+                          in_structure, what, in_sizes));
+}
+
+void check_tensor_maps(const LaunchStructure& structure) {
+  for (const StepStructure& step : structure.steps)
+    for (const TensorMapPlan& map : step.tensor_maps)
+      if (const Workspace* tensor = std::get_if<Workspace>(&map.tensor);
+          tensor != nullptr && tensor->index >= structure.workspace.size())
+        throw Error(ErrorCode::kInternal,
+                    fmt::format("a tensor map of {} sees tensor {} of a workspace that has {}",
+                                step.entry, tensor->index, structure.workspace.size()));
+}
+
+void place_tensors(const LaunchStructure& structure, const LaunchSizes& sizes, LaunchPlan* plan) {
+  for (size_t i = 0; i < structure.workspace.size(); ++i) {
+    const WorkspaceTensor& tensor = structure.workspace[i];
+    if (tensor.zeroed && plan->zeroed_bytes < plan->workspace_bytes)
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("workspace tensor {} is zeroed, but stands behind one that is not",
+                              tensor.name));
+    const int64_t offset =
+        (plan->workspace_bytes + tensor.alignment - 1) / tensor.alignment * tensor.alignment;
+    const int64_t bytes = sizes.workspace[i].count() * dtype_bytes(tensor.dtype);
+    plan->workspace.push_back({tensor, sizes.workspace[i], offset});
+    plan->workspace_bytes =
+        offset + (bytes + tensor.alignment - 1) / tensor.alignment * tensor.alignment;
+    if (tensor.zeroed) plan->zeroed_bytes = plan->workspace_bytes;
+  }
+}
+
+}  // namespace
+
+const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
+  switch (part) {
+    case ArgumentPart::kBase:
+      return static_cast<const AttentionArgs*>(&arguments);
+    case ArgumentPart::kScales:
+      return &arguments.scales;
+  }
+  return nullptr;
+}
+
+bool LaunchPlan::uses_tensor_maps() const {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const LaunchStep& step) { return !step.tensor_maps.empty(); });
+}
+
+LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes) {
+  check_counts("steps", structure.steps.size(), sizes.steps.size());
+  check_counts("workspace tensors", structure.workspace.size(), sizes.workspace.size());
+  if (structure.main_step >= structure.steps.size())
+    throw Error(ErrorCode::kInternal, fmt::format("step {} of {} is to be the main one",
+                                                  structure.main_step, structure.steps.size()));
+  check_tensor_maps(structure);
+  LaunchPlan plan;
+  plan.steps.clear();
+  for (size_t i = 0; i < structure.steps.size(); ++i)
+    plan.steps.push_back({structure.steps[i], sizes.steps[i]});
+  plan.main_step = structure.main_step;
+  place_tensors(structure, sizes, &plan);
+  return plan;
+}
+
+int tile_count(int64_t tiles) {
+  if (tiles > kMostTiles)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} tiles of work are more than one launch can number: at most {}",
+                            tiles, kMostTiles));
+  return static_cast<int>(tiles);
+}
+
+unsigned grid_extent(int64_t blocks) {
+  return static_cast<unsigned>(std::max(1, tile_count(blocks)));
+}
+
+}  // namespace attune

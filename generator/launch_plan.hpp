@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// LaunchPlan: what one call launches, a list of steps over operands and tensors in the workspace.
+// A family states it in two halves. The structure (which kernels of the image, what each takes) is
+// a function of spec and config, as the image is: a kernel is loaded once for all shapes. The sizes
+// (grids, extents) are a function of the shape and the device. Which step is the main one is the
+// family's choice: passes that prepare operands, that join splits or that finish a gradient are
+// steps like any other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "generator/core/dtype.hpp"
+#include "templates/shared/kernel_arguments.h"
+
+namespace attune {
+
+// Name of the main kernel in every Source.
+inline constexpr const char* kEntryName = "attune_kernel";
+
+// Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
+// then its tensor maps.
+enum class ArgumentPart : int { kBase, kScales };
+const void* part_of(const KernelArguments& arguments, ArgumentPart part);
+
+enum class Operand : int { kQ, kK, kV, kO };
+
+// A tensor that steps leave for later ones, by its place in LaunchStructure::workspace.
+struct Workspace {
+  size_t index = 0;
+  bool operator==(const Workspace&) const = default;
+};
+
+// A TMA descriptor to encode at launch: a box of one tensor. An operand is seen as {head_dim,
+// seqlen, head, batch}, innermost first, or where its keys are contiguous (V of a transposed
+// v_layout) as {seqlen, head_dim, head, batch}; a tensor of the workspace by its extents.
+struct TensorMapPlan {
+  std::variant<Operand, Workspace> tensor = Operand::kQ;
+  int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
+  int box_rows = 64;        // of the next one
+  int swizzle_bytes = 128;  // 0, 32, 64 or 128
+  int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
+};
+
+// One kernel of the image. On a CPU, entry alone counts: every thread of the device calls it.
+struct StepStructure {
+  std::string entry = kEntryName;
+  std::vector<ArgumentPart> parts{ArgumentPart::kBase};
+  unsigned threads = 1;
+  unsigned shared_bytes = 0;
+  unsigned cluster = 1;
+  bool early =
+      false;  // may start before the step ahead of it ends; it waits inside (griddepcontrol)
+  std::vector<TensorMapPlan> tensor_maps{};
+};
+
+// Contiguous in the workspace, from a multiple of `alignment` bytes on.
+struct WorkspaceTensor {
+  std::string name;  // "v_transposed"
+  Dtype dtype = Dtype::kFp32;
+  bool zeroed = false;  // zero before the first launch; kernels leave it zero
+  int64_t alignment = 256;
+};
+
+struct LaunchStructure {
+  std::vector<StepStructure> steps = std::vector<StepStructure>(1);  // in stream order
+  size_t main_step = 0;
+  std::vector<WorkspaceTensor> workspace{};  // those that are zeroed first
+};
+
+struct StepSize {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  int num_tiles = 0;  // into AttentionArgs::num_tiles: pieces of work that the step counts itself
+};
+
+// Elements, innermost first.
+struct TensorExtents {
+  int64_t columns = 0, rows = 1, heads = 1, batch = 1;
+  int64_t count() const { return columns * rows * heads * batch; }
+};
+
+struct LaunchSizes {
+  std::vector<StepSize> steps = std::vector<StepSize>(1);  // as LaunchStructure::steps
+  std::vector<TensorExtents> workspace{};                  // as LaunchStructure::workspace
+};
+
+struct LaunchStep : StepStructure, StepSize {};
+struct PlacedTensor : WorkspaceTensor, TensorExtents {
+  int64_t offset = 0;  // bytes
+};
+
+struct LaunchPlan {
+  std::vector<LaunchStep> steps = std::vector<LaunchStep>(1);
+  size_t main_step = 0;
+  std::vector<PlacedTensor> workspace;
+  int64_t workspace_bytes = 0;  // given by the caller of run, 256-byte aligned
+  int64_t zeroed_bytes = 0;     // leading part that must be zero before the first launch
+
+  LaunchStep& main() { return steps[main_step]; }
+  const LaunchStep& main() const { return steps[main_step]; }
+  bool uses_tensor_maps() const;
+};
+
+// The two halves of a plan, and its structure again. Throws kInternal when they do not fit each
+// other.
+LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes);
+
+// Pieces of work, or blocks of a grid, as a launch counts them. Throws kUnsupported when they are
+// more than one launch can number.
+int tile_count(int64_t tiles);
+unsigned grid_extent(int64_t blocks);  // at least 1
+
+}  // namespace attune

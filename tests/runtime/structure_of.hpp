@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The structure of a plan that a test has put together by hand.
+#pragma once
+
+#include "generator/launch_plan.hpp"
+
+namespace attune::testing {
+
+inline LaunchStructure structure_of(const LaunchPlan& plan) {
+  LaunchStructure structure;
+  structure.steps.assign(plan.steps.begin(), plan.steps.end());
+  structure.main_step = plan.main_step;
+  structure.workspace.assign(plan.workspace.begin(), plan.workspace.end());
+  return structure;
+}
+
+}  // namespace attune::testing
