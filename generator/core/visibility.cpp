@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule in two forms: columns of one row, and the band of diagonals that all rows share.
+// The rule as the band of diagonals that all rows share.
 #include "generator/core/visibility.hpp"
 
 #include <algorithm>
@@ -9,11 +9,6 @@ namespace attune {
 namespace {
 
 int64_t bottom_right(const Problem& p) { return p.seqlen_kv - p.seqlen_q; }
-
-// Column on the diagonal of row 0.
-int64_t diagonal_of(const Problem& p) {
-  return p.mask == Mask::kCausalTopLeft ? 0 : bottom_right(p);
-}
 
 // Row i sees the columns i + first to i + last that exist; an end that hides nothing is open. With
 // at least one row and one key, equal sets of columns have equal bands: an end that is not open
@@ -25,7 +20,7 @@ struct Band {
 Band band_of(const Problem& p) {
   Band band;
   if (p.seqlen_q == 0 || p.seqlen_kv == 0) return band;
-  const int64_t diagonal = diagonal_of(p);
+  const int64_t diagonal = first_diagonal(p, p.seqlen_q, p.seqlen_kv);
   if (p.window_left >= 0) band.first = diagonal - p.window_left;
   if (p.mask != Mask::kNone)
     band.last = diagonal;
@@ -48,20 +43,15 @@ Mask mask_of(const Band& band, int64_t bottom_right) {
 
 }  // namespace
 
-Columns visible_columns(const Problem& p, int64_t row) {
-  const int64_t diagonal = row + diagonal_of(p);
-  Columns columns{0, p.seqlen_kv - 1};
-  if (p.mask != Mask::kNone) columns.last = std::min(columns.last, diagonal);
-  if (p.window_right >= 0) columns.last = std::min(columns.last, diagonal + p.window_right);
-  if (p.window_left >= 0) columns.first = std::max(columns.first, diagonal - p.window_left);
-  return columns;
+KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) {
+  return visible_keys(p, p.seqlen_q, p.seqlen_kv, row);
 }
 
 Problem canonical(const Problem& p) {
   const Band band = band_of(p);
   Problem same = p;
   same.mask = mask_of(band, bottom_right(p));
-  const int64_t diagonal = diagonal_of(same);
+  const int64_t diagonal = first_diagonal(same, p.seqlen_q, p.seqlen_kv);
   same.window_left = band.first ? diagonal - *band.first : -1;
   same.window_right = band.last && same.mask == Mask::kNone ? *band.last - diagonal : -1;
   same.softmax_scale.reset();
@@ -75,8 +65,8 @@ double visible_flops(const Problem& p) {
     visible = static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_kv);
   } else {
     for (int64_t row = 0; row < p.seqlen_q; ++row) {
-      const Columns columns = visible_columns(p, row);
-      visible += static_cast<double>(std::max<int64_t>(0, columns.last - columns.first + 1));
+      const KeyInterval<int64_t> keys = visible_keys(p, row);
+      visible += static_cast<double>(std::max<int64_t>(0, keys.last - keys.first + 1));
     }
   }
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * visible * static_cast<double>(p.batch) *

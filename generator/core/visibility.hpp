@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a query row sees, and the one Problem that stands for all that see the same. The rule
-// is that of templates/shared/attention_enums.h; kernels have their own copy of it.
+// Which keys the rows of a problem see (templates/shared/visibility.h has the rule), and the one
+// Problem that stands for all that see the same.
 #pragma once
 
 #include <cstdint>
 
 #include "generator/core/problem.hpp"
+#include "templates/shared/visibility.h"
 
 namespace attune {
 
-// Columns [first, last] of K and V; none when last < first.
-struct Columns {
-  int64_t first;
-  int64_t last;
-};
-Columns visible_columns(const Problem& problem, int64_t row);
+KeyInterval<int64_t> visible_keys(const Problem& problem, int64_t row);
 
 // Two valid problems that differ in mask and window alone have equal canonical problems exactly
 // when each of their rows sees the same keys. Look-up, plan cache, tuner and store work on these:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/served.hpp"
 
@@ -80,23 +81,14 @@ Constraint whole_panels(const Arch& arch) {
 
 // Keys that a row sees, on average; found from at most 64 rows.
 double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
-  const double offset = spec.mask == Mask::kCausalTopLeft
-                            ? 0.0
-                            : static_cast<double>(shape.seqlen_kv - shape.seqlen_q);
-  const double keys = static_cast<double>(shape.seqlen_kv);
-  double right = spec.window_right >= 0 ? static_cast<double>(spec.window_right)
-                                        : keys + static_cast<double>(shape.seqlen_q);
-  if (spec.mask != Mask::kNone) right = 0;
-  const double left = spec.window_left >= 0 ? static_cast<double>(spec.window_left)
-                                            : keys + static_cast<double>(shape.seqlen_q);
-  constexpr int kSamples = 64;
+  const int64_t samples = std::clamp<int64_t>(shape.seqlen_q, 1, 64);
   double sum = 0;
-  for (int i = 0; i < kSamples; ++i) {
-    const double diagonal = (i + 0.5) / kSamples * static_cast<double>(shape.seqlen_q) + offset;
-    const double begin = std::clamp(diagonal - left, 0.0, keys);
-    sum += std::max(0.0, std::clamp(diagonal + right, 0.0, keys) - begin);
+  for (int64_t i = 0; i < samples; ++i) {
+    const KeyInterval<int64_t> keys = visible_keys(spec, shape.seqlen_q, shape.seqlen_kv,
+                                                   (2 * i + 1) * shape.seqlen_q / (2 * samples));
+    sum += static_cast<double>(std::max<int64_t>(0, keys.last - keys.first + 1));
   }
-  return sum / kSamples;
+  return sum / static_cast<double>(samples);
 }
 
 class PrefillCpu final : public KernelTemplate {

@@ -8,6 +8,8 @@
 
 #include "generator/families/prefill_mma.hpp"
 
+#include "generator/core/visibility.hpp"
+
 namespace attune {
 namespace {
 
@@ -61,16 +63,11 @@ double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
 // Blocks of columns that the rows [first, first + rows) visit.
 double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
                       int64_t first) {
-  const int64_t offset = spec.mask == Mask::kCausalTopLeft ? 0 : shape.seqlen_kv - shape.seqlen_q;
   const int64_t last_row = std::min(first + c.block_m, shape.seqlen_q) - 1;
-  int64_t begin = 0;
-  int64_t end = shape.seqlen_kv;
-  if (spec.mask != Mask::kNone) end = std::min(end, last_row + offset + 1);
-  if (spec.mask == Mask::kNone && spec.window_right >= 0)
-    end = std::min(end, last_row + offset + spec.window_right + 1);
-  if (spec.window_left >= 0) begin = std::max<int64_t>(0, first + offset - spec.window_left);
-  if (end <= begin) return 0;
-  return static_cast<double>((end - 1) / c.block_n - begin / c.block_n + 1);
+  const KeyInterval<int64_t> keys =
+      keys_of_rows(spec, shape.seqlen_q, shape.seqlen_kv, first, last_row);
+  if (keys.last < keys.first) return 0;
+  return static_cast<double>(keys.last / c.block_n - keys.first / c.block_n + 1);
 }
 
 }  // namespace

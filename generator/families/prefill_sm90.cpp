@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What prefill_sm90 serves, its knobs and their rules, and how it is launched. The numbers behind
-// the rules are in templates/cuda/prefill_sm90.md.
+// the rules are in templates/cuda/prefill_sm90_log.md.
 #include "generator/families/prefill_sm90.hpp"
 
 #include <fmt/format.h>
@@ -68,7 +68,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
   return c;
 }
 
-// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90.md), then two
+// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md), then two
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;

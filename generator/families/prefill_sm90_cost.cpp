@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "generator/core/visibility.hpp"
+
 namespace attune {
 namespace {
 
@@ -163,14 +165,9 @@ Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
 
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
                             int64_t rows, int block_n) {
-  const int64_t offset = spec.mask == Mask::kCausalTopLeft ? 0 : shape.seqlen_kv - shape.seqlen_q;
   const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
-  int64_t first = 0;
-  int64_t last = shape.seqlen_kv - 1;
-  if (spec.window_left >= 0) first = std::max<int64_t>(0, first_row + offset - spec.window_left);
-  if (spec.mask != Mask::kNone) last = std::min(last, last_row + offset);
-  if (spec.mask == Mask::kNone && spec.window_right >= 0)
-    last = std::min(last, last_row + offset + spec.window_right);
+  const auto [first, last] =
+      keys_of_rows(spec, shape.seqlen_q, shape.seqlen_kv, first_row, last_row);
   const bool follow =
       spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;  // kBlocksFollowWindow
   const int64_t origin = follow ? first : first / block_n * block_n;

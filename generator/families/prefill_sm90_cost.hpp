@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rough run time of a prefill_sm90 launch, for ranking configs before any is compiled. The roofline
-// it follows and how well it predicts are in templates/cuda/prefill_sm90.md.
+// it follows and how well it predicts are in templates/cuda/prefill_sm90_log.md.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a query row sees: mask, window and their alignment (shared/attention_enums.h), for a
+// Which keys query rows see (shared/visibility.h) under the mask and window that are compiled in: for a
 // run of rows and per lane.
 #pragma once
 
 #include "cpu/simd.hpp"
 #include "shared/attention_args.h"
+#include "shared/visibility.h"
 
 namespace attune {
 
@@ -20,26 +21,29 @@ struct KeyRange {
   int end;
 };
 
-inline long long diagonal_offset(const AttentionArgs& args) {
-  return kMask == Mask::kCausalTopLeft ? 0 : static_cast<long long>(args.seqlen_kv) - args.seqlen_q;
+struct CompiledRule {
+  static constexpr Mask mask = kMask;
+  static constexpr int window_left = kWindowLeft;
+  static constexpr int window_right = kWindowRight;
+};
+
+inline KeyInterval<long long> visible_keys(const AttentionArgs& args, long long row) {
+  return visible_keys(CompiledRule(), static_cast<long long>(args.seqlen_q),
+                      static_cast<long long>(args.seqlen_kv), row);
 }
 
 // Keys that at least one row of [first, last] sees. Empty when begin >= end.
 inline KeyRange visible_keys(const AttentionArgs& args, long long first, long long last) {
-  const long long offset = diagonal_offset(args);
-  long long begin = 0;
-  long long end = args.seqlen_kv;
-  if constexpr (kHasLeft) begin = first + offset - kLeft > begin ? first + offset - kLeft : begin;
-  if constexpr (kHasRight)
-    end = last + offset + kRight + 1 < end ? last + offset + kRight + 1 : end;
-  return begin < end ? KeyRange{static_cast<int>(begin), static_cast<int>(end)} : KeyRange{0, 0};
+  const KeyInterval<long long> keys{visible_keys(args, first).first, visible_keys(args, last).last};
+  return keys.first <= keys.last
+             ? KeyRange{static_cast<int>(keys.first), static_cast<int>(keys.last + 1)}
+             : KeyRange{0, 0};
 }
 
 // Whether every row of [first, last] sees every key of the range.
 inline bool sees_all(const AttentionArgs& args, long long first, long long last, KeyRange keys) {
-  const long long offset = diagonal_offset(args);
-  return !(kHasLeft && keys.begin < last + offset - kLeft) &&
-         !(kHasRight && keys.end - 1 > first + offset + kRight);
+  return keys.begin >= visible_keys(args, last).first &&
+         keys.end - 1 <= visible_keys(args, first).last;
 }
 
 inline int clamp_to_int(long long value) {
@@ -61,7 +65,7 @@ inline PanelInts row_steps(int first_head) {
 inline void mask_block(const AttentionArgs& args, long long first, PanelInts row_step,
                        KeyRange keys, Panel* scores, Panel& largest) {
   largest = -kInfinity;
-  const long long diagonal = first + diagonal_offset(args);
+  const long long diagonal = first + first_diagonal(CompiledRule(), args.seqlen_q, args.seqlen_kv);
   for (int n = keys.begin; n < keys.end; ++n) {
     Panel& row = scores[n - keys.begin];
     if constexpr (kHasRight)

@@ -3,8 +3,8 @@
 // fp16 with fp32 accumulation. One producer warp feeds 1 to 4 consumer warpgroups of 64 query rows
 // each: TMA into swizzled shared memory, wgmma, softmax in registers. Layout of shared memory and
 // registers: shared/prefill_sm90_layout.h. Roles: attention/warp_roles.cuh,
-// attention/tma_producer.cuh, attention/wgmma_consumer.cuh. Knobs, rooflines, barrier protocol and
-// measurements: prefill_sm90.md.
+// attention/tma_producer.cuh, attention/wgmma_consumer.cuh. Knobs, rooflines and barrier protocol:
+// prefill_sm90.md; measurements: prefill_sm90_log.md.
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -12,13 +12,13 @@
 
 namespace attune {
 
-constexpr int kTransposeInside = 0;  // V is multiplied as it is
-constexpr bool kEarlyStart = false;  // no kernel of this launch prepares operands
+constexpr int kTransposeInside = 0;          // V is multiplied as it is
+constexpr bool kWaitsForVTranspose = false;  // no kernel of this launch prepares operands
 // Blocks of keys begin at the first key that a tile sees through a window, not at key 0.
 constexpr bool kBlocksFollowWindow = true;
 // Blocks start while the grid ahead in the stream, whatever it is, still ends; they set up barriers
 // and registers, and touch memory only after it.
-constexpr bool kBehindAny = true;
+constexpr bool kWaitsForPriorGrid = true;
 
 }  // namespace attune
 
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
                   const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  attend_tiles<WgmmaConsumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
+  run_roles<WgmmaConsumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

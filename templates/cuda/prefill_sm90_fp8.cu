@@ -23,8 +23,8 @@ constexpr int kPackHeads = 1;                // each head of q has its own facto
 constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
 constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
 // What the grid ahead is: this launch's own, which writes V^T, or any.
-constexpr bool kEarlyStart = kEarly && !kTransposeInside;
-constexpr bool kBehindAny = kEarly && kTransposeInside;
+constexpr bool kWaitsForVTranspose = kEarly && !kTransposeInside;
+constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 
 }  // namespace attune
 
@@ -43,8 +43,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
                   const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  if constexpr (kBehindAny) wait_for_prior_grid();  // all roles read memory that it may write
-  attend_tiles<Fp8Consumer>({args, scales}, shared_bytes, map_q, map_k, map_v, map_o);
+  if constexpr (kWaitsForPriorGrid)
+    wait_for_prior_grid();  // all roles read memory that it may write
+  run_roles<Fp8Consumer>({args, scales}, shared_bytes, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

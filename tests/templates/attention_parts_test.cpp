@@ -61,7 +61,7 @@ TEST(MaskPart, ColumnsAreThoseOfTheRule) {
     const AttentionArgs args = lengths(seqlen_q, seqlen_kv);
     for (int row = 0; row < seqlen_q; ++row)
       for (int column = 0; column < seqlen_kv; ++column)
-        ASSERT_EQ(visible_columns(args, row).contains(column), visible(args, row, column))
+        ASSERT_EQ(visible_keys(args, row).contains(column), visible(args, row, column))
             << row << "," << column << " of " << seqlen_q << "x" << seqlen_kv;
   }
 }
@@ -102,18 +102,18 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
     const int row_end = std::min(args.seqlen_q, row_begin + 1 + static_cast<int>(random() % 64));
     check_blocks<16>(args, row_begin, row_end, 0);
     check_blocks<48>(args, row_begin, row_end, 0);
-    check_blocks<48>(args, row_begin, row_end, visible_columns(args, row_begin).first);
+    check_blocks<48>(args, row_begin, row_end, visible_keys(args, row_begin).first);
   }
 }
 
 TEST(MaskPart, LongSequencesDoNotOverflow) {
   const AttentionArgs args = lengths(64, 2147400000);
   const BlockRange range = visible_blocks<64>(args, 0, 64);
-  const int last = visible_columns(args, 63).last;
+  const int last = visible_keys(args, 63).last;
   ASSERT_TRUE(visible(args, 63, last));
   EXPECT_FALSE(visible(args, 63, last + 1));
   EXPECT_EQ(range.end, last / 64 + 1);
-  EXPECT_EQ(range.begin, visible_columns(args, 0).first / 64);
+  EXPECT_EQ(range.begin, visible_keys(args, 0).first / 64);
 }
 
 template <int kOrder>

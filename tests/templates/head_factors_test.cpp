@@ -56,7 +56,7 @@ void check(int seqlen_q, int seqlen_kv, std::mt19937_64* random) {
       shared = std::max(shared, factors.largest(common.begin, common.end, lane, 32));
     for (int row = first; row < std::min(first + kGroupRows, seqlen_q); ++row) {
       float largest = 0;
-      const VisibleColumns seen = visible_columns(args, row);
+      const KeyInterval<int> seen = visible_keys(args, row);
       for (int key = seen.first; key <= seen.last; ++key)
         if (const float value = values[static_cast<size_t>(key / kScaleBlock)];
             std::isfinite(value))

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "generator/core/narrow_float.hpp"
+#include "generator/core/visibility.hpp"
 
 namespace attune {
 namespace {
@@ -155,19 +156,6 @@ ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t
   *largest = top;
 }
 
-// Keys [first, last) that query row i sees (enums: attention_enums.h).
-void visible_keys(const Problem& problem, int64_t i, int64_t* first, int64_t* last) {
-  const int64_t diagonal =
-      i + (problem.mask == Mask::kCausalTopLeft ? 0 : problem.seqlen_kv - problem.seqlen_q);
-  int64_t from = 0;
-  int64_t to = problem.seqlen_kv;
-  if (problem.mask != Mask::kNone) to = std::min(to, diagonal + 1);
-  if (problem.window_right >= 0) to = std::min(to, diagonal + problem.window_right + 1);
-  if (problem.window_left >= 0) from = std::max(from, diagonal - problem.window_left);
-  *first = std::min(std::max<int64_t>(from, 0), problem.seqlen_kv);
-  *last = std::max(*first, std::max<int64_t>(to, 0));
-}
-
 }  // namespace
 
 StandardAttention::StandardAttention(const Problem& problem, int num_threads)
@@ -235,9 +223,9 @@ void StandardAttention::run_head(const Operands& args, int64_t batch, int64_t he
   multiply(q, p.head_dim_qk, kt, keys, scores, keys, rows, keys, p.head_dim_qk);
   std::vector<float> sums(static_cast<size_t>(p.seqlen_q));
   for (int64_t i = 0; i < p.seqlen_q; ++i) {
-    int64_t first = 0;
-    int64_t last = 0;
-    visible_keys(p, i, &first, &last);
+    const KeyInterval<int64_t> seen = visible_keys(p, i);
+    const int64_t first = std::min(seen.first, p.seqlen_kv);
+    const int64_t last = std::max(first, seen.last + 1);
     float largest = 0;
     float* sum = &sums[static_cast<size_t>(i)];
     soften(scores + i * keys, first, last, keys, p.scale(), sum, &largest);

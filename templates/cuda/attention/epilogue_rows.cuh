@@ -23,19 +23,20 @@ struct RowEnds {
 };
 
 // The first of a thread's two rows.
-struct RowPlace {
+struct ThreadRows {
   int row;
   int head;
 };
 
-__device__ __forceinline__ RowPlace row_place(const PrefillTile& tile, int warpgroup, int thread) {
+__device__ __forceinline__ ThreadRows thread_rows(const PrefillTile& tile, int warpgroup,
+                                                  int thread) {
   return {tile.first_row + warpgroup * kHeadRows + thread_row(thread),
           tile.head + thread_head(thread)};
 }
 
 // Whether O and LSE have the first (half 0) or the second of a thread's rows.
 __device__ __forceinline__ bool has_row(const AttentionArgs& args, const PrefillTile& tile,
-                                        RowPlace place, int half) {
+                                        ThreadRows place, int half) {
   return place.row + kNextRow * half < args.seqlen_q &&
          !is_idle(place.head + kNextHead * half - tile.head);
 }
@@ -45,7 +46,7 @@ __device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
   RowEnds ends;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const VisibleColumns columns = visible_columns(args, row + kNextRow * half);
+    const KeyInterval<int> columns = visible_keys(args, row + kNextRow * half);
     const bool empty = columns.last < columns.first;
     ends.inverse[half] = empty ? 0.f : 1.f / (rows.sum[half] + kTinySum);
     ends.lse[half] =
@@ -66,7 +67,7 @@ __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& end
 }
 
 __device__ __forceinline__ void store_lse(const AttentionArgs& args, const PrefillTile& tile,
-                                          RowPlace at, const RowEnds& ends) {
+                                          ThreadRows at, const RowEnds& ends) {
   if (args.lse == nullptr || threadIdx.x % 4 != 0) return;
   float* out = args.lse + tile.batch * args.lse_batch_stride + at.head * args.lse_head_stride;
   if (has_row(args, tile, at, 0)) out[at.row] = ends.lse[0];

@@ -41,7 +41,7 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
 // stores.
 template <int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
-                                                   const PrefillTile& tile, RowPlace place,
+                                                   const PrefillTile& tile, ThreadRows place,
                                                    const float (&o)[kCount]) {
   constexpr int kGroups = kCount / 16;
   const int quad_lane = threadIdx.x % 4;

@@ -71,7 +71,7 @@ class Fp8Consumer {
     flushed_.clear();
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
-    products_.skip_ahead(tile.last_block - own.last);
+    products_.skip_hidden_steps(tile.last_block - own.last);
     first_step(tile, own, first_row, range, factors, s, p, rows);
     int block = own.last - 1;
     // One loop where nothing is flushed: beside a nest of two ptxas spills.
@@ -86,14 +86,14 @@ class Fp8Consumer {
       if constexpr (kFlushInterval > 0)
         if (block >= own.first) flush(*rows, o);
     }
-    products_.last(o, p, own.first - tile.first_block);
+    products_.issue_last_pv(o, p, own.first - tile.first_block);
     v_factor_[0] = factors.v_factor(0);
     v_factor_[1] = factors.v_factor(1);
   }
 
   // Waits for the last product of attend().
   __device__ __forceinline__ void finish(Output& o) {
-    products_.finish(o);
+    products_.wait_pv(o);
     if constexpr (kFlushInterval > 0) {
       flushed_.give_back(sums_address(), o);
       __syncwarp();  // before the warp stages O in the same bytes
@@ -124,7 +124,7 @@ class Fp8Consumer {
       rescale(o, factor);
       if constexpr (kFlushInterval > 0) flushed_.rescale(factor);
     }
-    if (!arrived) products_.await(more);
+    if (!arrived) products_.await_operands(more);
   }
 
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
@@ -133,14 +133,14 @@ class Fp8Consumer {
                                              Probabilities& p, RowStats* rows) {
     GroupFactors here[kGroups];
     factors.read(own.last, here);
-    products_.first(own.last == own.first, s);
-    if (own.last != tile.last_block) products_.skip_last_v();
+    products_.multiply_first(own.last == own.first, s);
+    if (own.last != tile.last_block) products_.skip_hidden_v();
     const float scale_log2 = factors.apply(here, s);
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
     round_probabilities(s, p);
-    products_.await(own.last != own.first);
+    products_.await_operands(own.last != own.first);
   }
 
   __device__ __forceinline__ void step(const PrefillTile& tile, const OwnSteps& own, int first_row,
@@ -149,7 +149,7 @@ class Fp8Consumer {
                                        RowStats* rows) {
     GroupFactors here[kGroups];
     factors.read(block, here);
-    products_.multiply(block == own.first, s, p, o);
+    products_.multiply_next(block == own.first, s, p, o);
     const float scale_log2 = factors.apply(here, s);
     const bool tested = tests_first(range, block);
     float factor[2];
@@ -160,11 +160,11 @@ class Fp8Consumer {
       float level[2];
       factors.top_levels(here, scale_log2, s, level);
       grew = must_raise(level, *rows);
-      if (grew) raise_row_max(factors, here, scale_log2, s, level, rows, factor);
+      if (grew) raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);
     }
     factors.exponentiate_step(here, scale_log2, s, *rows, kRowMax == 1 ? sum : rows->sum);
-    if constexpr (kOverlap) products_.finish(o);
-    const bool arrived = products_.arrived();
+    if constexpr (kOverlap) products_.wait_pv(o);
+    const bool arrived = products_.operands_arrived();
     round_probabilities(s, p);
     if constexpr (kRowMax == 1) {
       const bool late = !tested && may_have_grown(sum);
@@ -191,17 +191,17 @@ class Fp8Consumer {
   // Takes O of the steps before this one, whose probabilities the sums have already.
   __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
     if (kOStaging && flushed_.empty())
-      await_staging(warpgroup_, thread_index_anew() % kWarpgroupThreads);
+      await_staging(warpgroup_, reread_thread_index() % kWarpgroupThreads);
     const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
     flushed_.take(sums_address(), sum, o);
-    products_.restart();
+    products_.overwrite_output();
   }
 
   // Computed anew, so that it holds no register through the loop.
   template <bool kInShared = (kOStaging > 0)>
   __device__ __forceinline__ typename SumsPlace<kInShared>::Address sums_address() const {
-    const unsigned offset = anew(warpgroup_) * kSumsBytes +
-                            Flushed::offset_of_thread(thread_index_anew() % kWarpgroupThreads);
+    const unsigned offset = reread(warpgroup_) * kSumsBytes +
+                            Flushed::offset_of_thread(reread_thread_index() % kWarpgroupThreads);
     if constexpr (kInShared) {
       return shared_ + kLayout.o + offset;
     } else {

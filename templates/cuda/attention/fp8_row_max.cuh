@@ -59,10 +59,10 @@ __device__ __forceinline__ bool must_raise(const float (&level)[2], const RowSta
 
 // Raises the maxima to the true ones: those of the quad's top levels, where these are above zero. A
 // warp with another row that may have grown looks at all its scores.
-__device__ __forceinline__ void raise_row_max(const StepFactors& factors,
-                                              const GroupFactors (&here)[kGroups], float scale_log2,
-                                              Scores& s, float (&level)[2], RowStats* rows,
-                                              float (&factor)[2]) {
+__device__ __forceinline__ void raise_to_step_max(const StepFactors& factors,
+                                                  const GroupFactors (&here)[kGroups],
+                                                  float scale_log2, Scores& s, float (&level)[2],
+                                                  RowStats* rows, float (&factor)[2]) {
   bool hidden = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -183,7 +183,7 @@ class StepFactors {
   // Computed where it is used: held through a step it would take two registers a group.
   __device__ __forceinline__ void log2_ratios(const GroupFactors& factors,
                                               float (&ratio_log2)[2]) const {
-    const float v_log2 = log2_approx(anew(factors.v));
+    const float v_log2 = log2_approx(reread(factors.v));
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       ratio_log2[half] = fminf(fmaxf(v_log2 - v_log2_[half], kLeastRatioLog2), 0.f);

@@ -25,7 +25,7 @@ __device__ __forceinline__ int chunk_flip(int row) {
 class TileTransposer {
  public:
   __device__ __forceinline__ TileTransposer() {
-    const int lane = thread_index_anew() % 32;
+    const int lane = reread_thread_index() % 32;
     const int matrix = lane / 8, row = lane % 8;
     const int key = matrix % 2 * 8 + row;
     const int column = matrix / 2 * 16 + row * 2 + (matrix % 2 ^ row / 4);

@@ -28,10 +28,10 @@ __device__ __forceinline__ void transpose_tiles(unsigned shared) {
     mbarrier_wait(shared + kLayout.v_empty + 8 * slot, cursor.parity() ^ 1, "v_empty");
     TileTransposer().run(shared + kLayout.given_v + slot * kLayout.given_bytes,
                          shared + kLayout.v + slot * kLayout.v_slot_bytes,
-                         thread_index_anew() / 32 - 1);
+                         reread_thread_index() / 32 - 1);
     fence_proxy_async();
     __syncwarp();
-    const bool first_lane = thread_index_anew() % 32 == 0;
+    const bool first_lane = reread_thread_index() % 32 == 0;
     mbarrier_arrive_if(first_lane, shared + kLayout.given_empty + 8 * slot);
     mbarrier_arrive_if(first_lane, shared + kLayout.v_full + 8 * slot);
     cursor.advance();

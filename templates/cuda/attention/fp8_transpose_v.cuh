@@ -118,10 +118,11 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
   if (threadIdx.x == 0) {
     mbarrier_init(shared + kTranspose.barrier, 1);
     fence_mbarrier_init();
-    if constexpr (kEarlyStart) wait_for_prior_grid();  // V is read, and V^T written, after it alone
+    if constexpr (kWaitsForVTranspose)
+      wait_for_prior_grid();  // V is read, and V^T written, after it alone
     load_key_tile(shared, map_v, tile);
   }
-  if constexpr (kEarlyStart) let_next_grid_start();
+  if constexpr (kWaitsForVTranspose) let_next_grid_start();
   __syncthreads();
   mbarrier_wait(shared + kTranspose.barrier, 0, "v");
   if constexpr (kGivenTransposed) {

@@ -56,8 +56,7 @@ struct CommonKeys {
 
 __device__ __forceinline__ CommonKeys common_keys(const AttentionArgs& args, int first_row,
                                                   int rows) {
-  return {visible_columns(args, first_row + rows - 1).first,
-          visible_columns(args, first_row).last + 1};
+  return {visible_keys(args, first_row + rows - 1).first, visible_keys(args, first_row).last + 1};
 }
 
 // The largest finite factor of the keys that `row` sees, given that of the common keys of its
@@ -66,7 +65,7 @@ template <int kScaleBlock>
 __device__ __forceinline__ float largest_seen(const HeadFactors<kScaleBlock>& factors,
                                               const AttentionArgs& args, int row,
                                               const CommonKeys& common, float largest_common) {
-  const VisibleColumns seen = visible_columns(args, row);
+  const KeyInterval<int> seen = visible_keys(args, row);
   if (seen.last < seen.first) return 0.f;
   if (common.end <= common.begin) return factors.largest(seen.first, seen.last + 1);
   return fmaxf(largest_common, fmaxf(factors.largest(seen.first, common.begin),

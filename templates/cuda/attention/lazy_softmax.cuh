@@ -16,18 +16,14 @@
 // A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half
 // (i / 2) % 2, and the four lanes of a quad share the rows.
 //
-// Masked scores are -inf and the maximum never falls below kLowestMax, which is finite: -inf -
-// (-inf) cannot arise. A row that has seen nothing has probabilities exp2(-inf) = 0 and sum 0; its
-// first visible score lies so far above kLowestMax that both forms take the true maximum.
+// The first visible score of a row lies so far above kLowestMax (score_values.cuh) that both forms
+// take the true maximum.
 #pragma once
 
+#include "cuda/attention/score_values.cuh"
 #include "cuda/ptx/exp2.cuh"
 
 namespace attune {
-
-constexpr float kLowestMax = -1.329227995784916e36f;  // -2^120
-
-__device__ __forceinline__ float masked_score() { return -__int_as_float(0x7f800000); }
 
 struct RowStats {
   float max[2];  // of score * c, c = softmax_scale * log2(e); 8 bits: less kProbabilityLog2

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which key columns a query row sees, and which blocks of columns a group of rows must visit. The
-// rules are those of shared/attention_enums.h; the mask and the window are compiled in. Used by
-// every CUDA prefill kernel.
+// Which keys a query row sees under the mask and window that are compiled in
+// (shared/visibility.h), and which blocks of keys a group of rows must visit. Used by every CUDA
+// prefill kernel.
 #pragma once
 
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
+#include "shared/visibility.h"
 
 namespace attune {
 
@@ -15,29 +16,16 @@ constexpr bool kHasRightLimit = kIsCausal || kWindowRight >= 0;
 // Whether a row may see no key while others of its tile see some.
 constexpr bool kSomeRowsSeeNothing =
     kHasLeftLimit || (kHasRightLimit && kMask != Mask::kCausalTopLeft);
-// Column on the diagonal of row 0.
-__device__ inline int diagonal_offset(const AttentionArgs& args) {
-  return kMask == Mask::kCausalTopLeft ? 0 : args.seqlen_kv - args.seqlen_q;
-}
 
-// Columns [first, last] are visible; none when last < first.
-struct VisibleColumns {
-  int first;
-  int last;
-  __device__ bool contains(int column) const { return column >= first && column <= last; }
+struct CompiledRule {
+  static constexpr Mask mask = kMask;
+  static constexpr int window_left = kWindowLeft;
+  static constexpr int window_right = kWindowRight;
 };
 
-__device__ inline VisibleColumns visible_columns(const AttentionArgs& args, int row) {
-  const int diagonal = row + diagonal_offset(args);
-  VisibleColumns columns{0, args.seqlen_kv - 1};
-  if constexpr (kHasLeftLimit) columns.first = diagonal > kWindowLeft ? diagonal - kWindowLeft : 0;
-  if constexpr (kIsCausal) {  // ends at the diagonal whatever the window says
-    columns.last = min(columns.last, diagonal);
-  } else if constexpr (kHasRightLimit) {
-    columns.last = static_cast<int>(
-        min(static_cast<long long>(columns.last), static_cast<long long>(diagonal) + kWindowRight));
-  }
-  return columns;
+__device__ inline KeyInterval<int> visible_keys(const AttentionArgs& args, int row) {
+  const int seqlen_kv = args.seqlen_kv;  // read first: the order of the reads decides registers
+  return visible_keys(CompiledRule(), args.seqlen_q, seqlen_kv, row);
 }
 
 // Blocks of kColumns columns, counted from an origin: [begin, end) hold something visible to some
@@ -58,8 +46,8 @@ template <int kColumns>
 __device__ inline BlockRange visible_blocks(const AttentionArgs& args, int row_begin, int row_end,
                                             int origin = 0) {
   if (row_end <= row_begin) return {0, 0, 0, 0};
-  const VisibleColumns top = visible_columns(args, row_begin);
-  const VisibleColumns bottom = visible_columns(args, row_end - 1);
+  const KeyInterval<int> top = visible_keys(args, row_begin);
+  const KeyInterval<int> bottom = visible_keys(args, row_end - 1);
   if (bottom.last < top.first) return {0, 0, 0, 0};
   BlockRange range;
   range.begin = (top.first - origin) / kColumns;

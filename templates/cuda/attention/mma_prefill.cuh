@@ -24,18 +24,18 @@ static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiple
 
 // This thread's row with elements 2 * half, 2 * half + 1 of fragments [m][...].
 __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
-  const int thread = thread_index_anew();
+  const int thread = reread_thread_index();
   return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
 }
 
-__device__ __forceinline__ void hide_invisible(const AttentionArgs& args, Scores& scores,
-                                               const Tile& tile, int block) {
-  const int column = block * kBlockN + thread_index_anew() % 4 * (kQuarteredKeys ? 4 : 2);
+__device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& scores,
+                                            const Tile& tile, int block) {
+  const int column = block * kBlockN + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      VisibleColumns visible = visible_columns(args, row_of(tile, m, half));
+      KeyInterval<int> visible = visible_keys(args, row_of(tile, m, half));
       visible.first -= column;
       visible.last -= column;
 #pragma unroll
@@ -133,8 +133,8 @@ __device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsi
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     factors.scale(scores, step);
-    if (masked) hide_invisible(args, scores, state.tile(), block);
-    softmax.raise_maximum(scores, output);
+    if (masked) mask_scores(args, scores, state.tile(), block);
+    softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);
   }
   store_output(parts, state.tile(), output, softmax, factors);

@@ -31,7 +31,7 @@ struct FragmentOffsets {
 constexpr bool kHoldOffsetOfV = kHoldOffsets || kArch < 100;
 
 __device__ __forceinline__ FragmentOffsets fragment_offsets() {
-  const int thread = thread_index_anew();
+  const int thread = reread_thread_index();
   const int lane = thread % 32;
   return {QkTile::offset(thread / 32 * (16 * kRowTiles) + lane % 16, lane / 16),
           QkTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), v_fragment_offset(lane)};

@@ -53,7 +53,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float(&fragment)[4] = scores[m][2 * step + half];
-        softmax.weigh(fragment, m);
+        softmax.exponentiate(fragment, m);
         p[m][2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
         p[m][2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
       }

@@ -33,7 +33,7 @@ __device__ __forceinline__ void weigh_step(unsigned (&p)[4], float (&scores)[kSc
                                            int first, int m, Softmax& softmax,
                                            const Factors::Step& factors) {
 #pragma unroll
-  for (int n = first; n < first + 4; ++n) Factors::weigh(scores[n], m, n, softmax, factors);
+  for (int n = first; n < first + 4; ++n) Factors::exponentiate(scores[n], m, n, softmax, factors);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float(&low)[4] = scores[first + i / 2 * 2];

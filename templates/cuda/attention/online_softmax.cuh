@@ -11,31 +11,26 @@
 // that is cheaper: a maximum seeded with +0 that is right for positive scores and else too large,
 // never too small. Only then the exact maximum is taken and exchanged.
 //
-// A hidden score is -inf. The maximum starts at kNothing = -2^120, finite, so -inf - (-inf) cannot
-// arise: a row that has seen nothing has weights exp2(-inf + 2^120) = 0, sum 0, and ends with O = 0
-// and LSE = -inf.
+// A row that has seen nothing has sum 0 (score_values.cuh), and ends with O = 0 and LSE = -inf.
 //
 // kHeadroom: the maximum is kept that much (log2) lower, so that weights reach 2^(kHeadroom +
 // kLag): the quotient does not see it, and neither does LSE. 8-bit weights need it, whose smallest
 // value is not far below 1.
 #pragma once
 
+#include "cuda/attention/score_values.cuh"
 #include "cuda/ptx/exp2.cuh"
 
 namespace attune {
 
-__device__ __forceinline__ float hidden_score() { return __int_as_float(0xFF800000u); }  // -inf
-
 template <int kRowTiles, int kLag = 3, int kHeadroom = 0>
 class OnlineSoftmax {
-  static constexpr float kNothing = -1.329227995784916e36f;  // -2^120
-
  public:
   __device__ explicit OnlineSoftmax(const float (&scale_log2)[kRowTiles]) {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       scale_[m] = scale_log2[m];
-      maximum_[m][0] = maximum_[m][1] = kNothing;
+      maximum_[m][0] = maximum_[m][1] = kLowestMax;
       sum_[m][0] = sum_[m][1] = 0.0f;
     }
   }
@@ -43,7 +38,7 @@ class OnlineSoftmax {
   // Takes in the maximum of a block of scores; rescales O and the sums when the kept maximum lags
   // too far. Whole warps call it.
   template <int kScoreTiles, int kOutputTiles>
-  __device__ __forceinline__ void raise_maximum(const float (&scores)[kRowTiles][kScoreTiles][4],
+  __device__ __forceinline__ void raise_row_max(const float (&scores)[kRowTiles][kScoreTiles][4],
                                                 float (&output)[kRowTiles][kOutputTiles][4]) {
     bool lags = false;
 #pragma unroll
@@ -71,7 +66,7 @@ class OnlineSoftmax {
   }
 
   // Turns the scores of one fragment into weights and adds them to the row sums.
-  __device__ __forceinline__ void weigh(float (&fragment)[4], int m) {
+  __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       fragment[i] = exp2_approx(fragment[i] * scale_[m] - maximum_[m][i / 2]);
@@ -80,7 +75,7 @@ class OnlineSoftmax {
   }
 
   // The same of weights that hold `factor`, which the sums do not.
-  __device__ __forceinline__ void weigh(float (&fragment)[4], int m, float inverse_factor) {
+  __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m, float inverse_factor) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       fragment[i] = exp2_approx(fragment[i] * scale_[m] - maximum_[m][i / 2]);

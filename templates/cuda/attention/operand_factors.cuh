@@ -112,12 +112,13 @@ class Factors {
   }
 
   // Weights of the n8 tile n, from its scores.
-  static __device__ __forceinline__ void weigh(float (&fragment)[4], int m, int n, Softmax& softmax,
-                                               const Step& step) {
+  static __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m, int n,
+                                                      Softmax& softmax, const Step& step) {
     if constexpr (kBlockFactors) {
-      softmax.weigh(fragment, m, reciprocal_approx(not_zero(step.v[n * 8 / kFactorColumns])));
+      softmax.exponentiate(fragment, m,
+                           reciprocal_approx(not_zero(step.v[n * 8 / kFactorColumns])));
     } else {
-      softmax.weigh(fragment, m);
+      softmax.exponentiate(fragment, m);
     }
   }
 

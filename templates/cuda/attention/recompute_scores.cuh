@@ -22,14 +22,14 @@ __device__ __forceinline__ const unsigned* word_address(const OperandView& view,
 
 // `first_row` is the warpgroup's. All keys of the block must exist; rows past seqlen_q repeat the
 // last one. A step is 32 bytes of k: two words of a row in each lane of a quad, 4 words apart.
-// Addresses are advanced one load at a time (anew): a branch that is hardly taken must not hold
+// Addresses are advanced one load at a time (reread): a branch that is hardly taken must not hold
 // registers of the loop around it.
 template <int kCount>
 __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, const PrefillTile& tile,
                                                  int first_row, int block, float (&s)[kCount]) {
   constexpr int kRowWords = kHeadDimQk * kOperandBytes / 4;
   constexpr int kSteps = (kRowWords + 7) / 8;
-  const int thread = thread_index_anew() % kWarpgroupThreads;
+  const int thread = reread_thread_index() % kWarpgroupThreads;
   const int quad_row = thread % 32 / 4;
   const int word = thread % 4;
   int row = first_row + thread / 32 * 16 + quad_row;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
                      first_key(args, tile.first_row) + block * kBlockN + quad_row, word + 8 * step);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {  // 8 keys
-      k = anew(k);
+      k = reread(k);
       float d[4] = {s[i], s[i + 1], s[i + 2], s[i + 3]};
       mma<kDtypeKv>(d, a, lower ? k[0] : 0u, upper ? k[4] : 0u);
 #pragma unroll

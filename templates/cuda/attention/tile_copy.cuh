@@ -48,7 +48,7 @@ class TileCopy {
   // tile at `first_row` of `head`; `bytes` of the 16 exist.
   template <class Copy>
   __device__ __forceinline__ void each(int batch, int head, int first_row, Copy copy) const {
-    const int thread = thread_index_anew();
+    const int thread = reread_thread_index();
     const int row = thread / kThreadsPerRow;
     const int column = thread % kThreadsPerRow;
     const int operand_row = kQuartered ? quartered_row(row) : row;

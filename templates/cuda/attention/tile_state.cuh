@@ -46,7 +46,7 @@ class TileState {
              static_cast<unsigned>(d)}};
   }
   __device__ __forceinline__ unsigned of_warp() const {
-    return address_ + 16 + thread_index_anew() / 32 * 16;
+    return address_ + 16 + reread_thread_index() / 32 * 16;
   }
 
   unsigned address_;

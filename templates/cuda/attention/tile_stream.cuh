@@ -45,7 +45,7 @@ using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRati
 // no block is visited for the sake of where the window stands.
 __device__ __forceinline__ int first_key(const AttentionArgs& args, int first_row) {
   if constexpr (!kBlocksFollowWindow || !kHasLeftLimit) return 0;
-  return visible_columns(args, first_row).first;
+  return visible_keys(args, first_row).first;
 }
 
 // There is always a block to visit, so that no role needs a case for tiles without keys: such tiles
@@ -53,8 +53,8 @@ __device__ __forceinline__ int first_key(const AttentionArgs& args, int first_ro
 __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, int tile) {
   AttentionArgs here =
       args;  // divisors of this tile only: their reciprocals must not stay in registers
-  here.seqlen_q = anew(args.seqlen_q);
-  here.num_heads_q = anew(args.num_heads_q) / kTileHeads;
+  here.seqlen_q = reread(args.seqlen_q);
+  here.num_heads_q = reread(args.num_heads_q) / kTileHeads;
   const PrefillTiles order(here);
   PrefillTile work;
   work.number = tile / kKvSplits;

@@ -32,7 +32,7 @@ class TmaProducer {
 
   __device__ __forceinline__ void run(const AttentionArgs& args) {
     bool first = true;
-    if constexpr (kBehindAny) wait_for_prior_grid();
+    if constexpr (kWaitsForPriorGrid) wait_for_prior_grid();
     TileStream tiles(args, shared_);
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
@@ -40,7 +40,7 @@ class TmaProducer {
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
       load_q(tile, tiles.parity());
-      if (kEarlyStart && first) wait_for_prior_grid();  // V was prepared by it
+      if (kWaitsForVTranspose && first) wait_for_prior_grid();  // V was prepared by it
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
@@ -54,7 +54,7 @@ class TmaProducer {
       tile = tiles.publish(next);
     }
     if constexpr (kTransposeInside) stop_transposing();
-    if constexpr (kBehindAny) let_next_grid_start();
+    if constexpr (kWaitsForPriorGrid) let_next_grid_start();
   }
 
  private:

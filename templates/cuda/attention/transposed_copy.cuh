@@ -28,7 +28,7 @@ class TransposedCopy {
   // tile at `first_key` of `head`; `bytes` of the 16 exist.
   template <class Copy>
   __device__ __forceinline__ void each(int batch, int head, int first_key, Copy copy) const {
-    const int thread = thread_index_anew();
+    const int thread = reread_thread_index();
     const int row = thread / kThreadsPerRow;
     const int column = thread % kThreadsPerRow;
     const int head_row = quartered_row(row);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shar
 template <int kCount>
 __device__ __forceinline__ void write_tile(const AttentionArgs& args, const TensorMap& map_o,
                                            unsigned shared, int warpgroup, const PrefillTile& tile,
-                                           RowPlace place, float (&o)[kCount],
+                                           ThreadRows place, float (&o)[kCount],
                                            const RowEnds& ends) {
   normalise(o, ends);
   if constexpr (kOStaging) {
@@ -51,8 +51,8 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
     consumer.attend(tile, tiles.parity(), o, &rows);
     // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
     // is.
-    const int thread = thread_index_anew() % kWarpgroupThreads;
-    const RowPlace place = row_place(tile, warpgroup, thread);
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    const ThreadRows place = thread_rows(tile, warpgroup, thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     RowEnds ends = consumer.ends(place.row, rows);
@@ -86,10 +86,10 @@ __device__ __forceinline__ void clear_idle_rows(unsigned shared) {
 }
 
 template <class Consumer>
-__device__ __forceinline__ void attend_tiles(const typename Consumer::Args& args,
-                                             unsigned char* shared_bytes, const TensorMap& map_q,
-                                             const TensorMap& map_k, const TensorMap& map_v,
-                                             const TensorMap& map_o) {
+__device__ __forceinline__ void run_roles(const typename Consumer::Args& args,
+                                          unsigned char* shared_bytes, const TensorMap& map_q,
+                                          const TensorMap& map_k, const TensorMap& map_v,
+                                          const TensorMap& map_o) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes

@@ -45,11 +45,11 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
-    products_.skip_ahead(tile.last_block - own.last);
+    products_.skip_hidden_steps(tile.last_block - own.last);
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      products_.multiply(block == own.first, s, p, o);
+      products_.multiply_next(block == own.first, s, p, o);
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
@@ -58,7 +58,7 @@ class WgmmaConsumer {
       if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
       exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
-      const bool arrived = products_.arrived();
+      const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
@@ -71,13 +71,13 @@ class WgmmaConsumer {
         rows->sum[1] += sum[1];
       }
       if (grew) rescale(o, factor);
-      if (!arrived) products_.await(block != own.first);
+      if (!arrived) products_.await_operands(block != own.first);
     }
-    products_.last(o, p, own.first - tile.first_block);
+    products_.issue_last_pv(o, p, own.first - tile.first_block);
   }
 
   // Waits for the last product of attend().
-  __device__ __forceinline__ void finish(Output& o) { products_.finish(o); }
+  __device__ __forceinline__ void finish(Output& o) { products_.wait_pv(o); }
 
   __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
     return end_rows(args_, row, rows);
@@ -87,13 +87,13 @@ class WgmmaConsumer {
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    products_.first(own.last == own.first, s);
-    if (own.last != tile.last_block) products_.skip_last_v();
+    products_.multiply_first(own.last == own.first, s);
+    if (own.last != tile.last_block) products_.skip_hidden_v();
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
-    products_.await(own.last != own.first);
+    products_.await_operands(own.last != own.first);
   }
 
   // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its

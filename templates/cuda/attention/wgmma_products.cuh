@@ -7,6 +7,26 @@
 // With kOverlap the products Q K of one step and P V of the step before are issued together, and
 // the softmax runs while P V is still in flight. With kPingPong the warpgroups take turns in
 // issuing, so that one's softmax meets the other's products.
+//
+// The calls of a tile, in this order; "hidden" steps are those of which this warpgroup sees nothing:
+//
+// | call                    | once a | what holds afterwards                                      |
+// |-------------------------|--------|------------------------------------------------------------|
+// | wait_q                  | tile   | Q is there                                                 |
+// | skip_hidden_steps(n)    | tile   | K and V of the first n steps are given back                |
+// | multiply_first(s)       | tile   | S of the first step is complete                            |
+// | skip_hidden_v           | tile   | with kOverlap: V of the n-th hidden step is given back;    |
+// |                         |        | only if n > 0                                              |
+// | await_operands          | step   | K of the next step and V of this one are there             |
+// | multiply_next(s, p, o)  | step   | S of the next step is complete; O += P V of the one before |
+// |                         |        | is in flight (kOverlap) or complete                        |
+// | wait_pv(o)              | step   | with kOverlap: O is complete, V given back                 |
+// | operands_arrived        | step   | whether await_operands need not be called                  |
+// | issue_last_pv(o, p, n)  | tile   | the last O += P V is in flight; n hidden steps are given   |
+// |                         |        | back behind it                                             |
+// | wait_pv(o)              | tile   | O is complete, V given back                                |
+//
+// Behind a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
@@ -51,22 +71,22 @@ template <int kCount>
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount],
                                             int first_row, int block, const BlockRange& range,
                                             int first_key = 0) {
-  const int thread = thread_index_anew() % kWarpgroupThreads;
+  const int thread = reread_thread_index() % kWarpgroupThreads;
   const int row = first_row + thread_row(thread);
   const int origin = first_key + block * kBlockN + 2 * (thread % 4);
-  const VisibleColumns upper = visible_columns(args, row);
-  const VisibleColumns lower = visible_columns(args, row + kNextRow);
+  const KeyInterval<int> upper = visible_keys(args, row);
+  const KeyInterval<int> lower = visible_keys(args, row + kNextRow);
   if (block >= range.full_end) {
     const int last[2] = {upper.last - origin, lower.last - origin};
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = masked_score();
+      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = hidden_score();
   }
   if (kHasLeftLimit && block < range.full_begin) {
     const int first[2] = {upper.first - origin, lower.first - origin};
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = masked_score();
+      if (i / 4 * 8 + i % 2 < first[i / 2 % 2]) s[i] = hidden_score();
   }
 }
 
@@ -106,8 +126,7 @@ class WgmmaProducts {
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
-  // S of the first step of a tile.
-  __device__ __forceinline__ void first(bool last_step, Scores& s) {
+  __device__ __forceinline__ void multiply_first(bool last_step, Scores& s) {
     await_k();
     issue_qk(s);
     wgmma_wait<0>();
@@ -115,10 +134,9 @@ class WgmmaProducts {
     release_k(last_step);
   }
 
-  // Gives back K and V of the first `steps` steps of a tile, of which this warpgroup sees nothing.
-  // With kOverlap V of the last of them comes behind K of the step after: skip_last_v(), behind
-  // first().
-  __device__ __forceinline__ void skip_ahead(int steps) {
+  // With kOverlap V of the last of them comes behind K of the step after, so skip_hidden_v() gives
+  // it back.
+  __device__ __forceinline__ void skip_hidden_steps(int steps) {
     if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
     for (int i = 0; i < steps; ++i) {
@@ -129,56 +147,53 @@ class WgmmaProducts {
     }
   }
 
-  __device__ __forceinline__ void skip_last_v() {
+  __device__ __forceinline__ void skip_hidden_v() {
     if constexpr (kSkipsSteps && kOverlap) skip_v();
   }
 
-  // The last product of this warpgroup, then the `steps` steps behind it of which it sees nothing.
-  // V of the last step is left to finish().
-  __device__ __forceinline__ void last(Output& o, Probabilities& p, int steps) {
+  // V of the last hidden step, or of the product, is left to wait_pv().
+  __device__ __forceinline__ void issue_last_pv(Output& o, Probabilities& p, int hidden_steps) {
     constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K of a step before V of the one ahead
-    if (kSkipsSteps && kKeyFirst && steps > 0) skip_k();
-    last(o, p);
+    if (kSkipsSteps && kKeyFirst && hidden_steps > 0) skip_k();
+    issue_pv(o, p);
     if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
-    for (int i = 0; i < steps; ++i) {
+    for (int i = 0; i < hidden_steps; ++i) {
       wait_turn();
       pass_turn();
-      finish(o);
-      if (!kKeyFirst || i + 1 < steps) skip_k();
+      wait_pv(o);
+      if (!kKeyFirst || i + 1 < hidden_steps) skip_k();
       await_v();
       v_empty_ = v().empty();
       v().advance();
     }
   }
 
-  // Whether K of the next step and V of this one are there. Asked some way ahead of await(), so
-  // that the answer's latency is hidden.
-  __device__ __forceinline__ bool arrived() {
+  // Asked some way ahead of await_operands(), so that the answer's latency is hidden.
+  __device__ __forceinline__ bool operands_arrived() {
     bool all = mbarrier_test(k_.full(), k_.parity());
     if constexpr (kKvRing == 0) all = mbarrier_test(own_v_.full(), own_v_.parity()) && all;
     return all;
   }
 
-  // Waits for them at the end of a step, where the tile has `more` steps. With one ring V is waited
-  // for when it is taken.
-  __device__ __forceinline__ void await(bool more) {
+  // `more`: the tile has another step. With one ring V is waited for when it is taken.
+  __device__ __forceinline__ void await_operands(bool more) {
     if (more) await_k();
     if constexpr (kKvRing == 0) await_v();
   }
 
-  // S of this step and O += P V of the one before: with kOverlap P V is still in flight afterwards,
-  // else it came first.
-  __device__ __forceinline__ void multiply(bool last_step, Scores& s, Probabilities& p, Output& o) {
+  // Without kOverlap P V comes first.
+  __device__ __forceinline__ void multiply_next(bool last_step, Scores& s, Probabilities& p,
+                                                Output& o) {
     if constexpr (!kOverlap) {
-      last(o, p);
-      finish(o);
+      issue_pv(o, p);
+      wait_pv(o);
       if constexpr (kKvRing > 0) await_k();  // behind V in the ring, so not yet waited for
     }
     wait_turn();
     issue_qk(s);
     if constexpr (kOverlap) {
-      last(o, p);
+      issue_pv(o, p);
       pass_turn();
       wgmma_wait<1>();
     } else {
@@ -188,22 +203,9 @@ class WgmmaProducts {
     release_k(last_step);
   }
 
-  // Issues O += P V; after the last step of a tile it is the only product left.
-  __device__ __forceinline__ void last(Output& o, Probabilities& p) {
-    if constexpr (kKvRing > 0) await_v();
-    wgmma_fence();
-    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
-    adds_ = 1;
-    wgmma_commit();
-    v_empty_ = v().empty();
-    v().advance();
-  }
+  __device__ __forceinline__ void overwrite_output() { adds_ = 0; }
 
-  // The next P V overwrites O.
-  __device__ __forceinline__ void restart() { adds_ = 0; }
-
-  // Waits for the P V in flight.
-  __device__ __forceinline__ void finish(Output& o) {
+  __device__ __forceinline__ void wait_pv(Output& o) {
     wgmma_wait<0>();
     wgmma_pin(o);
     mbarrier_arrive_if(lane_ == 0, v_empty_);
@@ -220,6 +222,16 @@ class WgmmaProducts {
     wgmma_commit();
     k_empty_ = k_.empty();
     k_.advance();
+  }
+
+  __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
+    if constexpr (kKvRing > 0) await_v();
+    wgmma_fence();
+    wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
+    adds_ = 1;
+    wgmma_commit();
+    v_empty_ = v().empty();
+    v().advance();
   }
 
   __device__ __forceinline__ void skip_k() {

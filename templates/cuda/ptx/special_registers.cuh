@@ -6,25 +6,25 @@ namespace attune {
 
 // threadIdx.x, read anew at every call: what is computed from it stays where it stands instead of
 // being hoisted out of a loop, where it would hold registers for the whole loop.
-__device__ __forceinline__ int thread_index_anew() {
+__device__ __forceinline__ int reread_thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
 
 // The same for any value: what is computed from the result is computed here.
-__device__ __forceinline__ int anew(int value) {
+__device__ __forceinline__ int reread(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
 
-__device__ __forceinline__ float anew(float value) {
+__device__ __forceinline__ float reread(float value) {
   asm volatile("" : "+f"(value));
   return value;
 }
 
 template <class T>
-__device__ __forceinline__ const T* anew(const T* pointer) {
+__device__ __forceinline__ const T* reread(const T* pointer) {
   asm volatile("" : "+l"(pointer));
   return pointer;
 }

@@ -27,9 +27,9 @@ std::string form(const std::string& text) {
 std::vector<std::pair<int64_t, int64_t>> seen(const Problem& p) {
   std::vector<std::pair<int64_t, int64_t>> rows;
   for (int64_t row = 0; row < p.seqlen_q; ++row) {
-    const Columns columns = visible_columns(p, row);
-    rows.emplace_back(columns.last < columns.first ? std::pair<int64_t, int64_t>{1, 0}
-                                                   : std::pair(columns.first, columns.last));
+    const KeyInterval<int64_t> keys = visible_keys(p, row);
+    rows.emplace_back(keys.last < keys.first ? std::pair<int64_t, int64_t>{1, 0}
+                                             : std::pair(keys.first, keys.last));
   }
   return rows;
 }

@@ -7,7 +7,7 @@ namespace attune {
 
 inline thread_local int host_thread = 0;
 
-inline int thread_index_anew() { return host_thread; }
+inline int reread_thread_index() { return host_thread; }
 
 // Bytes of a (0 to 3) and b (4 to 7), picked by the digits of `selector`.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {

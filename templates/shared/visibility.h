@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys a row of queries sees. Host code and every kernel compile this text; only the references and the float64 oracle, which
+// are there to find its mistakes, state the rule themselves.
+#pragma once
+
+#include "shared/attention_enums.h"
+
+#ifdef __CUDACC__
+#define ATTUNE_HOST_DEVICE __host__ __device__
+#else
+#define ATTUNE_HOST_DEVICE
+#endif
+
+namespace attune {
+
+// Keys [first, last]; none when last < first.
+template <class Int>
+struct KeyInterval {
+  Int first;
+  Int last;
+  ATTUNE_HOST_DEVICE constexpr bool contains(Int key) const { return key >= first && key <= last; }
+};
+
+// A Rule has the members mask, window_left and window_right (attention_enums.h): a Problem or its spec, or in a kernel a type whose
+// members are the constants that it was compiled with. Int holds the lengths and their sums.
+
+// The key on the diagonal of row 0.
+template <class Rule, class Int>
+ATTUNE_HOST_DEVICE constexpr Int first_diagonal(const Rule& rule, Int seqlen_q, Int seqlen_kv) {
+  return rule.mask == Mask::kCausalTopLeft ? 0 : seqlen_kv - seqlen_q;
+}
+
+template <class Rule, class Int>
+ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, Int seqlen_q,
+                                                           Int seqlen_kv, Int row) {
+  const Int diagonal = row + first_diagonal(rule, seqlen_q, seqlen_kv);
+  KeyInterval<Int> keys{0, seqlen_kv - 1};
+  if (rule.window_left >= 0)
+    keys.first = diagonal > rule.window_left ? diagonal - rule.window_left : 0;
+  if (rule.mask != Mask::kNone) {  // ends at the diagonal whatever the window says
+    keys.last = diagonal < keys.last ? diagonal : keys.last;
+  } else if (rule.window_right >= 0) {
+    const long long last = keys.last, limit = static_cast<long long>(diagonal) + rule.window_right;
+    keys.last = static_cast<Int>(last < limit ? last : limit);
+  }
+  return keys;
+}
+
+// What at least one of the rows [first_row, last_row] sees: limits move on with the row.
+template <class Rule, class Int>
+ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> keys_of_rows(const Rule& rule, Int seqlen_q,
+                                                           Int seqlen_kv, Int first_row,
+                                                           Int last_row) {
+  return {visible_keys(rule, seqlen_q, seqlen_kv, first_row).first,
+          visible_keys(rule, seqlen_q, seqlen_kv, last_row).last};
+}
+
+}  // namespace attune
