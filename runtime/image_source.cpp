@@ -149,8 +149,7 @@ CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) cons
   return {};
 }
 
-CachedKernel ImageSource::compiled(const Choice& choice, const Source& source,
-                                   ImageKey key) const {
+CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, ImageKey key) const {
   const Compiler& compiler = device_->compiler();
   const Arch& arch = choice.candidate.arch;
   const KernelImage image = compiler.compile(source, arch);

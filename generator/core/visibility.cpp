@@ -20,7 +20,7 @@ struct Band {
 Band band_of(const Problem& p) {
   Band band;
   if (p.seqlen_q == 0 || p.seqlen_kv == 0) return band;
-  const int64_t diagonal = first_diagonal(p, p.seqlen_q, p.seqlen_kv);
+  const int64_t diagonal = first_diagonal(p, p);
   if (p.window_left >= 0) band.first = diagonal - p.window_left;
   if (p.mask != Mask::kNone)
     band.last = diagonal;
@@ -43,15 +43,13 @@ Mask mask_of(const Band& band, int64_t bottom_right) {
 
 }  // namespace
 
-KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) {
-  return visible_keys(p, p.seqlen_q, p.seqlen_kv, row);
-}
+KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visible_keys(p, p, row); }
 
 Problem canonical(const Problem& p) {
   const Band band = band_of(p);
   Problem same = p;
   same.mask = mask_of(band, bottom_right(p));
-  const int64_t diagonal = first_diagonal(same, p.seqlen_q, p.seqlen_kv);
+  const int64_t diagonal = first_diagonal(same, p);
   same.window_left = band.first ? diagonal - *band.first : -1;
   same.window_right = band.last && same.mask == Mask::kNone ? *band.last - diagonal : -1;
   same.softmax_scale.reset();

@@ -84,8 +84,8 @@ double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
   const int64_t samples = std::clamp<int64_t>(shape.seqlen_q, 1, 64);
   double sum = 0;
   for (int64_t i = 0; i < samples; ++i) {
-    const KeyInterval<int64_t> keys = visible_keys(spec, shape.seqlen_q, shape.seqlen_kv,
-                                                   (2 * i + 1) * shape.seqlen_q / (2 * samples));
+    const KeyInterval<int64_t> keys =
+        visible_keys(spec, shape, (2 * i + 1) * shape.seqlen_q / (2 * samples));
     sum += static_cast<double>(std::max<int64_t>(0, keys.last - keys.first + 1));
   }
   return sum / static_cast<double>(samples);

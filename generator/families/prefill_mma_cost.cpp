@@ -64,8 +64,7 @@ double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
 double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
                       int64_t first) {
   const int64_t last_row = std::min(first + c.block_m, shape.seqlen_q) - 1;
-  const KeyInterval<int64_t> keys =
-      keys_of_rows(spec, shape.seqlen_q, shape.seqlen_kv, first, last_row);
+  const KeyInterval<int64_t> keys = keys_of_rows(spec, shape, first, last_row);
   if (keys.last < keys.first) return 0;
   return static_cast<double>(keys.last / c.block_n - keys.first / c.block_n + 1);
 }

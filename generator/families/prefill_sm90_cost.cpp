@@ -166,8 +166,7 @@ Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
                             int64_t rows, int block_n) {
   const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
-  const auto [first, last] =
-      keys_of_rows(spec, shape.seqlen_q, shape.seqlen_kv, first_row, last_row);
+  const auto [first, last] = keys_of_rows(spec, shape, first_row, last_row);
   const bool follow =
       spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;  // kBlocksFollowWindow
   const int64_t origin = follow ? first : first / block_n * block_n;

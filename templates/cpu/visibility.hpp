@@ -28,8 +28,7 @@ struct CompiledRule {
 };
 
 inline KeyInterval<long long> visible_keys(const AttentionArgs& args, long long row) {
-  return visible_keys(CompiledRule(), static_cast<long long>(args.seqlen_q),
-                      static_cast<long long>(args.seqlen_kv), row);
+  return visible_keys(CompiledRule(), args, row);
 }
 
 // Keys that at least one row of [first, last] sees. Empty when begin >= end.
@@ -65,7 +64,7 @@ inline PanelInts row_steps(int first_head) {
 inline void mask_block(const AttentionArgs& args, long long first, PanelInts row_step,
                        KeyRange keys, Panel* scores, Panel& largest) {
   largest = -kInfinity;
-  const long long diagonal = first + first_diagonal(CompiledRule(), args.seqlen_q, args.seqlen_kv);
+  const long long diagonal = first + first_diagonal(CompiledRule(), args);
   for (int n = keys.begin; n < keys.end; ++n) {
     Panel& row = scores[n - keys.begin];
     if constexpr (kHasRight)

@@ -9,13 +9,8 @@
 // | parts [tile][split][warpgroup][split_part_floats] fp32   | each split_part_floats * 4        |
 #pragma once
 
+#include "shared/host_device.h"
 #include "shared/prefill_sm90_layout.h"
-
-#ifdef __CUDACC__
-#define ATTUNE_HOST_DEVICE __host__ __device__
-#else
-#define ATTUNE_HOST_DEVICE
-#endif
 
 namespace attune {
 
@@ -31,5 +26,3 @@ ATTUNE_HOST_DEVICE constexpr long long split_ticket_bytes(int tiles, int warpgro
 }
 
 }  // namespace attune
-
-#undef ATTUNE_HOST_DEVICE

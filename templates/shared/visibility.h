@@ -4,12 +4,7 @@
 #pragma once
 
 #include "shared/attention_enums.h"
-
-#ifdef __CUDACC__
-#define ATTUNE_HOST_DEVICE __host__ __device__
-#else
-#define ATTUNE_HOST_DEVICE
-#endif
+#include "shared/host_device.h"
 
 namespace attune {
 
@@ -22,19 +17,20 @@ struct KeyInterval {
 };
 
 // A Rule has the members mask, window_left and window_right (attention_enums.h): a Problem or its spec, or in a kernel a type whose
-// members are the constants that it was compiled with. Int holds the lengths and their sums.
+// members are the constants that it was compiled with. Lengths has seqlen_q and seqlen_kv: a Problem, a Shape, or a kernel's arguments,
+// whose members are read here, where they are needed: kernels' registers depend on it. Int holds the lengths and their sums.
 
 // The key on the diagonal of row 0.
-template <class Rule, class Int>
-ATTUNE_HOST_DEVICE constexpr Int first_diagonal(const Rule& rule, Int seqlen_q, Int seqlen_kv) {
-  return rule.mask == Mask::kCausalTopLeft ? 0 : seqlen_kv - seqlen_q;
+template <class Rule, class Lengths>
+ATTUNE_HOST_DEVICE constexpr auto first_diagonal(const Rule& rule, const Lengths& lengths) {
+  return rule.mask == Mask::kCausalTopLeft ? 0 : lengths.seqlen_kv - lengths.seqlen_q;
 }
 
-template <class Rule, class Int>
-ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, Int seqlen_q,
-                                                           Int seqlen_kv, Int row) {
-  const Int diagonal = row + first_diagonal(rule, seqlen_q, seqlen_kv);
-  KeyInterval<Int> keys{0, seqlen_kv - 1};
+template <class Rule, class Lengths, class Int>
+ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, const Lengths& lengths,
+                                                           Int row) {
+  const Int diagonal = row + first_diagonal(rule, lengths);
+  KeyInterval<Int> keys{0, static_cast<Int>(lengths.seqlen_kv - 1)};
   if (rule.window_left >= 0)
     keys.first = diagonal > rule.window_left ? diagonal - rule.window_left : 0;
   if (rule.mask != Mask::kNone) {  // ends at the diagonal whatever the window says
@@ -47,12 +43,10 @@ ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, Int
 }
 
 // What at least one of the rows [first_row, last_row] sees: limits move on with the row.
-template <class Rule, class Int>
-ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> keys_of_rows(const Rule& rule, Int seqlen_q,
-                                                           Int seqlen_kv, Int first_row,
-                                                           Int last_row) {
-  return {visible_keys(rule, seqlen_q, seqlen_kv, first_row).first,
-          visible_keys(rule, seqlen_q, seqlen_kv, last_row).last};
+template <class Rule, class Lengths, class Int>
+ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> keys_of_rows(const Rule& rule, const Lengths& lengths,
+                                                           Int first_row, Int last_row) {
+  return {visible_keys(rule, lengths, first_row).first, visible_keys(rule, lengths, last_row).last};
 }
 
 }  // namespace attune

@@ -23,7 +23,7 @@ TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm89")
 FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
-           ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "pack_heads=4"),
+           ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "l2_section_mb=32,pack_heads=4"),
            ("prefill_sm90_fp8", FP8, "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=64") + ",accuracy=fast", "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=256").replace("seqlen=400", "seqlen=1300"),

@@ -46,9 +46,12 @@ class AlteredTemplate : public KernelTemplate {
     for (GeneratedPart& part : parts) part.text = alter_part(spec, std::move(part.text));
     return parts;
   }
-  LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    return original_.structure(spec, config);
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    return original_.launch(spec, config, shape, device);
+    return original_.sizes(spec, config, shape, device);
   }
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {

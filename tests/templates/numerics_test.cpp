@@ -355,8 +355,8 @@ TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
        {"transpose_inside=1,scheduler=2", "transpose_inside=0,kv_ring=5,scheduler=1"}) {
     const LoadedConfig loaded(
         device_, t, spec_of(p),
-        changed_config("row_max=0,flush_keys=512,early=1,block_m=128,block_n=128,o_staging=0",
-                       changes));
+        changed_config("row_max=0,flush_keys=512,early=1",
+                       std::string("block_m=128,block_n=128,o_staging=0,") + changes));
     ASSERT_EQ(loaded.fault(), "") << changes;
     for (const Inputs inputs : {Inputs::kNormal, Inputs::kMeanOfV}) {
       const Redraw redraw = [&](uint64_t seed) {

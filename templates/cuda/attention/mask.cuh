@@ -24,8 +24,7 @@ struct CompiledRule {
 };
 
 __device__ inline KeyInterval<int> visible_keys(const AttentionArgs& args, int row) {
-  const int seqlen_kv = args.seqlen_kv;  // read first: the order of the reads decides registers
-  return visible_keys(CompiledRule(), args.seqlen_q, seqlen_kv, row);
+  return visible_keys(CompiledRule(), args, row);
 }
 
 // Blocks of kColumns columns, counted from an origin: [begin, end) hold something visible to some
