@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the nodes of a program depend on: decides where a kernel computes them. Used by the printed source and by cost models.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/core/score/program.hpp"
+
+namespace attune::score {
+
+// A set, as bits.
+using Dependences = uint8_t;
+inline constexpr Dependences kOnBatch = 1;
+inline constexpr Dependences kOnHead = 2;  // head or kv_head
+inline constexpr Dependences kOnQ = 4;
+inline constexpr Dependences kOnKv = 8;
+inline constexpr Dependences kOnScore = 16;
+
+// Where a node is computed. A constant: literals, scalars and lengths only.
+enum class Level : uint8_t {
+  kConstant = 0,
+  kHead = 1,     // batch, head
+  kRow = 2,      // and q_idx
+  kColumn = 3,   // batch, head and kv_idx
+  kElement = 4,  // q_idx and kv_idx, or score
+};
+
+Level level_of(Dependences dependences);
+// For each node.
+std::vector<Dependences> dependences_of(const Program& program);
+Level level_of(const Program& program,
+               int node);  // walks the program; for all nodes take dependences_of
+
+// Whether a result may be -infinity (or no number) while score and scalars are finite and nothing overflows: an infinite constant, a
+// value of a float capture, a logarithm, or a quotient by what may be zero has a part in it.
+bool may_hide(const Program& program);
+
+}  // namespace attune::score

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes as expressions of C, with the parentheses that they need: what the canonical text and the printed source share. Each gives
+// its own spellings.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/core/score/program.hpp"
+
+namespace attune::score {
+
+// Classes of precedence, in falling order.
+enum class Binds : uint8_t {
+  kAtom,
+  kSign,  // - ! ~, negative constants
+  kProduct,
+  kSum,
+  kShift,
+  kOrder,
+  kEquality,
+  kBits,
+  kAnd,
+  kOr,
+  kChoice
+};
+
+// kAtom: a function "name"; kSign: a prefix; kChoice: nothing; else an operator.
+struct NodeSpelling {
+  std::string text;
+  Binds binds = Binds::kAtom;
+};
+
+// How C spells an operation, and the language its functions. Of neither leaves nor loads.
+NodeSpelling c_spelling(Operation operation);
+
+class ExpressionWriter {
+ public:
+  explicit ExpressionWriter(const Program& program)
+      : program_(program), names_(program.nodes().size()) {}
+  virtual ~ExpressionWriter() = default;
+  // How the node is written from here on; "" as what it is.
+  void bind(int node, std::string name) { names_[static_cast<size_t>(node)] = std::move(name); }
+  std::string text_of(int node) const;
+
+ protected:
+  virtual std::string leaf(const Node& node) const = 0;  // a name, scalar or constant but floats
+  virtual std::string load(const Node& node, const std::vector<std::string>& indices) const = 0;
+  virtual std::string infinity() const = 0;
+  virtual std::string_view float_suffix() const = 0;
+  virtual NodeSpelling spelling(const Node& node, Type operands) const = 0;
+  const Node& node(int number) const { return program_.nodes()[static_cast<size_t>(number)]; }
+
+ private:
+  std::string float_constant(float value) const;
+  std::string operand(const Node& parent, Binds binds, int place) const;
+  Binds binds(int number) const;
+  NodeSpelling spelling_of(const Node& node) const;
+  std::string written(const Node& node) const;
+
+  const Program& program_;
+  std::vector<std::string> names_;
+};
+
+// Of the nodes that stand `here`, those that need a name: used more than once, or with too much inside. Leaves need none.
+// `is_named`: have one already.
+std::vector<bool> nodes_to_name(const Program& program, const std::vector<bool>& here,
+                                const std::vector<bool>& is_named);
+
+}  // namespace attune::score

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// A score program: what a user's snippet does to a score, or whether it hides a key, as an immutable DAG of typed nodes. It is made
+// from text (parse.hpp), put together from others (below), evaluated (evaluate.hpp) and printed (text.hpp, source_text.hpp).
+//
+// Nodes are canonical: equal subexpressions are one node, constants are folded, locals are gone, and the order is that of a walk from
+// the root, operands first, left to right. Two programs that mean the same tree are equal, whatever their texts look like.
+//
+// What values are. float: fp32 in kernels, float64 in evaluate(). int: 32 bits, two's complement; sums, differences, products and
+// shifts wrap (a shift counts modulo 32), quotients truncate, and a quotient or remainder by zero is 0. Conversions to int truncate,
+// saturate, and give 0 for NaN. Both operands of &&, || and both sides of a ?: are computed: nothing has effects. Which operand min,
+// max and clamp give for NaN is not said.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "templates/shared/score_args.h"
+
+namespace attune::score {
+
+enum class Type : uint8_t { kBool = 0, kInt = 1, kFloat = 2 };  // frozen: part of digests
+// A score program returns the new score (float); a mask program whether the key is seen (bool).
+enum class Kind : uint8_t { kScore = 0, kMask = 1 };
+
+const char* type_name(Type type);  // "bool", "int", "float"
+// Of a load: float for the float types, bool for kBool, else int.
+Type type_of(CaptureType type);
+
+// A tensor that a program may read as name[i][j]..; of rank 0 as `name`.
+struct Capture {
+  std::string name;
+  CaptureType type = CaptureType::kFp32;
+  int rank = 0;
+  bool operator==(const Capture&) const = default;
+};
+
+// A number that is known at launch.
+struct Scalar {
+  std::string name;
+  Type type = Type::kFloat;
+  bool operator==(const Scalar&) const = default;
+};
+
+struct Declarations {
+  std::vector<Capture> captures;  // at most kMaxDeclared
+  std::vector<Scalar> scalars;    // at most kMaxDeclared
+};
+
+inline constexpr int kMaxDeclared = 64;
+inline constexpr int kMaxNodes = 4096;
+
+// Frozen: part of digests.
+enum class Name : uint8_t {
+  kScore = 0,  // scaled, in natural units; score programs only
+  kBatch = 1,
+  kHead = 2,  // of q
+  kKvHead = 3,
+  kQIdx = 4,  // positions
+  kKvIdx = 5,
+  kSeqlenQ = 6,
+  kSeqlenKv = 7,
+  kHeadDim = 8,
+};
+inline constexpr int kNumNames = 9;
+const char* name_text(Name name);  // "q_idx"
+
+// Operands are of the node's type unless it says otherwise. Frozen: part of digests; new ones go to the end.
+enum class Operation : uint8_t {
+  kConstant = 0,  // value
+  kName = 1,      // index: a Name
+  kScalar = 2,    // index: into scalars()
+  kLoad = 3,      // index: into captures(); operands: one int for each dimension
+  kToFloat = 4,   // of int or bool
+  kToInt = 5,     // of float or bool
+  kNegate = 6,
+  kAdd = 7,
+  kSubtract = 8,
+  kMultiply = 9,
+  kDivide = 10,
+  kRemainder = 11,    // int
+  kFloorDivide = 12,  // int
+  kFloorModulo = 13,  // int
+  kBitAnd = 14,       // int
+  kBitOr = 15,        // int
+  kBitXor = 16,       // int
+  kBitNot = 17,       // int
+  kShiftLeft = 18,    // int
+  kShiftRight = 19,   // int; keeps the sign
+  kLess = 20,         // bool of two ints or two floats
+  kLessEqual = 21,    // bool of two ints or two floats
+  kEqual = 22,        // bool of two of one type
+  kNotEqual = 23,     // bool of two of one type
+  kNot = 24,          // bool
+  kAnd = 25,          // bool
+  kOr = 26,           // bool
+  kSelect = 27,       // bool, a, b: a where the first holds, else b
+  kAbs = 28,          // int or float
+  kMin = 29,          // int or float
+  kMax = 30,          // int or float
+  kClamp = 31,        // value, low, high: min(max(value, low), high)
+  kFloor = 32,        // from here on float
+  kSqrt = 33,
+  kRsqrt = 34,
+  kExp = 35,
+  kExp2 = 36,
+  kLog = 37,
+  kLog2 = 38,
+  kTanh = 39,
+  kSigmoid = 40,
+};
+inline constexpr int kNumOperations = 41;
+
+struct Node {
+  Operation operation = Operation::kConstant;
+  Type type = Type::kFloat;
+  uint8_t num_operands = 0;
+  int32_t index = 0;                     // of kName, kScalar, kLoad
+  uint32_t bits = 0;                     // of kConstant: an fp32, an int or 0 / 1
+  std::array<int32_t, 4> operands = {};  // nodes that stand before this one; 0 behind num_operands
+  bool operator==(const Node&) const = default;
+
+  float float_value() const;  // of constants
+  int32_t int_value() const;  // of constants; 0 or 1 of a bool
+};
+
+// Where a used capture or scalar was declared: programs that were composed count from 0, left to right.
+struct Origin {
+  int part = 0;
+  int place = 0;  // in that program's Declarations
+};
+
+class Program {
+ public:
+  Kind kind() const { return kind_; }
+  const std::vector<Node>& nodes() const {
+    return nodes_;
+  }  // operands before their users; the root is last
+  int root() const { return static_cast<int>(nodes_.size()) - 1; }
+  // Those that are used, in the order of first use. At most kMaxScoreCaptures and kMaxScoreScalars.
+  const std::vector<Capture>& captures() const { return captures_; }
+  const std::vector<Scalar>& scalars() const { return scalars_; }
+  const std::vector<Origin>& capture_origins() const { return capture_origins_; }
+  const std::vector<Origin>& scalar_origins() const { return scalar_origins_; }
+  int parts() const {
+    return parts_;
+  }  // programs that it was composed of; 1 for one that was parsed
+  // Nodes, captures and scalars with their names; not where they were declared.
+  bool operator==(const Program& other) const;
+
+ private:
+  friend class Builder;
+  Kind kind_ = Kind::kScore;
+  std::vector<Node> nodes_;
+  std::vector<Capture> captures_;
+  std::vector<Scalar> scalars_;
+  std::vector<Origin> capture_origins_;
+  std::vector<Origin> scalar_origins_;
+  int parts_ = 1;
+};
+
+// The score as it is.
+Program identity();
+// `second` of what `first` gives. Captures and scalars of equal name stay apart here and below: the later one gets "_2" (or "_3"..)
+// behind its name. Throws kInvalidArgument where the sum has more than kMaxNodes nodes, or too many captures or scalars.
+Program chain(const Program& first, const Program& second);
+// The score where the mask holds, else -infinity.
+Program hide(const Program& score, const Program& mask);
+// Seen by both masks.
+Program both(const Program& first, const Program& second);
+
+}  // namespace attune::score

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel with a score program (generator/core/score) is told at launch: the tensors that the program reads and the numbers that
+// it was declared with. Host code fills it, kernels read it on every target; see generated/score_program.h for who reads which place.
+#pragma once
+
+namespace attune {
+
+constexpr int kMaxScoreCaptures = 12;
+constexpr int kMaxScoreScalars = 16;
+constexpr int kMaxCaptureRank = 4;
+
+// The values are frozen: they take part in digests.
+enum class CaptureType : int {
+  kFp32 = 0,
+  kBf16 = 1,
+  kFp16 = 2,
+  kInt32 = 3,
+  kInt64 = 4,  // its low 32 bits are read
+  kUint8 = 5,  // 0 to 255
+  kBool = 6,   // a byte; true where it is not 0
+};
+
+// A tensor of rank 0 to 4: element (i0, i1, ..) stands at data + i0 * strides[0] + i1 * strides[1] + .. elements. A load clamps each
+// index to [0, extents[d] - 1], so extents must be 1 or more; places behind the rank are not read.
+struct ScoreCapture {
+  const void* data;
+  long long strides[kMaxCaptureRank];
+  int extents[kMaxCaptureRank];
+};
+
+union ScoreScalar {
+  float f32;
+  int i32;  // ints; bools as 0 and 1
+};
+
+struct ScoreArgs {
+  ScoreCapture captures[kMaxScoreCaptures];  // in the order of Program::captures()
+  ScoreScalar scalars[kMaxScoreScalars];     // in the order of Program::scalars()
+  int seqlen_q;
+  int seqlen_kv;
+  int head_dim;
+  // What a kernel adds to its own indices before it calls the program, which reads none of these.
+  int q_position0;
+  int kv_position0;
+  int batch0;
+  int head0;
+  int kv_head0;
+};
+
+}  // namespace attune

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs as text: the canonical text gives the program back, digests tell programs apart, the source of kernels is what it is meant to
+// be and compiles with NVRTC. What it computes is tested in tests/templates/score_functions_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score/parse.hpp"
+#include "generator/core/score/source_text.hpp"
+#include "generator/core/score/text.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "tests/generator/golden_text.hpp"
+#include "tests/support/random_program.hpp"
+#include "tests/support/score_source.hpp"
+
+namespace attune::score {
+namespace {
+
+const Declarations kDeclarations{{{"slopes", CaptureType::kFp32, 1},
+                                  {"bias", CaptureType::kBf16, 4},
+                                  {"doc", CaptureType::kInt32, 2},
+                                  {"buckets", CaptureType::kFp16, 2}},
+                                 {{"lo", Type::kInt}, {"hi", Type::kInt}, {"cap", Type::kFloat}}};
+constexpr const char* kSoftcap = "return 50 * tanh(score / 50);";
+constexpr const char* kAlibi =
+    "float slope = slopes[head]; return score - slope * abs(kv_idx - q_idx);";
+constexpr const char* kBias = "return score + bias[batch][head][q_idx][kv_idx];";
+constexpr const char* kDocuments =
+    "return doc[batch][q_idx] == doc[batch][kv_idx] && kv_idx <= q_idx;";
+constexpr const char* kBuckets =
+    "return score + buckets[head][clamp(kv_idx - q_idx, lo, hi) - lo];";
+constexpr const char* kDivisors = "return score / cap / slopes[head] / (1 + score);";
+constexpr const char* kShared =
+    "float far = exp(slopes[head] * lo); int d = kv_idx - q_idx; return d * d * far + tanh(score * "
+    "(q_idx / hi) * far) * (kv_idx % 3 == 1 ? far : 2);";
+
+Program score(std::string_view text) {
+  return parse(text, Kind::kScore, kDeclarations, "score_mod");
+}
+Program mask(std::string_view text) { return parse(text, Kind::kMask, kDeclarations, "mask_mod"); }
+
+Program parsed(const RandomProgram& random) {
+  return parse(random.text, random.kind, random.declarations, "random");
+}
+
+Program again(const Program& program) {
+  return parse(canonical_text(program), program.kind(), {program.captures(), program.scalars()},
+               "again");
+}
+
+TEST(ScoreText, CanonicalTextGivesTheProgramBack) {
+  EXPECT_TRUE(rc::check([](uint64_t seed, bool is_mask) {
+    const Program program = parsed(random_program(seed, is_mask ? Kind::kMask : Kind::kScore));
+    RC_ASSERT(again(program) == program);
+    RC_ASSERT(canonical_text(again(program)) == canonical_text(program));
+    RC_ASSERT(digest(again(program)) == digest(program));
+  }));
+}
+
+TEST(ScoreText, DeepAndSharedProgramsComeBack) {
+  std::string text = "float a0 = score;\n";
+  for (int i = 0; i < 900; ++i) {
+    const std::string last = "a" + std::to_string(i);
+    text += "float a" + std::to_string(i + 1) + " = " +
+            (i % 3 == 0 ? last + " * (" + last + " - cap)" : "tanh(-" + last + ")") + ";\n";
+  }
+  const Program program = score(text + "return a900;");
+  EXPECT_EQ(again(program), program);
+  std::string nested;
+  for (int i = 0; i < 180; ++i) nested += "(1 - ";
+  const Program deep = score("return " + nested + "score" + std::string(180, ')') + ";");
+  EXPECT_EQ(again(deep), deep);
+  // Locals are not called as captures are.
+  const Declarations taken{{{"v0", CaptureType::kFp32, 0}}, {{"v1", Type::kFloat}}};
+  const Program named =
+      parse("float a = exp(v0 + v1); return a * a + score;", Kind::kScore, taken, "named");
+  EXPECT_EQ(canonical_text(named), "float v2 = exp(v0 + v1);\nreturn v2 * v2 + score;\n");
+  EXPECT_EQ(again(named), named);
+}
+
+TEST(ScoreText, DigestIsOfTheMeaning) {
+  EXPECT_EQ(digest(score(kAlibi)),
+            digest(score("return score - slopes[head] * abs(kv_idx - q_idx); // same")));
+  const Declarations renamed{{{"s", CaptureType::kFp32, 1}}, {}};
+  EXPECT_EQ(digest(score(kAlibi)), digest(parse("return score - s[head] * abs(kv_idx - q_idx);",
+                                                Kind::kScore, renamed, "other")));
+  std::set<std::string> digests;
+  for (const char* text :
+       {kSoftcap, kAlibi, kBias, kBuckets, "return score;", "return score + cap;",
+        "return score + lo;", "return 1;", "return 1.5;", "return score - 1;", "return 1 - score;"})
+    EXPECT_TRUE(digests.insert(digest(score(text))).second) << text;
+  const Declarations narrow{{{"slopes", CaptureType::kBf16, 1}}, {}};
+  EXPECT_TRUE(digests.insert(digest(parse(kAlibi, Kind::kScore, narrow, "other"))).second);
+  EXPECT_TRUE(digests.insert(digest(mask("return true;"))).second);
+  // Stored: a change of the language, of nodes or of their numbers shows here and raises kLanguageVersion.
+  EXPECT_EQ(digest(score(kAlibi)), "308cf0fda146e0ed914f79fb7aeecc74");
+}
+
+// ---- the source of kernels
+
+// tests/golden/score_programs.txt; ATTUNE_ACCEPT_GOLDEN=1 rewrites it.
+TEST(ScoreSource, Golden) {
+  const std::pair<const char*, Program> kCases[] = {
+      {kSoftcap, score(kSoftcap)},    {kAlibi, score(kAlibi)},     {kBias, score(kBias)},
+      {kDocuments, mask(kDocuments)}, {kBuckets, score(kBuckets)}, {kDivisors, score(kDivisors)},
+      {kShared, score(kShared)}};
+  std::string text;
+  for (const auto& [snippet, program] : kCases)
+    text += "==== " + std::string(snippet) + "\n" + source_text(program) + "\n";
+  const std::filesystem::path path =
+      std::filesystem::path(ATTUNE_GOLDEN_DIR) / "score_programs.txt";
+  if (std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(testing::unified_diff(path, text), "");
+}
+
+TEST(ScoreSource, KeepsWhatIsWorthIt) {
+  const auto head_row_column = [](std::string_view text) {
+    const std::string source = source_text(score(text));
+    return source.substr(0, source.find("\n\n"));
+  };
+  EXPECT_EQ(
+      head_row_column("return score * cap + (q_idx + 3) * (kv_idx - lo) * (head + 1) * seqlen_q;"),
+      "struct ScoreHead {};\nstruct ScoreRow {};\nstruct ScoreColumn {};");
+  EXPECT_EQ(
+      head_row_column(
+          "return score * exp(cap * head) + slopes[q_idx] * tanh(cap * kv_idx) + q_idx % lo;"),
+      "struct ScoreHead { float v0; };\nstruct ScoreRow { float v1; float v2; };\nstruct "
+      "ScoreColumn { float v3; };");
+}
+
+std::vector<Program> programs_to_compile() {
+  std::vector<Program> programs{score(kSoftcap), score(kAlibi), score(kBias), mask(kDocuments),
+                                score(kBuckets)};
+  for (uint64_t seed = 0; seed < 200; ++seed)
+    programs.push_back(parsed(
+        random_program(seed, seed % 4 == 3 ? Kind::kMask : Kind::kScore, seed % 8 == 0 ? 6 : 4)));
+  return programs;
+}
+
+TEST(ScoreSource, CompilesWithNvrtc) {
+  const Compiler* nvrtc = open_nvrtc_compiler();
+  if (nvrtc == nullptr) GTEST_SKIP() << nvrtc_advice();
+  const std::vector<Program> programs = programs_to_compile();
+  for (size_t first = 0; first < programs.size(); first += kProgramsInOneKernel) {
+    const size_t count = std::min(kProgramsInOneKernel, programs.size() - first);
+    const auto some = std::span(programs).subspan(first, count);
+    EXPECT_NO_THROW(
+        nvrtc->compile({score_job_source(true, some), "score_programs.cu"}, parse_arch("sm_90a")));
+  }
+}
+
+}  // namespace
+}  // namespace attune::score
