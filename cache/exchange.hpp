@@ -29,8 +29,8 @@ StoreContents read_contents(const Store& store, const ExportFilter& filter = {})
 // One header line, then trials and winners, sorted, so that equal contents give equal files. Images
 // are left out.
 void export_lines(const StoreContents& contents, std::ostream& out);
-// Reads all of it before anything is stored. Throws kInvalidArgument naming the line, or when there
-// are not as many rows as the header says.
+// Reads the whole file before anything is stored. Throws kInvalidArgument, naming the line, or when
+// the number of rows is not what the header says.
 StoreContents import_lines(std::istream& in);
 // A store of its own at `path`, written beside it and renamed when complete. Throws kIo when `path`
 // exists.

@@ -27,13 +27,14 @@ struct DeviceIdentity {
   std::string digest() const;
   bool is_cpu() const;
   DeviceFacts facts() const;
-  // For people: the name, of a CPU also the threads, "AMD EPYC 9654, 8 threads".
+  // For people: the name, and the threads of a CPU: "AMD EPYC 9654, 8 threads".
   std::string title() const;
-  // The same with what decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
+  // The name with the facts that decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
   std::string facts_title() const;
 };
 
-// One CPU with another number of threads: its timings are others, its best configs nearly the same.
+// Whether both are one CPU with other numbers of threads: its timings differ, its best configs
+// hardly.
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b);
 
 // template_digest covers the text that kernels of every config are made of; compiler and options complete it.

@@ -20,7 +20,7 @@ std::string winner_line(const WinnerRecord& winner);
 std::string header_line(size_t rows);  // how many lines follow
 
 enum class LineKind { kHeader, kTrial, kWinner };
-// All throw kInvalidArgument with what is wrong in the line.
+// All throw kInvalidArgument and say what is wrong in the line.
 LineKind kind_of_line(std::string_view line);
 std::optional<size_t> rows_of_header(std::string_view line);  // older files do not say
 StoredTrial parse_trial_line(std::string_view line);

@@ -64,17 +64,18 @@ class Store {
   // pin is taken away.
   void set_pinned(const TuningKey& key, const WinnerRecord& winner);
 
-  // An image is found by its source_digest, whatever its template's digest. Images carry their SHA-256; a damaged one is a miss (nullopt), logged, and replaced by the next
-  // put_image.
+  // An image is found by its source_digest, whatever its template's digest. Images carry their
+  // SHA-256. A damaged one is a miss (nullopt): it is logged, and the next put_image replaces it.
   void put_image(const ImageKey& key, const KernelImage& image);
   std::optional<KernelImage> image(const ImageKey& key) const;
-  // What this winner was measured with, as it was stored, whatever its source would be now.
+  // The image that this winner was measured with, as it was stored, whatever its source would be
+  // now.
   std::optional<StoredImage> image_of(const WinnerRecord& winner) const;
   std::vector<StoredImage> all_images() const;
 
   // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction.
   MergePlan merge(const StoreContents& from);
-  // What merge would do.
+  // Says what merge would do, and changes nothing.
   MergePlan plan_merge(const StoreContents& from) const;
 
   StoreStats stats() const;

@@ -57,7 +57,7 @@ fs::path private_store(const fs::path& path) {
 
 fs::path create_store_file(const fs::path& path) {
   require_file_name(path);
-  const fs::path file = private_place(path, kGuarded);
+  fs::path file = private_place(path, kGuarded);
   const fs::path directory = file.parent_path();
   if (::access(directory.c_str(), W_OK | X_OK) != 0)
     fail(path, fmt::format("directory {} cannot be written: {}", directory.string(),

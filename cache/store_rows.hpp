@@ -77,8 +77,8 @@ std::vector<StoredImage> read_all_images(Database& database);
 // One sentence for each image whose bytes or identity are not what its SHA-256 covers.
 std::vector<std::string> image_faults(Database& database);
 
-// Whether a row measured with `effort` under `driver` gives way to a new one: not to a lower
-// effort, unless the driver moved.
+// Whether a new row replaces one that was measured with `effort` under `driver`: one of a lower
+// effort does only where the driver is another one.
 bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,
                const std::string& driver);
 // Throws kStore for a number that is not an enumerator.

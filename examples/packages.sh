@@ -9,8 +9,8 @@ nlohmann-json3-dev libxxhash-dev libsodium-dev"
 attune_cpu_packages="llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev"
 # What only the tests use.
 attune_test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
-# Which the tests do without, aloud, where a distribution no longer has it: sources are formatted with this version.
-attune_check_packages="clang-format-14"
+# Which the tests do without, aloud, where a distribution no longer has them: sources are formatted with this version.
+attune_check_packages="clang-format-14 clang-tidy"
 
 attune_is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 

@@ -8,8 +8,8 @@
 namespace attune {
 
 // Calls `body` on a thread with a stack of 8 MB and all signals blocked (on the caller's, where no
-// thread can be started) and waits for it. Throws what it throws. When LLVM meets what it would end
-// the process for (no memory, an internal error), `body` is left by a LlvmFailure: without the
+// thread can be started) and waits for it. Throws what `body` throws. Where LLVM would end the
+// process (no memory, an internal error), a LlvmFailure leaves `body` instead. It skips the
 // destructors of LLVM's own frames, so LLVM must not be used again in this process.
 void run_on_clang_thread(const std::function<void()>& body);
 

@@ -19,8 +19,8 @@ struct ImageInfo {
 };
 
 // Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or stack use from a host object.
-// nullopt when the bytes are not an ELF file with that entry, and where there is no LLVM to read it with (cpu_toolchain.hpp):
-// then add_log_info alone tells what the compiler used.
+// Returns nullopt when the bytes are not an ELF file with that entry, or when there is no LLVM to
+// read it (cpu_toolchain.hpp): the compiler's log then says what it used (add_log_info).
 std::optional<ImageInfo> read_image_info(std::string_view elf, std::string_view entry);
 // Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp; needs no LLVM).
 void add_log_info(std::string_view log, ImageInfo* info);

@@ -94,7 +94,7 @@ void Inliner::inline_text(std::string_view path, std::string_view text) {
     const std::string_view line = take_line(&text);
     if (const std::string_view included = included_path(line); !included.empty()) {
       if (is_needed(line)) inline_path(included);
-    } else if (line != "#pragma once" && !line.starts_with("// SPDX-")) {
+    } else if (line != "#pragma once" && !line.starts_with("// SPDX-") && is_needed(line)) {
       write(path, line);
     }
   }
@@ -130,16 +130,17 @@ void Inliner::write_label(std::string_view path) {
   current_ = path;
 }
 
-// An include without a condition is needed.
-bool Inliner::is_needed(std::string_view include_line) const {
-  constexpr std::string_view kMark = "// where ";
-  const size_t mark = include_line.find(kMark);
-  if (mark == std::string_view::npos) return true;
-  std::string_view condition = include_line.substr(mark + kMark.size());
+// A line without a condition is needed. A comment that begins like one is none.
+bool Inliner::is_needed(std::string_view line) const {
+  constexpr std::string_view kMark = " // where k";
+  const size_t mark = line.find(kMark);
+  if (mark == std::string_view::npos || line.find_first_not_of(' ') > mark) return true;
+  std::string_view condition = line.substr(mark + kMark.size() - 1);
   const std::string_view name = take_word(&condition), comparison = take_word(&condition),
                          value = take_word(&condition);
   const auto found = std::find_if(preamble_.constants.begin(), preamble_.constants.end(),
                                   [&](const Constant& constant) { return constant.name == name; });
+  if (comparison.empty()) return found != preamble_.constants.end();
   if (found != preamble_.constants.end() && !value.empty() && take_word(&condition).empty()) {
     if (comparison == "==") return found->value == value;
     if (comparison == "!=") return found->value != value;
@@ -147,9 +148,9 @@ bool Inliner::is_needed(std::string_view include_line) const {
     if (comparison == ">" && left && right) return *left > *right;
   }
   throw Error(ErrorCode::kInternal,
-              fmt::format("template {} has \"{}\"; accepted is a constant of the kernel, then ==, "
-                          "!= or >, then its value",
-                          kernel_template_.name(), include_line));
+              fmt::format("template {} has \"{}\"; accepted is a constant, alone or, where the "
+                          "kernel has it, with ==, != or > and a value",
+                          kernel_template_.name(), line));
 }
 
 std::vector<std::string> files_of(const KernelTemplate& kernel_template) {

@@ -4,8 +4,9 @@
 // Every #include "..." (paths relative to templates/, or templates/... as host code spells it) is replaced by the file's
 // text, once. An include that not every kernel needs says when it is needed, and is left out elsewhere:
 //   #include "cuda/attention/kv_split.cuh"  // where kKvSplits > 1
-// The condition compares a constant of the preamble (==, !=, >) with a number or a name. An editor or nvcc reads such a
-// line as a plain include.
+// The condition compares a constant of the preamble (==, !=, >) with a number or a name, or is a constant alone: whether the
+// kernel has it. An editor or nvcc reads such a line as a plain include. Any other line may end in a condition, too: so the
+// text of a kernel holds nothing of what it does not use.
 //
 // Labels say which file a line is from: "// ---- path" where its text begins, "// ---- path, continued" where it goes on
 // behind a file that it includes. From one file to the next the namespace stays open.
@@ -43,7 +44,7 @@ class Inliner {
   void inline_text(std::string_view path, std::string_view text);
   void write(std::string_view path, std::string_view line);
   void write_label(std::string_view path);
-  bool is_needed(std::string_view include_line) const;
+  bool is_needed(std::string_view line) const;
 
   const KernelTemplate& kernel_template_;
   const Preamble& preamble_;

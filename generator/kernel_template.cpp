@@ -4,18 +4,27 @@
 
 #include <fmt/format.h>
 
-#include "generator/core/problem_fields.hpp"
+#include "generator/core/score_feature.hpp"
 
 namespace attune {
 
 std::optional<std::string> KernelTemplate::refuses(const KernelSpec& spec, const Arch& arch) const {
+  return refuses(spec, features_of(spec), arch);
+}
+
+std::optional<std::string> KernelTemplate::refuses(const KernelSpec& spec, const Features& features,
+                                                   const Arch& arch) const {
   const Served& served = serves();
   if (spec.op != served.op)
     return fmt::format("op is {}; it serves {}", op_name(spec.op), op_name(served.op));
-  for (const ProblemField* field : features_of(spec))
-    if (served.features.count(field->name) == 0)
-      return fmt::format("{} is {}; it serves {} alone", field->name,
-                         field->print(problem_of(spec)), field->print(Problem{}));
+  const auto is_served = [&](const std::string& field) {
+    return served.features.count(field) != 0 || (served.scores && is_score_field(field));
+  };
+  for (const ProblemField* field : features)
+    if (!is_served(field->name))
+      return fmt::format(
+          "{} is {}; it serves {}", field->name, field->print(problem_of(spec)),
+          field->without.empty() ? field->print(Problem{}) + " alone" : field->without);
   return refusal(spec, arch);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "generator/core/arch.hpp"
 #include "generator/core/device_facts.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/problem_fields.hpp"
 #include "generator/launch_plan.hpp"
 #include "generator/search_space.hpp"
 
@@ -48,6 +50,8 @@ struct GeneratedPart {
 struct Served {
   Op op;
   std::set<std::string> features;
+  // It has a score stage, and so serves every score feature (core/score_feature.hpp).
+  bool scores = false;
 };
 
 class KernelTemplate {
@@ -55,25 +59,29 @@ class KernelTemplate {
   virtual ~KernelTemplate() = default;
 
   virtual std::string_view name() const = 0;  // "prefill_sm80"
-  // Straight from the definition: it takes part in nothing but answers and comparisons, and stands
-  // below every other template.
+  // Whether it computes straight from the definition. Such a template is the oracle of tests and of
+  // the tuner, and the last resort of a call: it is never tuned, and stands below every other one.
   virtual bool is_reference() const { return false; }
   virtual std::string_view source_path()
       const = 0;  // "cuda/prefill_sm80.cu", relative to templates/
-  // The include that the rendered preamble takes the place of, e.g. "cuda/prefill_sm80_knobs.cuh".
+  // The include that the rendered preamble replaces, e.g. "cuda/prefill_sm80_knobs.cuh".
   virtual std::string_view knobs_path() const = 0;
 
   virtual const Served& serves() const = 0;
   // nullopt when it serves this; else the reason, as a sentence ("head_dim_qk 264 is above 256"): an
   // op or a feature that serves() does not name, or what refusal() says.
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const;
+  // The same for who asks many templates about one spec, with features_of(spec).
+  std::optional<std::string> refuses(const KernelSpec& spec, const Features& features,
+                                     const Arch& arch) const;
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
   virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                                 const DeviceFacts& device) const = 0;
   virtual Resources resources(const KernelSpec& spec, const Arch& arch,
                               const Config& config) const = 0;
-  // Beyond the common constants (spec and one kCamel int per knob) that the renderer writes by itself.
+  // Constants of this family. The renderer writes the common ones: the spec, one kCamel int per
+  // knob.
   virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
                                                 const Config&) const {
     return {};
@@ -82,7 +90,7 @@ class KernelTemplate {
                                                      const Config&) const {
     return {};
   }
-  // The kernels of the image and what they take; no shape has a say in it.
+  // The kernels of the image and what each takes. It does not depend on the shape.
   virtual LaunchStructure structure(const KernelSpec& spec, const Config& config) const = 0;
   // Grids and extents. Throws kUnsupported for a shape that no launch can number.
   virtual LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
@@ -97,9 +105,14 @@ class KernelTemplate {
                                 const Shape& shape, const DeviceFacts& device) const = 0;
 
  private:
-  // Of the archs and the values of what it serves. Refusals that only a call's strides or pointers
-  // can show (e.g. TMA alignment) stand in runtime/operand_check.
+  friend const std::string& template_digest(const KernelTemplate& kernel_template);
+  // Why it does not serve this arch, or these values of what serves() names; nullopt when it does.
+  // What only a call's strides or pointers can show (e.g. TMA alignment) is refused in
+  // runtime/operand_check.
   virtual std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const = 0;
+
+  mutable std::once_flag digest_made_;
+  mutable std::string digest_;
 };
 
 }  // namespace attune

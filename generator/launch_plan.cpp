@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score_feature.hpp"
 
 namespace attune {
 namespace {
@@ -52,8 +53,18 @@ void place_tensors(const LaunchStructure& structure, const LaunchSizes& sizes, L
 
 }  // namespace
 
+std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
+  std::vector<ArgumentPart> parts;
+  if (has_score_args(spec)) parts.push_back(ArgumentPart::kScores);
+  parts.push_back(ArgumentPart::kBase);
+  if (is_fp8(spec)) parts.push_back(ArgumentPart::kScales);
+  return parts;
+}
+
 const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
   switch (part) {
+    case ArgumentPart::kScores:
+      return &arguments.scores;
     case ArgumentPart::kBase:
       return static_cast<const AttentionArgs*>(&arguments);
     case ArgumentPart::kScales:

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "generator/core/dtype.hpp"
+#include "generator/core/kernel_spec.hpp"
 #include "templates/shared/kernel_arguments.h"
 
 namespace attune {
@@ -22,12 +22,14 @@ inline constexpr const char* kEntryName = "attune_kernel";
 
 // Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
 // then its tensor maps.
-enum class ArgumentPart : int { kBase, kScales };
+enum class ArgumentPart : int { kScores, kBase, kScales };
+// Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features.
+std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
 enum class Operand : int { kQ, kK, kV, kO };
 
-// A tensor that steps leave for later ones, by its place in LaunchStructure::workspace.
+// A tensor that one step writes and a later one reads, by its index in LaunchStructure::workspace.
 struct Workspace {
   size_t index = 0;
   bool operator==(const Workspace&) const = default;
@@ -103,12 +105,11 @@ struct LaunchPlan {
   bool uses_tensor_maps() const;
 };
 
-// The two halves of a plan, and its structure again. Throws kInternal when they do not fit each
-// other.
+// Joins the two halves of a plan. Throws kInternal when they do not fit each other.
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes);
 
-// Pieces of work, or blocks of a grid, as a launch counts them. Throws kUnsupported when they are
-// more than one launch can number.
+// A number of tiles, or of blocks of a grid, in the type that a launch counts in. Throws
+// kUnsupported when it does not fit.
 int tile_count(int64_t tiles);
 unsigned grid_extent(int64_t blocks);  // at least 1
 

@@ -6,10 +6,13 @@
 
 #include <cctype>
 #include <filesystem>
+#include <mutex>
 #include <vector>
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/score/source_text.hpp"
+#include "generator/core/score_feature.hpp"
 #include "generator/inliner.hpp"
 #include "generator/source_bundle.hpp"
 #include "generator/source_text.hpp"
@@ -87,6 +90,13 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
 std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const KernelSpec& spec,
                                    const Arch& arch, const Config& config) {
   std::vector<Constant> constants = spec_constants(spec, arch);
+  if (has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
+  if (is_scored(spec)) constants.push_back({"bool", "kScored", "true"});
+  if (spec.sinks != ScoreTensor::kNone) {
+    constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
+    constants.push_back(
+        {"int", "kSinksType", std::to_string(static_cast<int>(capture_type(spec.sinks)))});
+  }
   for (const auto& [knob, value] : config.knobs())
     constants.push_back({"int", constant_name(knob), std::to_string(value)});
   for (Constant& constant : kernel_template.extra_constants(spec, arch, config))
@@ -117,7 +127,11 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
-  const std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
+  std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
+  if (is_scored(spec))
+    parts.push_back({"generated/score_program.h",
+                     fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n",
+                                 score::source_text(score_program(spec)))});
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
   source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)
@@ -167,13 +181,19 @@ std::string written_for_samples(const KernelTemplate& kernel_template) {
   return text;
 }
 
-}  // namespace
-
-std::string template_digest(const KernelTemplate& kernel_template) {
+std::string make_digest(const KernelTemplate& kernel_template) {
   std::string text(kernel_template.name());
   for (const std::string& file : files_of(kernel_template))
     text.append("\n").append(comment_free(*bundled_text(file)));
   return xxh3_128_hex(text + "\n" + written_for_samples(kernel_template));
+}
+
+}  // namespace
+
+const std::string& template_digest(const KernelTemplate& kernel_template) {
+  std::call_once(kernel_template.digest_made_,
+                 [&] { kernel_template.digest_ = make_digest(kernel_template); });
+  return kernel_template.digest_;
 }
 
 }  // namespace attune

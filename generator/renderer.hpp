@@ -27,13 +27,14 @@ struct Source {
 Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
               const Config& config);
 
-// What an image was compiled from, without comments: a changed comment changes nothing, any other changed byte, constant or
-// generated part does. Part of an image's identity.
+// Digest of what an image is compiled from, without comments: a changed comment does not change it;
+// any other changed byte, constant or generated part does. It is part of an image's identity.
 std::string source_digest(const Source& source);
 
-// What the timings of a template's kernels belong to: the text, without comments, of every file that a kernel of it may
-// contain, and what its family adds (constants, generated parts) for some sample problems. Part of the identity of trials
-// and winners: to be known without rendering each of them.
-std::string template_digest(const KernelTemplate& kernel_template);
+// Digest of the text, without comments, of every file that a kernel of the template may contain,
+// and of what its family adds (constants, generated parts) for some sample problems. Timings belong
+// to it: it is part of the identity of trials and winners. One knows it without rendering each of
+// their kernels.
+const std::string& template_digest(const KernelTemplate& kernel_template);
 
 }  // namespace attune

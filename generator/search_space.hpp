@@ -35,8 +35,9 @@ class SearchSpace {
   const std::vector<Knob>& knobs() const { return knobs_; }
   // nullopt when legal. Names the knob, its value and what is accepted, or the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;
-  // All legal configs in knob order (first knob slowest). Knob after knob is set, and what breaks a rule goes no further.
-  // `visited`, if given, counts the configs that were looked at, those with some knobs only among them.
+  // All legal configs in knob order (first knob slowest). It sets knob after knob, and drops what
+  // breaks a rule. `visited`, if given, counts the configs that were looked at, also those with
+  // only some knobs set.
   std::vector<Config> enumerate(int64_t* visited = nullptr) const;
   // Legal configs that differ from `config` in one knob, by one step up or down its list.
   std::vector<Config> neighbours(const Config& config) const;
@@ -46,7 +47,7 @@ class SearchSpace {
   struct Walk;
   // Appends the legal configs that begin with the knobs of `walk`.
   void extend(Walk* walk) const;
-  // How many knobs, from the first on, must be set before the rule can be applied.
+  // The number of knobs, counted from the first, that must be set before the rule can be applied.
   size_t knobs_needed(const Constraint& constraint) const;
 
   std::vector<Knob> knobs_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/problem_fields.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/prefill_sm75.hpp"
 #include "generator/families/prefill_sm80.hpp"
@@ -45,17 +46,45 @@ const KernelTemplate& template_by_name(std::string_view name) {
               fmt::format("template is \"{}\"; accepted are {}", name, known));
 }
 
-std::vector<const KernelTemplate*> templates_for(const KernelSpec& spec, const Arch& arch,
-                                                 std::vector<Refusal>* refusals) {
-  std::vector<const KernelTemplate*> serving;
-  for (const KernelTemplate* candidate : all_templates()) {
-    if (auto reason = candidate->refuses(spec, arch)) {
-      if (refusals != nullptr) refusals->push_back({candidate, *reason});
-    } else {
-      serving.push_back(candidate);
+const Family* Serving::best() const {
+  if (!families.empty()) return &families.front();
+  return reference ? &*reference : nullptr;
+}
+
+const Family* Serving::find(std::string_view template_name) const {
+  for (const Family& family : families)
+    if (family.kernel_template->name() == template_name) return &family;
+  return reference && reference->kernel_template->name() == template_name ? &*reference : nullptr;
+}
+
+std::optional<std::string> Serving::refusal_of(const KernelTemplate& kernel_template) const {
+  for (const Refusal& refusal : refusals)
+    if (refusal.kernel_template == &kernel_template) return refusal.reason;
+  return std::nullopt;
+}
+
+Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs) {
+  const Features features = features_of(spec);
+  Serving found;
+  for (const KernelTemplate* one : all_templates()) {
+    std::vector<std::string> reasons;  // of the archs that it does not serve
+    for (const Arch& arch : archs) {
+      auto reason = one->refuses(spec, features, arch);
+      if (!reason) break;
+      reasons.push_back(*std::move(reason));
     }
+    if (reasons.size() == archs.size())
+      found.refusals.push_back({one, archs.empty()
+                                         ? "this device runs no arch that attune compiles for"
+                                         : reasons.front()});
+    else if (!one->is_reference())
+      found.families.push_back({one, archs[reasons.size()]});
+    else if (!found.reference)
+      found.reference = {one, archs[reasons.size()]};
+    else
+      found.refusals.push_back({one, "another reference serves it"});
   }
-  return serving;
+  return found;
 }
 
 }  // namespace attune

@@ -18,14 +18,17 @@ struct WgmmaTile {
 };
 
 // Text of "generated/wgmma.cuh", with the two products of one warpgroup (64 rows):
-//   wgmma_qk(float (&s)[block_n / 2], u64 q_descriptor, u64 k_descriptor)                       s
-//   = Q K^T wgmma_pv(float (&o)[head_dim_v / 2], const unsigned (&p)[block_n / 4], u64
-//   v_descriptor)    o += P V, P in registers
-// Q, K: K-major, V: MN-major panels of 64 columns, 128-byte swizzled
+//
+//   wgmma_qk(float (&s)[block_n / 2], u64 q, u64 k)     // s = Q K^T
+//
+//   wgmma_pv(float (&o)[head_dim_v / 2], const unsigned (&p)[block_n / 4], u64 v, int adds)
+//     // o += P V with P in registers; o = P V where adds is 0
+//
+// q, k and v are descriptors: Q and K K-major, V MN-major, panels of 64 columns, 128-byte swizzled
 // (templates/shared/prefill_sm90_layout.h).
 std::string emit_wgmma_products(const WgmmaTile& tile);
 
-// 8-bit operands, which wgmma takes K-major alone: Q and P are e4m3, V is transposed.
+// wgmma takes 8-bit operands K-major only. Q and P are e4m3, V is transposed.
 struct Fp8WgmmaTile {
   Dtype dtype_kv = Dtype::kE4m3;  // e4m3 or e5m2
   int block_n = 128;              // a multiple of 32 up to 256

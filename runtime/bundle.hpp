@@ -38,9 +38,9 @@ struct BundleChange {
   size_t unnamed = 0;  // image files that the manifest no longer names
 };
 
-// Adds the kernels to the bundle in `folder`, which is made if it is missing. A kernel takes the
-// place of the former one of the same template, arch, spec, config and options, a winner that of
-// the former one of its problem, device and arch; everything else stays. An image's name holds a
+// Adds the kernels to the bundle in `folder`, and makes the folder if it is missing. A kernel
+// replaces the former one of the same template, arch, spec, config and options; a winner replaces
+// the former one of its problem, device and arch. Everything else stays. An image's name holds a
 // part of its SHA-256 and the manifest is replaced last, so a reader sees the former bundle or the
 // new one, and who has the former one open keeps its images: they are not deleted. Throws kIo with
 // the path, also when others can write the folder; kInvalidArgument when it holds other files.
@@ -59,8 +59,8 @@ class Bundle {
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
   std::set<std::string> archs() const;
-  // Whether there is any kernel for this arch. options: those that host code must have been
-  // compiled with; empty for any.
+  // Whether there is any kernel for this arch. `options`: what host code must have been compiled
+  // with; empty: any options do.
   bool serves(const std::string& arch, const std::string& options) const;
   // An image of that spec, arch, config and source; `compiler` in the key may be empty. A
   // file that is missing, altered or writable by others is a miss, and logged.

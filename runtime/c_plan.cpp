@@ -2,6 +2,7 @@
 // The C functions on plans.
 #include <algorithm>
 
+#include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
 
 using namespace attune;
@@ -59,8 +60,15 @@ attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
 attune_status attune_run(const attune_plan* plan, const attune_operands* operands, void* workspace,
                          size_t workspace_bytes, void* stream) {
   return guarded([&] {
-    run(*not_null(plan, "plan").plan, operands_of(operands), workspace, bytes_of(workspace_bytes),
-        stream);
+    const Plan& known = *not_null(plan, "plan").plan;
+    Operands given = operands_of(operands);
+    if (!known.scores.present) [[likely]]
+      return run(known, given, workspace, bytes_of(workspace_bytes), stream);
+    constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(operands->scores);
+    const ScoreOperands scores =
+        score_operands_of(operands->size < kWithScores ? nullptr : operands->scores, known);
+    given.scores = &scores;
+    run(known, given, workspace, bytes_of(workspace_bytes), stream);
   });
 }
 

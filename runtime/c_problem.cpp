@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "generator/core/op.hpp"
+#include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
-#include "runtime/operand_roles.hpp"
+#include "runtime/operands.hpp"
 
 #define ATTUNE_STRINGIFY(x) #x
 #define ATTUNE_VERSION_TEXT(x) ATTUNE_STRINGIFY(x)
@@ -24,6 +25,7 @@ static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
 static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
 static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));
 static_assert(ATTUNE_ROTATION_HADAMARD == static_cast<int>(Rotation::kHadamard));
+static_assert(ATTUNE_SCORE_TENSOR_FP16 == static_cast<int>(ScoreTensor::kFp16));
 static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottomRight));
 
 namespace c_api {
@@ -54,37 +56,65 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .v_layout = ATTUNE_V_ROWS,
                                          .scale_block_q = 0,
                                          .scale_block_kv = 0,
-                                         .rotation = ATTUNE_ROTATION_NONE};
+                                         .rotation = ATTUNE_ROTATION_NONE,
+                                         .softcap = 0,
+                                         .bias = ATTUNE_SCORE_TENSOR_NONE,
+                                         .relative_bias = ATTUNE_SCORE_TENSOR_NONE,
+                                         .alibi = 0,
+                                         .mask_tensor = 0,
+                                         .key_lengths = 0,
+                                         .documents = 0,
+                                         .prefix = 0,
+                                         .chunk = 0,
+                                         .score_mod = nullptr,
+                                         .mask_mod = nullptr,
+                                         .sinks = ATTUNE_SCORE_TENSOR_NONE};
 
-// Where the two structs have the operand of a role.
-struct TensorPlace {
-  Role role;
-  attune_tensor attune_operands::*in_c;
-};
-constexpr TensorPlace kTensors[] = {{Role::kQ, &attune_operands::q},
-                                    {Role::kK, &attune_operands::k},
-                                    {Role::kV, &attune_operands::v},
-                                    {Role::kO, &attune_operands::o}};
-struct FactorsPlace {
-  Role role;
-  attune_scale attune_operands::*in_c;
-};
-constexpr FactorsPlace kFactors[] = {{Role::kQScale, &attune_operands::q_scale},
-                                     {Role::kKScale, &attune_operands::k_scale},
-                                     {Role::kVScale, &attune_operands::v_scale},
-                                     {Role::kOScale, &attune_operands::o_scale}};
+// Where attune_operands has the operand of a role; see tensor_of and factors_of.
+constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
+  switch (role) {
+    case Role::kQ:
+      return &attune_operands::q;
+    case Role::kK:
+      return &attune_operands::k;
+    case Role::kV:
+      return &attune_operands::v;
+    default:
+      return &attune_operands::o;
+  }
+}
+constexpr attune_scale attune_operands::*factors_in_c(Role role) {
+  switch (role) {
+    case Role::kQScale:
+      return &attune_operands::q_scale;
+    case Role::kKScale:
+      return &attune_operands::k_scale;
+    case Role::kVScale:
+      return &attune_operands::v_scale;
+    default:
+      return &attune_operands::o_scale;
+  }
+}
 
 ScaleView scale_of(const attune_scale& scale) {
   return {scale.data, scale.batch_stride, scale.head_stride, scale.block_stride,
           scale.heads_per_scale == 0 ? 1 : scale.heads_per_scale};
 }
 
-// A field that must be one of an enumeration's values, which are `first` to `last`.
-template <class Value>
-Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
-  if (value < first || value > last)
-    refuse(fmt::format("problem->{} is {}; accepted are {}", field, value, accepted));
-  return static_cast<Value>(value);
+// Inlined, so that a run copies no operand twice.
+inline Operands from_c(const attune_operands& c) {
+  Operands operands;
+  for (const Role role : kTensorRoles) {
+    const attune_tensor& given = c.*tensor_in_c(role);
+    OperandView& view = operands.*tensor_of(role);
+    view = {given.data, given.batch_stride, given.row_stride, given.head_stride};
+  }
+  for (const auto& [role, unused] : kFactorRoles)
+    operands.*factors_of(role) = scale_of(c.*factors_in_c(role));
+  operands.lse = c.lse;
+  operands.lse_batch_stride = c.lse_batch_stride;
+  operands.lse_head_stride = c.lse_head_stride;
+  return operands;
 }
 
 constexpr const char* kDtypeNames =
@@ -133,7 +163,19 @@ attune_problem c_problem(const Problem& p) {
           .v_layout = static_cast<int32_t>(p.fp8.v_layout),
           .scale_block_q = p.fp8.scale_block_q,
           .scale_block_kv = p.fp8.scale_block_kv,
-          .rotation = static_cast<int32_t>(p.fp8.rotation)};
+          .rotation = static_cast<int32_t>(p.fp8.rotation),
+          .softcap = p.softcap,
+          .bias = static_cast<int32_t>(p.bias),
+          .relative_bias = static_cast<int32_t>(p.relative_bias),
+          .alibi = p.alibi ? 1 : 0,
+          .mask_tensor = p.mask_tensor ? 1 : 0,
+          .key_lengths = p.key_lengths ? 1 : 0,
+          .documents = p.documents ? 1 : 0,
+          .prefix = p.prefix ? 1 : 0,
+          .chunk = p.chunk,
+          .score_mod = c_program(p.score_mod, score::Kind::kScore, "score_mod"),
+          .mask_mod = c_program(p.mask_mod, score::Kind::kMask, "mask_mod"),
+          .sinks = static_cast<int32_t>(p.sinks)};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -158,23 +200,15 @@ Problem problem_of(const attune_problem* given) {
   p.window_left = std::max<int64_t>(c.window_left, -1);
   p.window_right = std::max<int64_t>(c.window_right, -1);
   if (c.softmax_scale != 0) p.softmax_scale = c.softmax_scale;
+  read_scores(c, &p);
   return p;
 }
 
 Operands operands_of(const attune_operands* given) {
-  const attune_operands c = read_struct(given, "operands", attune_operands{}, kOperandsSize,
-                                        "attune_operands_contiguous");
-  Operands operands{};
-  for (const auto& [role, in_c] : kTensors) {
-    const attune_tensor& tensor = c.*in_c;
-    operands.*
-        tensor_of(role) = {tensor.data, tensor.batch_stride, tensor.row_stride, tensor.head_stride};
-  }
-  for (const auto& [role, in_c] : kFactors) operands.*factors_of(role) = scale_of(c.*in_c);
-  operands.lse = c.lse;
-  operands.lse_batch_stride = c.lse_batch_stride;
-  operands.lse_head_stride = c.lse_head_stride;
-  return operands;
+  if (given && given->size == sizeof(attune_operands)) [[likely]]
+    return from_c(*given);
+  return from_c(read_struct(given, "operands", attune_operands{}, kOperandsSize,
+                            "attune_operands_contiguous"));
 }
 
 }  // namespace c_api
@@ -218,9 +252,9 @@ attune_status attune_operands_contiguous_sized(const attune_problem* problem, vo
     validate(p);
     const Operands made = contiguous_operands(p, q, k, v, o, lse);
     attune_operands filled{};
-    for (const auto& [role, in_c] : kTensors) {
+    for (const Role role : kTensorRoles) {
       const OperandView& view = made.*tensor_of(role);
-      filled.*in_c = {view.data, view.batch_stride, view.row_stride, view.head_stride};
+      filled.*tensor_in_c(role) = {view.data, view.batch_stride, view.row_stride, view.head_stride};
     }
     filled.lse = lse;
     write_struct(filled, operands, size);

@@ -16,8 +16,8 @@ namespace attune {
 class Capture {
  public:
   explicit Capture(std::filesystem::path file) : file_(std::move(file)) {}
-  // Does nothing when the file is empty; logs once when it cannot be written. Thread-safe, whole
-  // lines also across processes.
+  // Does nothing when no file is named. Logs once when the file cannot be written. Thread-safe;
+  // processes that share the file write whole lines.
   void note(const Problem& problem);
 
  private:

@@ -37,7 +37,7 @@ class Device {
   virtual Target target() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Which piece of this machine it is, whatever the process calls it: "cpu", "gpu 0000:3b:00.0".
+  // Names the piece of this machine, whatever the process calls it: "cpu", "gpu 0000:3b:00.0".
   // Those that share it disturb each other's timings; slices of one GPU share its clocks.
   virtual std::string hardware() const = 0;
   // Archs that images may be made for here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
@@ -49,8 +49,9 @@ class Device {
   // use.
   virtual const Compiler& compiler() const = 0;
   // `structure` says which kernels of the image are called and what each takes, `spec` the element
-  // types of operands; the shape has no say, so a loaded kernel serves them all. Throws kDriver or kInvalidArgument when the image is not for this device. The
-  // kernel keeps what it needs of the device alive.
+  // types of operands. Neither depends on the shape, so a loaded kernel serves all shapes. Throws
+  // kDriver or kInvalidArgument when the image is not for this device. The kernel keeps alive what
+  // it needs of the device.
   virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
                                              const LaunchStructure& structure) const = 0;
 

@@ -1,52 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts the parts together: candidates for this device, the ladder over the winners, images from
-// image_source, plans kept. plan.cpp has what happens to a Plan afterwards (run, explain).
+// image_source, plans kept. What happens to a Plan afterwards: plan.hpp.
 #include "runtime/engine.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/visibility.hpp"
-#include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/capture.hpp"
 #include "runtime/image_source.hpp"
 #include "runtime/ladder.hpp"
 #include "runtime/operand_check.hpp"
 #include "runtime/plan_cache.hpp"
+#include "runtime/winner_table.hpp"
 
 namespace attune {
 namespace {
-
-using Winners = std::vector<WinnerRecord>;
-using WinnersByFamily = std::unordered_map<std::string, std::shared_ptr<const Winners>>;
-
-// Nothing but what the ladder may use, so that plan() never asks a database: bundles first, then
-// the user's store, then others.
-WinnersByFamily read_winners(const ImageSource& images, const DeviceIdentity& device) {
-  std::unordered_map<std::string, Winners> rows;
-  for (const Bundle& bundle : images.bundles())
-    for (const WinnerRecord& winner : bundle.winners())
-      rows[to_text(family_of(winner.spec))].push_back(winner);
-  for (WinnerRecord& winner : images.stores().load_winners(device))
-    rows[to_text(family_of(winner.spec))].push_back(std::move(winner));
-  WinnersByFamily winners;
-  for (auto& [family, list] : rows)
-    winners[family] = std::make_shared<const Winners>(std::move(list));
-  return winners;
-}
 
 Plan plan_of(const Problem& problem, const Choice& choice,
              const std::shared_ptr<const Device>& device) {
   Plan plan;
   plan.problem = problem;
   plan.operands = operands_of(problem);
-  plan.kernel_template = choice.candidate.kernel_template;
-  plan.arch = choice.candidate.arch;
+  plan.scores = score_captures(problem);
+  plan.kernel_template = choice.family.kernel_template;
+  plan.arch = choice.family.arch;
   plan.config = choice.config;
   plan.launch =
       plan.kernel_template->launch(choice.spec, choice.config, shape_of(problem), device->facts());
@@ -61,13 +46,10 @@ Plan plan_of(const Problem& problem, const Choice& choice,
   return plan;
 }
 
-// Per template: nullopt = serves, else why not.
-using Reasons = std::vector<std::pair<std::string, std::optional<std::string>>>;
-
-std::string unsupported_text(const Reasons& reasons) {
+std::string unsupported_text(const std::vector<Refusal>& refusals) {
   std::string text = "no template serves this problem on this device";
-  for (const auto& [name, reason] : reasons)
-    text += fmt::format("; {}: {}", name, reason.value_or("serves it"));
+  for (const auto& [kernel_template, reason] : refusals)
+    text += fmt::format("; {}: {}", kernel_template->name(), reason);
   return text;
 }
 
@@ -88,20 +70,17 @@ struct Engine::Impl {
         options(std::move(the_options)),
         images(device, options),
         capture(options.capture_file),
-        plans(options.max_plans) {}
+        plans(options.max_plans),
+        plain(serving(KernelSpec{}, device->archs())),
+        rules{options.policy, options.may_compile ? Compiling::kAllowed : Compiling::kNever} {}
 
-  std::vector<Candidate> candidates(const KernelSpec& spec);
-  const std::string& digest_of(const KernelTemplate& kernel_template);
-  std::shared_ptr<const Winners> winners_of(const KernelSpec& spec);
-  void require_template(const Problem& problem) const;
-  Ladder ladder(const Problem& asked);
-  void tune(const Problem& asked);
+  Serving serving_of(const KernelSpec& spec) const;
+  std::shared_ptr<const WinnerTable::Rows> winners_of(const KernelSpec& spec);
+  Ladder ladder(const Problem& asked, const Serving& serving);
+  void tune(const Problem& asked, const Serving& serving);
   Plan first_plan(const Problem& asked, const std::optional<std::string>& no_tensor_maps,
                   Kernels kernels);
-  Reasons reasons(const KernelSpec& spec) const;
-  std::optional<std::string> refusal(const KernelTemplate& kernel_template,
-                                     const KernelSpec& spec) const;
-  void note_refusals(const KernelSpec& spec, Plan* plan) const;
+  void note_refusals(const Serving& serving, Plan* plan) const;
   void take(CachedKernel kernel, Plan* plan);
 
   const std::shared_ptr<const Device> device;
@@ -109,93 +88,49 @@ struct Engine::Impl {
   ImageSource images;
   Capture capture;
   PlanCache plans;
-  std::mutex mutex;  // winners, digests
+  const Serving plain;  // of a spec without features: the templates made for this device
+  const LadderRules rules;
+  std::mutex mutex;  // winners, warnings
   std::mutex tuning;
-  WinnersByFamily winners;
+  WinnerTable winners;
   std::vector<std::string> opening_warnings;  // of bundles
   std::vector<std::string> warnings;          // those, and of reading stores
-  std::unordered_map<const KernelTemplate*, std::string> digests;
 };
 
-const std::string& Engine::Impl::digest_of(const KernelTemplate& kernel_template) {
-  const std::lock_guard lock(mutex);
-  std::string& digest = digests[&kernel_template];
-  if (digest.empty()) digest = template_digest(kernel_template);
-  return digest;
-}
-
-std::vector<Candidate> Engine::Impl::candidates(const KernelSpec& spec) {
-  std::vector<Candidate> found;
-  const std::vector<Arch> archs = device->archs();
-  for (const KernelTemplate* kernel_template : all_templates()) {
-    const auto arch = std::find_if(archs.begin(), archs.end(), [&](const Arch& a) {
-      return !kernel_template->refuses(spec, a);
-    });
-    if (arch != archs.end())
-      found.push_back({kernel_template, *arch,
-                       [this, kernel_template] { return digest_of(*kernel_template); }});
-  }
+// What serves it here, be it the reference alone. Throws when nothing does.
+Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
+  Serving found = serving(spec, device->archs());
+  if (!found.best()) throw Error(ErrorCode::kUnsupported, unsupported_text(found.refusals));
   return found;
 }
 
-std::optional<std::string> Engine::Impl::refusal(const KernelTemplate& kernel_template,
-                                                 const KernelSpec& spec) const {
-  std::optional<std::string> reason = "this device runs no arch that attune compiles for";
-  for (const Arch& arch : device->archs())
-    if (!(reason = kernel_template.refuses(spec, arch))) break;
-  return reason;
+// Templates made for this device that refuse this problem.
+void Engine::Impl::note_refusals(const Serving& serving, Plan* plan) const {
+  for (const auto& [kernel_template, reason] : serving.refusals)
+    if (!plain.refusal_of(*kernel_template))
+      plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), reason));
 }
 
-// Templates made for this device (they serve a plain spec) that refuse this one.
-void Engine::Impl::note_refusals(const KernelSpec& spec, Plan* plan) const {
-  for (const KernelTemplate* kernel_template : all_templates())
-    if (const auto reason = refusal(*kernel_template, spec);
-        reason && !refusal(*kernel_template, KernelSpec{}))
-      plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), *reason));
-}
-
-std::shared_ptr<const Winners> Engine::Impl::winners_of(const KernelSpec& spec) {
-  static const auto none = std::make_shared<const Winners>();
+std::shared_ptr<const WinnerTable::Rows> Engine::Impl::winners_of(const KernelSpec& spec) {
   const std::lock_guard lock(mutex);
-  const auto found = winners.find(to_text(family_of(spec)));
-  return found == winners.end() ? none : found->second;
+  return winners.of(spec);
 }
 
-Reasons Engine::Impl::reasons(const KernelSpec& spec) const {
-  Reasons answers;
-  for (const KernelTemplate* kernel_template : all_templates())
-    answers.emplace_back(kernel_template->name(), refusal(*kernel_template, spec));
-  return answers;
-}
-
-// Throws unless some template serves it here, be it the reference.
-void Engine::Impl::require_template(const Problem& problem) const {
-  const Reasons answers = reasons(spec_of(problem));
-  for (const auto& [unused, reason] : answers)
-    if (!reason) return;
-  throw Error(ErrorCode::kUnsupported, unsupported_text(answers));
-}
-
-Ladder Engine::Impl::ladder(const Problem& asked) {
-  const KernelSpec spec = spec_of(canonical(asked));
-  const std::shared_ptr<const Winners> rows = winners_of(spec);
-  return climb(asked, candidates(spec), *rows, device->identity(), options.policy,
-               options.may_compile);
+Ladder Engine::Impl::ladder(const Problem& asked, const Serving& serving) {
+  const std::shared_ptr<const WinnerTable::Rows> rows = winners_of(spec_of(canonical(asked)));
+  return climb(asked, serving, *rows, device->identity(), rules);
 }
 
 // Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever
 // waited looks again.
-void Engine::Impl::tune(const Problem& asked) {
+void Engine::Impl::tune(const Problem& asked, const Serving& serving) {
   const std::lock_guard one(tuning);
-  const Ladder known = ladder(asked);
+  const Ladder known = ladder(asked, serving);
   if (!known.choices.empty() && known.choices.front().rung <= Rung::kBucket) return;
   const std::optional<WinnerRecord> winner = options.config_source->tune(canonical(asked));
   if (!winner) return;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<const Winners>& rows = winners[to_text(family_of(winner->spec))];
-  Winners more{*winner};
-  if (rows) more.insert(more.end(), rows->begin(), rows->end());
-  rows = std::make_shared<const Winners>(std::move(more));
+  winners.add(*winner);
 }
 
 void Engine::Impl::take(CachedKernel kernel, Plan* plan) {
@@ -213,15 +148,16 @@ void Engine::Impl::take(CachedKernel kernel, Plan* plan) {
 // had.
 Plan Engine::Impl::first_plan(const Problem& asked,
                               const std::optional<std::string>& no_tensor_maps, Kernels kernels) {
-  if (options.policy == Policy::kTuneOnMiss && options.config_source && kernels == Kernels::kGet)
-    tune(asked);
   const Problem problem = canonical(asked);
-  Ladder rungs = ladder(asked);
+  const Serving serving = serving_of(spec_of(problem));
+  if (options.policy == Policy::kTuneOnMiss && options.config_source && kernels == Kernels::kGet)
+    tune(asked, serving);
+  Ladder rungs = ladder(asked, serving);
   std::optional<Error> failure;
   for (const Choice& choice : rungs.choices) {
     const std::string what =
-        fmt::format("{}: {} with {}", rung_name(choice.rung),
-                    choice.candidate.kernel_template->name(), choice.config.to_text());
+        fmt::format("{}: {} with {}", rung_name(choice.rung), choice.family.kernel_template->name(),
+                    choice.config.to_text());
     try {
       Plan plan = plan_of(problem, choice, device);
       if (no_tensor_maps && plan.launch.uses_tensor_maps())
@@ -231,7 +167,7 @@ Plan Engine::Impl::first_plan(const Problem& asked,
       else if (kernels == Kernels::kForesee)
         take(images.foresee(choice), &plan);
       plan.passed_over = std::move(rungs.passed_over);
-      note_refusals(spec_of(problem), &plan);
+      note_refusals(serving, &plan);
       return plan;
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
@@ -272,7 +208,6 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   const PlanKey key{canonical(asked), !no_tensor_maps};
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
-    impl_->require_template(key.problem);
     plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));
     plan = impl_->plans.insert(key, std::move(plan), generation);
   }
@@ -282,7 +217,6 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
 Plan Engine::look(const Problem& asked, const Operands* layout, Kernels kernels) const {
   validate(asked);
   const Problem problem = canonical(asked);
-  impl_->require_template(problem);
   return impl_->first_plan(
       asked, layout ? tensor_map_refusal(operands_of(problem), *layout) : std::nullopt, kernels);
 }
@@ -300,27 +234,35 @@ std::shared_ptr<const Plan> Engine::plan_with(const Problem& problem,
                                               const Config& config) {
   validate(problem);
   const KernelSpec spec = spec_of(problem);
-  for (Candidate& candidate : impl_->candidates(spec)) {
-    if (candidate.kernel_template != &kernel_template) continue;
-    if (auto broken = kernel_template.space(spec, candidate.arch).broken(config))
-      throw Error(ErrorCode::kInvalidArgument, *broken);
-    const Choice choice{std::move(candidate),  spec, config,      Rung::kPinned,
-                        "given by the caller", 0,    std::nullopt};
-    Plan plan = plan_of(problem, choice, impl_->device);
-    impl_->take(impl_->images.kernel(choice), &plan);
-    return std::make_shared<const Plan>(std::move(plan));
-  }
-  throw Error(ErrorCode::kUnsupported, unsupported_text(impl_->reasons(spec)));
+  const Serving found = serving(spec, impl_->device->archs());
+  const Family* const family = found.find(kernel_template.name());
+  if (!family)
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "template {} does not serve this problem on this device: {}", kernel_template.name(),
+            found.refusal_of(kernel_template).value_or("it is not in the list of templates")));
+  if (auto broken = kernel_template.space(spec, family->arch).broken(config))
+    throw Error(ErrorCode::kInvalidArgument, *broken);
+  const Choice choice{*family, spec, config, Rung::kPinned, "given by the caller", 0, std::nullopt};
+  Plan plan = plan_of(problem, choice, impl_->device);
+  impl_->take(impl_->images.kernel(choice), &plan);
+  return std::make_shared<const Plan>(std::move(plan));
 }
 
-Reasons Engine::check(const Problem& problem) const {
+std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(
+    const Problem& problem) const {
   validate(problem);
-  return impl_->reasons(spec_of(canonical(problem)));
+  const Serving found = serving(spec_of(canonical(problem)), impl_->device->archs());
+  std::vector<std::pair<std::string, std::optional<std::string>>> answers;
+  for (const KernelTemplate* one : all_templates())
+    answers.emplace_back(one->name(), found.refusal_of(*one));
+  return answers;
 }
 
 void Engine::reload() {
   const WarningCollector warnings;
-  WinnersByFamily fresh = read_winners(impl_->images, impl_->device->identity());
+  WinnerTable fresh(impl_->images, impl_->device->identity());
   const std::lock_guard lock(impl_->mutex);
   impl_->winners = std::move(fresh);
   impl_->warnings = impl_->opening_warnings;

@@ -10,32 +10,28 @@
 #include "cache/store.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/renderer.hpp"
+#include "runtime/options.hpp"
 
 namespace attune {
 namespace {
 
 std::string cache_key(const Choice& choice) {
-  return fmt::format("{}|{}|{}|{}", choice.candidate.kernel_template->name(),
-                     choice.candidate.arch.name(), to_text(choice.spec), choice.config.to_text());
+  return fmt::format("{}|{}|{}|{}", choice.family.kernel_template->name(),
+                     choice.family.arch.name(), to_text(choice.spec), choice.config.to_text());
 }
 
 // What a look-up asks for: any compiler's image of this source.
 ImageKey image_key(const Choice& choice, const Source& source) {
   return {choice.spec,
-          choice.candidate.arch.name(),
-          {std::string(choice.candidate.kernel_template->name()), "", "", ""},
+          choice.family.arch.name(),
+          {std::string(choice.family.kernel_template->name()), "", "", ""},
           choice.config,
           source_digest(source)};
 }
 
 LaunchStructure structure_of(const Choice& choice) {
-  return choice.candidate.kernel_template->structure(choice.spec, choice.config);
-}
-
-// The store that compiled kernels go into; empty when there is none.
-std::filesystem::path user_store(const EngineOptions& options) {
-  if (!options.use_store) return {};
-  return options.user_store.empty() ? default_store_path() : options.user_store;
+  return choice.family.kernel_template->structure(choice.spec, choice.config);
 }
 
 // What the options of an image must be to run here. A cubin runs on every device of its arch. Host
@@ -72,18 +68,10 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
 
 }  // namespace
 
-std::vector<std::filesystem::path> store_layers(const EngineOptions& options) {
-  if (!options.use_store) return {};
-  std::vector<std::filesystem::path> layers = options.more_stores;
-  if (const std::filesystem::path user = user_store(options); !user.empty())
-    layers.insert(layers.begin(), user);
-  return layers;
-}
-
 ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
     : device_(std::move(device)),
       may_compile_(options.may_compile),
-      keep_images_(options.keep_images && !user_store(options).empty()),
+      keep_images_(options.keep_images && !user_store_of(options).empty()),
       stores_(store_layers(options)) {
   for (const std::filesystem::path& folder : options.bundles)
     bundles_.push_back(Bundle::open(folder));
@@ -114,9 +102,9 @@ CachedKernel ImageSource::obtain(const Choice& choice, Compile compile) const {
 
 CachedKernel ImageSource::make(const Choice& choice, Compile compile) const {
   const Source source =
-      render(*choice.candidate.kernel_template, choice.spec, choice.candidate.arch, choice.config);
+      render(*choice.family.kernel_template, choice.spec, choice.family.arch, choice.config);
   ImageKey key = image_key(choice, source);
-  key.toolchain.options = needed_options(*device_, choice.candidate.arch);
+  key.toolchain.options = needed_options(*device_, choice.family.arch);
   if (CachedKernel found = stored(choice, key); found.kernel) return found;
   if (!may_compile_)
     throw Error(
@@ -151,14 +139,14 @@ CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) cons
 
 CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, ImageKey key) const {
   const Compiler& compiler = device_->compiler();
-  const Arch& arch = choice.candidate.arch;
+  const Arch& arch = choice.family.arch;
   const KernelImage image = compiler.compile(source, arch);
   key.toolchain.compiler = compiler.version();
   key.toolchain.options = compiler.options(arch);
   CachedKernel made{device_->load(image, key.spec, structure_of(choice)),
                     "compiler " + key.toolchain.compiler,
                     {}};
-  key.toolchain.template_digest = choice.candidate.template_digest();
+  key.toolchain.template_digest = template_digest(*choice.family.kernel_template);
   if (keep_images_) keep(key, image);
   return made;
 }

@@ -9,7 +9,8 @@
 
 #include "cache/store_stack.hpp"
 #include "runtime/bundle.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/device.hpp"
+#include "runtime/engine_options.hpp"
 #include "runtime/kernel_cache.hpp"
 #include "runtime/ladder.hpp"
 
@@ -19,11 +20,12 @@ class ImageSource {
  public:
   ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options);
 
-  // Loaded at most once per kernel. Throws kWouldCompile when nothing has it and compiling is not
-  // allowed, else what compiling or loading throws.
+  // Loads each kernel at most once. Throws kWouldCompile when nothing has it and compiling is not
+  // allowed; else what compiling or loading throws.
   CachedKernel kernel(const Choice& choice);
-  // The same without compiling: no kernel, but where it would come from, when it is to be compiled.
-  // Throws as `kernel` does when nothing has it and there is no compiler.
+  // The same without compiling: where the kernel would be compiled, the result has no kernel and
+  // says where it would come from. Throws as `kernel` does when nothing has it and there is no
+  // compiler.
   CachedKernel foresee(const Choice& choice) const;
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // The user's store over the others; no layers when stores are off.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels loaded so far in this process, by identity; they stay, because a launch may still be
-// under way and because specs and configs are few, whatever the lengths. Any number of threads may
-// ask for one that is not there yet: one of them makes it, the others wait for that one.
+// Kernels loaded so far in this process, by identity. They stay, because a launch may still be
+// under way and because specs and configs are few, whatever the lengths. When several threads ask
+// for a kernel that is not there yet, one of them makes it and the others wait.
 #pragma once
 
 #include <functional>

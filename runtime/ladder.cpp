@@ -36,10 +36,10 @@ double threads_apart(const WinnerRecord& winner, const DeviceIdentity& device) {
   return std::abs(std::log2(static_cast<double>(winner.device.sm_count) / device.sm_count));
 }
 
-// A winner that can run here, tied to the candidate it was tuned on.
+// A winner that can run here, tied to the family it was tuned on.
 struct Usable {
   const WinnerRecord* winner;
-  const Candidate* candidate;
+  const Family* family;
   KernelSpec spec;
   double distance, threads_apart;
   bool same_shape, same_bucket;
@@ -47,15 +47,16 @@ struct Usable {
 
 class Climb {
  public:
-  Climb(const Problem& asked, const std::vector<Candidate>& candidates,
-        const DeviceIdentity& device, Ladder* ladder)
+  Climb(const Problem& asked, const Serving& serving, const DeviceIdentity& device,
+        const LadderRules& rules, Ladder* ladder)
       : asked_(spec_of(asked)),
         spec_(spec_of(canonical(asked))),
         shape_(shape_of(asked)),
         shape_text_(to_text(shape_)),
         bucket_(bucket_of(shape_)),
-        candidates_(candidates),
+        serving_(serving),
         device_(device),
+        rules_(rules),
         ladder_(ladder) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
@@ -65,8 +66,8 @@ class Climb {
       const double distance = shape_distance(winner.shape, shape_);
       if (std::isnan(distance)) continue;  // of negative extents
       const KernelSpec& spec = canonical_spec(winner.spec, shape_) == spec_ ? winner.spec : spec_;
-      if (const Candidate* candidate = candidate_of(winner, spec))
-        usable_.push_back({&winner, candidate, spec, distance, threads_apart(winner, device_),
+      if (const Family* family = family_of_winner(winner, spec))
+        usable_.push_back({&winner, family, spec, distance, threads_apart(winner, device_),
                            to_text(winner.shape) == shape_text_,
                            bucket_of(winner.shape) == bucket_});
     }
@@ -117,26 +118,23 @@ class Climb {
     }
   }
   void defaults() {
-    for (const Candidate& candidate : candidates_)
-      if (!candidate.kernel_template->is_reference())
-        take_default(candidate, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
+    for (const Family& family : serving_.families)
+      take_default(family, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
   }
   void defaults_as_asked() {
     if (asked_ == spec_) return;
-    for (const Candidate& candidate : candidates_)
-      if (!candidate.kernel_template->is_reference())
-        take_default(candidate, asked_, Rung::kDefaultConfig,
-                     default_reason() + "; as it was asked, because nothing may be compiled",
-                     device_.facts());
+    for (const Family& family : serving_.families)
+      take_default(family, asked_, Rung::kDefaultConfig,
+                   default_reason() + "; as it was asked, because nothing may be compiled",
+                   device_.facts());
   }
   // Kernels that were compiled away from this device follow the facts of one that stands for it.
   void defaults_of_typical_device() {
-    for (const Candidate& candidate : candidates_)
-      if (!candidate.kernel_template->is_reference())
-        take_default(candidate, spec_, Rung::kDefaultConfig,
-                     fmt::format("{}; as it is for {}, because nothing may be compiled",
-                                 default_reason(), typical_device(candidate.arch).name),
-                     typical_device(candidate.arch).facts);
+    for (const Family& family : serving_.families)
+      take_default(family, spec_, Rung::kDefaultConfig,
+                   fmt::format("{}; as it is for {}, because nothing may be compiled",
+                               default_reason(), typical_device(family.arch).name),
+                   typical_device(family.arch).facts);
   }
   void far() {
     for (const Usable& row : far_)
@@ -145,10 +143,9 @@ class Climb {
                        to_text(row.winner->shape)));
   }
   void reference() {
-    for (const Candidate& candidate : candidates_)
-      if (candidate.kernel_template->is_reference())
-        take_default(candidate, spec_, Rung::kReference, "no other template serves this problem",
-                     device_.facts());
+    if (serving_.reference)
+      take_default(*serving_.reference, spec_, Rung::kReference,
+                   "no other template serves this problem", device_.facts());
   }
   void count_more() {
     if (more_ > 0)
@@ -156,34 +153,32 @@ class Climb {
   }
 
  private:
-  const Candidate* candidate_of(const WinnerRecord& winner, const KernelSpec& spec) {
+  const Family* family_of_winner(const WinnerRecord& winner, const KernelSpec& spec) {
     const auto pass_over_it = [&](const std::string& why) {
       pass_over(fmt::format("winner for {} ({}): {}", to_text(winner.shape),
                             winner.toolchain.template_name, why));
     };
-    for (const Candidate& candidate : candidates_) {
-      if (candidate.kernel_template->name() != winner.toolchain.template_name) continue;
-      if (candidate.template_digest() != winner.toolchain.template_digest)
-        pass_over_it("the template has changed since; tune again");
-      else if (candidate.arch.name() != winner.arch)
-        pass_over_it(
-            fmt::format("made for {}, this device takes {}", winner.arch, candidate.arch.name()));
-      else if (const auto broken = space_of(candidate, spec).broken(winner.config))
-        pass_over_it(*broken);
-      else
-        return &candidate;
-      return nullptr;
-    }
-    pass_over(fmt::format("winner for {}: template {} does not serve this problem here",
-                          to_text(winner.shape), winner.toolchain.template_name));
+    const Family* const family = serving_.find(winner.toolchain.template_name);
+    if (!family)
+      pass_over(fmt::format("winner for {}: template {} does not serve this problem here",
+                            to_text(winner.shape), winner.toolchain.template_name));
+    else if (rules_.digest_of(*family->kernel_template) != winner.toolchain.template_digest)
+      pass_over_it("the template has changed since; tune again");
+    else if (family->arch.name() != winner.arch)
+      pass_over_it(
+          fmt::format("made for {}, this device takes {}", winner.arch, family->arch.name()));
+    else if (const auto broken = space_of(*family, spec).broken(winner.config))
+      pass_over_it(*broken);
+    else
+      return family;
     return nullptr;
   }
 
   // Made once: a spec may have hundreds of winners.
-  const SearchSpace& space_of(const Candidate& candidate, const KernelSpec& spec) {
+  const SearchSpace& space_of(const Family& family, const KernelSpec& spec) {
     for (const Space& known : spaces_)
-      if (known.candidate == &candidate && known.spec == spec) return known.space;
-    spaces_.push_back({&candidate, spec, candidate.kernel_template->space(spec, candidate.arch)});
+      if (known.family == &family && known.spec == spec) return known.space;
+    spaces_.push_back({&family, spec, family.kernel_template->space(spec, family.arch)});
     return spaces_.back().space;
   }
 
@@ -201,23 +196,22 @@ class Climb {
   }
 
   void take(const Usable& row, Rung rung, std::string why) {
-    ladder_->choices.push_back({*row.candidate, row.spec, row.winner->config, rung, std::move(why),
+    ladder_->choices.push_back({*row.family, row.spec, row.winner->config, rung, std::move(why),
                                 row.distance, *row.winner});
   }
-  void take_default(const Candidate& candidate, const KernelSpec& spec, Rung rung, std::string why,
+  void take_default(const Family& family, const KernelSpec& spec, Rung rung, std::string why,
                     const DeviceFacts& facts) {
     try {
-      Config config =
-          candidate.kernel_template->default_config(spec, candidate.arch, shape_, facts);
+      Config config = family.kernel_template->default_config(spec, family.arch, shape_, facts);
       for (const Choice& known : ladder_->choices)
-        if (known.rung == rung && known.candidate.kernel_template == candidate.kernel_template &&
+        if (known.rung == rung && known.family.kernel_template == family.kernel_template &&
             known.spec == spec && known.config == config)
           return;
       ladder_->choices.push_back(
-          {candidate, spec, std::move(config), rung, std::move(why), 0, std::nullopt});
+          {family, spec, std::move(config), rung, std::move(why), 0, std::nullopt});
     } catch (const Error& error) {
-      pass_over(fmt::format("{}: {}: {}", rung_name(rung), candidate.kernel_template->name(),
-                            error.what()));
+      pass_over(
+          fmt::format("{}: {}: {}", rung_name(rung), family.kernel_template->name(), error.what()));
     }
   }
   void pass_over(std::string sentence) {
@@ -228,7 +222,7 @@ class Climb {
   }
 
   struct Space {
-    const Candidate* candidate;
+    const Family* family;
     KernelSpec spec;
     SearchSpace space;
   };
@@ -236,8 +230,9 @@ class Climb {
   const KernelSpec asked_, spec_;
   Shape shape_;
   std::string shape_text_, bucket_;
-  const std::vector<Candidate>& candidates_;
+  const Serving& serving_;
   const DeviceIdentity& device_;
+  const LadderRules& rules_;
   Ladder* ladder_;
   std::vector<Usable> usable_, far_;
   std::deque<Space> spaces_;  // references stay good
@@ -266,22 +261,22 @@ KernelSpec family_of(const KernelSpec& spec) {
   return family;
 }
 
-Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
-             const std::vector<WinnerRecord>& winners, const DeviceIdentity& device, Policy policy,
-             bool may_compile) {
+Ladder climb(const Problem& asked, const Serving& serving, const std::vector<WinnerRecord>& winners,
+             const DeviceIdentity& device, const LadderRules& rules) {
   Ladder ladder;
-  Climb climb(asked, candidates, device, &ladder);
+  Climb climb(asked, serving, device, rules, &ladder);
   climb.sort_winners(winners);
   climb.pinned();
   climb.exact();
   climb.same_bucket();
-  if (policy != Policy::kStrict) {
+  if (rules.policy != Policy::kStrict) {
     climb.other_threads();
-    climb.nearest(policy == Policy::kNearest ? HUGE_VAL : kFarOctaves);
+    climb.nearest(rules.policy == Policy::kNearest ? HUGE_VAL : kFarOctaves);
   }
-  if (policy == Policy::kDefault || policy == Policy::kTuneOnMiss) {
+  if (rules.policy == Policy::kDefault || rules.policy == Policy::kTuneOnMiss) {
     climb.defaults();
-    if (!may_compile) climb.defaults_of_typical_device(), climb.defaults_as_asked(), climb.far();
+    if (rules.compiling == Compiling::kNever)
+      climb.defaults_of_typical_device(), climb.defaults_as_asked(), climb.far();
     climb.reference();
   }
   climb.count_more();

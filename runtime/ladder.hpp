@@ -9,19 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.hpp"
+#include "cache/records.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "runtime/policy.hpp"
 
 namespace attune {
 
-// A template that serves the spec on this device, for the best arch it can be compiled for.
-struct Candidate {
-  const KernelTemplate* kernel_template = nullptr;
-  Arch arch;
-  std::function<std::string()> template_digest;  // a winner of another text is stale
-};
-
 struct Choice {
-  Candidate candidate;
+  Family family;
   KernelSpec spec;  // to compile: the problem's, or the winner's own where both are the same here
   Config config;
   Rung rung = Rung::kDefaultConfig;
@@ -50,15 +46,24 @@ bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
 // The kind of a winner that its mask and window do not change: climb takes winners of one family.
 KernelSpec family_of(const KernelSpec& spec);
 
-// `winners`: rows of the problem's family, most trusted layer first. A row counts when it was tuned
-// for what the canonical problem is at the row's lengths (generator/core/visibility.hpp): a window
-// that hides nothing at 2048 keys finds the plain winners of 2048 keys. `candidates`: best family
-// first, the reference last. Rows of other thread counts stand below those of this device: this
-// shape or its bucket, nearest count first. Without a compiler, the
-// defaults of the device that stands for the arch, the default config of the problem as it was
-// asked, then far winners, stand before the reference: their images are all there is.
-Ladder climb(const Problem& asked, const std::vector<Candidate>& candidates,
-             const std::vector<WinnerRecord>& winners, const DeviceIdentity& device, Policy policy,
-             bool may_compile);
+// Whether a kernel that no bundle and no store holds may be made.
+enum class Compiling { kAllowed, kNever };
+
+struct LadderRules {
+  Policy policy = Policy::kDefault;
+  Compiling compiling = Compiling::kAllowed;
+  // A winner whose template has another digest now is stale.
+  std::function<std::string(const KernelTemplate&)> digest_of = template_digest;
+};
+
+// `serving`: what serves the canonical problem on this device. `winners`: rows of the problem's
+// family, most trusted layer first. A row counts when it was tuned for what the canonical problem
+// is at the row's lengths (generator/core/visibility.hpp): a window that hides nothing at 2048 keys
+// finds the plain winners of 2048 keys. Rows of other thread counts stand below those of this
+// device: this shape or its bucket, nearest count first. Without compiling, the defaults of the
+// device that stands for the arch, the default config of the problem as it was asked, then far
+// winners, stand before the reference: their images are all there is.
+Ladder climb(const Problem& asked, const Serving& serving, const std::vector<WinnerRecord>& winners,
+             const DeviceIdentity& device, const LadderRules& rules);
 
 }  // namespace attune

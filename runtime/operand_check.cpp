@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast path compares numbers only; sentences are made when something is refused.
+// Each check throws the sentence that names what is wrong.
 #include "runtime/operand_check.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "generator/core/error.hpp"
-#include "runtime/operand_roles.hpp"
+#include "runtime/plan.hpp"
 
 namespace attune {
 namespace {
@@ -153,11 +153,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
 
 // Factors that the op neither reads nor writes would be forgotten in silence.
 void check_absent(const OperandList& list, const Operands& operands) {
-  constexpr std::pair<Role, const char*> kFactors[] = {{Role::kQScale, "q_scale"},
-                                                       {Role::kKScale, "k_scale"},
-                                                       {Role::kVScale, "v_scale"},
-                                                       {Role::kOScale, "o_scale"}};
-  for (const auto& [role, name] : kFactors)
+  for (const auto& [role, name] : kFactorRoles)
     if (!list.has(role) && (operands.*factors_of(role)).data)
       refuse(fmt::format("{} is given; accepted is null: this op has no such operand", name));
 }
@@ -170,8 +166,8 @@ std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const Operan
     if (stride.extent <= 1) continue;
     if (stride.value == 0)
       return fmt::format("{}.{} is 0, which TMA does not take", x.name, stride.name);
-    constexpr int64_t kReach = int64_t{1} << 40;  // bytes
-    if (stride.value >= kReach / 16 && stride.value >= kReach / dtype_bytes(x.dtype))
+    if (stride.value >= kTensorMapReach / 16 &&
+        stride.value >= kTensorMapReach / dtype_bytes(x.dtype))
       return fmt::format("{}.{} is {} elements, beyond the 2^40 bytes of TMA", x.name, stride.name,
                          stride.value);
   }
@@ -179,26 +175,6 @@ std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const Operan
 }
 
 }  // namespace
-
-OperandView contiguous_view(const OperandSpec& x) {
-  const int64_t line = padded_row(x.dtype, x.line());
-  if (x.transposed) return {nullptr, x.heads * x.columns * line, line, x.columns * line};
-  return {nullptr, x.rows * x.heads * line, x.heads * line, line};
-}
-
-Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o,
-                             float* lse) {
-  Operands operands{};
-  for (const OperandSpec& operand : operands_of(problem))
-    if (kind_of(operand.role) == OperandKind::kTensor)
-      operands.*tensor_of(operand.role) = contiguous_view(operand);
-  operands.q.data = q;
-  operands.k.data = k;
-  operands.v.data = v;
-  operands.o.data = o;
-  operands.lse = lse;
-  return operands;
-}
 
 void check_operands(const OperandList& list, const Operands& operands) {
   if (list.empty()) [[unlikely]]
@@ -217,12 +193,6 @@ void check_operands(const OperandList& list, const Operands& operands) {
     }
   }
   check_absent(list, operands);
-}
-
-bool writes_nothing(const OperandList& list) {
-  for (const OperandSpec& operand : list)
-    if (operand.written && !operand.empty()) return false;
-  return true;
 }
 
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call's pointers, strides and workspace must be. `run` checks them all, without allocating,
-// before every launch; the engine asks `tensor_map_refusal` when it chooses a template. Both walk the
-// operands of the op (generator/core/op.hpp).
+// What a call's pointers, strides and workspace must be, in sentences. `run` asks for one when the
+// rules of its plan (operand_rules.hpp) say no; the engine asks `tensor_map_refusal` when it chooses
+// a template. Both walk the operands of the op (generator/core/op.hpp).
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,18 @@
 #include <string>
 
 #include "generator/core/op.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/operand_rules.hpp"
+#include "runtime/operands.hpp"
 
 namespace attune {
 
-inline constexpr int kOperandAlignment =
-    16;  // bytes: addresses, and strides of dimensions longer than 1
+struct Plan;
+
 inline constexpr int kWorkspaceAlignment = 256;  // bytes
 
 // Throws kInvalidArgument with a sentence that names the argument, what was given and what is
 // accepted.
 void check_operands(const OperandList& list, const Operands& operands);
-// All outputs have no elements: there is nothing to launch.
-bool writes_nothing(const OperandList& list);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
 // Waits for the device and looks at the part that must be zero before a run.
 void check_workspace_is_clean(const Plan& plan, const void* workspace);

@@ -82,6 +82,19 @@ std::filesystem::path default_store_path() {
               : std::filesystem::path();
 }
 
+std::filesystem::path user_store_of(const EngineOptions& options) {
+  if (!options.use_store) return {};
+  return options.user_store.empty() ? default_store_path() : options.user_store;
+}
+
+std::vector<std::filesystem::path> store_layers(const EngineOptions& options) {
+  if (!options.use_store) return {};
+  std::vector<std::filesystem::path> layers = options.more_stores;
+  if (const std::filesystem::path user = user_store_of(options); !user.empty())
+    layers.insert(layers.begin(), user);
+  return layers;
+}
+
 std::filesystem::path store_path_or_default(const std::filesystem::path& given) {
   std::filesystem::path path = given.empty() ? default_store_path() : given;
   if (path.empty())

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment says, read once where a program enters the library (attune_context_create,
-// the command line).
+// The options that the environment gives, read once where a program enters the library
+// (attune_context_create, the command line), and the places of files that follow from them.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "generator/core/log.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/engine_options.hpp"
 
 namespace attune {
 
@@ -46,6 +48,13 @@ std::vector<std::filesystem::path> split_paths(const std::string& text);
 // ATTUNE_LOG alone, for a program that logs before it opens anything.
 std::optional<LogLevel> log_level_from_environment();
 
+// $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
+// store, when no home directory is known.
+std::filesystem::path default_store_path();
+// The store that an engine of these options keeps images in; empty when there is none.
+std::filesystem::path user_store_of(const EngineOptions& options);
+// The store files that an engine of these options reads, uppermost first.
+std::vector<std::filesystem::path> store_layers(const EngineOptions& options);
 // `given`, else default_store_path(). Throws kStore when there is neither.
 std::filesystem::path store_path_or_default(const std::filesystem::path& given);
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be done with a Plan: run it, prepare its workspace, explain it. And the words of the
-// ladder.
+// The way of a run: check, fill in the kernels' arguments, launch. plan_explain.cpp has the words.
+#include "runtime/plan.hpp"
+
 #include <fmt/format.h>
 
-#include <cmath>
-#include <ctime>
-
 #include "generator/core/error.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/ladder.hpp"
-#include "runtime/launch_text.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -35,92 +30,27 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
   args.num_heads_kv = p.num_heads_kv;
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = args.softmax_scale * kLog2E;
+  if (plan.scores.present) [[unlikely]] {
+    if (plan.scores.has_program) args.softmax_scale_log2 = kLog2E;  // the score stage scales
+    args.scores = score_args(p, plan.scores, operands.scores);
+  }
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
 }
 
-std::string age_of(const std::string& created) {
-  std::tm utc{};
-  if (!strptime(created.c_str(), "%Y-%m-%dT%H:%M:%S", &utc)) return "at an unknown time";
-  const double days = std::difftime(std::time(nullptr), timegm(&utc)) / 86400;
-  return days < 1 ? "today"
-                  : fmt::format("{:.0f} day{} ago", std::floor(days), days < 2 ? "" : "s");
-}
-
-std::string measured_text(const WinnerRecord& winner, const Device& device) {
-  std::string text = fmt::format(
-      "{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} "
-      "candidates",
-      winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
-      winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
-      winner.candidates);
-  if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
-  if (winner.driver != device.identity().driver)
-    text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",
-                        winner.driver, device.identity().driver);
-  return text;
-}
-
-std::string resources_text(const Plan& plan) {
-  std::string text = plan.device->target() == Target::kCpu
-                         ? fmt::format("{} threads", plan.device->facts().sm_count)
-                         : launch_text(plan.launch);
-  if (!plan.kernel) return text;
-  const ImageInfo& info = plan.kernel->info();
-  if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);
-  if (info.stack_bytes > 0) text += fmt::format(", {} bytes of stack", info.stack_bytes);
-  return text;
-}
-
 }  // namespace
-
-const char* rung_name(Rung rung) {
-  switch (rung) {
-    case Rung::kPinned:
-      return "pinned";
-    case Rung::kExact:
-      return "exact";
-    case Rung::kBucket:
-      return "bucket";
-    case Rung::kNearest:
-      return "nearest";
-    case Rung::kDefaultConfig:
-      return "default_config";
-    case Rung::kReference:
-      return "reference";
-  }
-  return "unknown";
-}
-
-const char* policy_name(Policy policy) {
-  switch (policy) {
-    case Policy::kDefault:
-      return "default";
-    case Policy::kNearest:
-      return "nearest";
-    case Policy::kStrict:
-      return "strict";
-    case Policy::kTuneOnMiss:
-      return "tune_on_miss";
-  }
-  return "unknown";
-}
-
-Policy parse_policy(std::string_view text) {
-  for (const Policy policy : {Policy::kDefault, Policy::kNearest, Policy::kStrict})
-    if (text == policy_name(policy)) return policy;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("policy is \"{}\"; accepted are default, nearest and strict", text));
-}
 
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream) {
-  check_operands(plan.operands, operands);
+  if (!plan.operands.allow(operands)) [[unlikely]]
+    check_operands(plan.operands.list(), operands);
+  if (plan.scores.present) [[unlikely]]
+    check_score_operands(plan.scores, operands.scores);
   check_workspace(plan, workspace, workspace_bytes);
-  if (writes_nothing(plan.operands)) return;
-  if (plan.launch.uses_tensor_maps()) [[likely]]
-    if (const auto reason = tensor_map_refusal(plan.operands, operands))
+  if (plan.operands.writes_nothing()) return;
+  if (plan.launch.uses_tensor_maps() && !plan.operands.suit_tensor_maps(operands)) [[unlikely]]
+    if (const auto reason = tensor_map_refusal(plan.operands.list(), operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
   if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]
@@ -140,24 +70,6 @@ void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.launch.zeroed_bytes > 0)
     plan.device->fill(workspace, 0, plan.launch.zeroed_bytes, stream);
-}
-
-std::string Plan::explain(const Problem& asked) const {
-  std::string text = fmt::format("problem    {}\n", to_text(asked));
-  if (!(asked == problem)) text += fmt::format("the same   {}\n", to_text(problem));
-  text += fmt::format("device     {}\n", device->identity().facts_title());
-  text += fmt::format("kernel     {} for {}\n", kernel_template->name(), arch.name());
-  text += fmt::format("config     {}\n", config.to_text());
-  text += fmt::format("rung       {}: {}\n", rung_name(rung), why);
-  if (winner) text += fmt::format("timing     {}\n", measured_text(*winner, *device));
-  text += fmt::format("resources  {}\n", resources_text(*this));
-  if (!image_from.empty())
-    text += fmt::format("image      from the {}{}\n", image_from,
-                        kernel ? "" : ", when a program first asks for it");
-  text += fmt::format("workspace  {} bytes\n", workspace_bytes());
-  for (const std::string& sentence : warnings) text += fmt::format("warning    {}\n", sentence);
-  for (const std::string& sentence : passed_over) text += fmt::format("not taken  {}\n", sentence);
-  return text;
 }
 
 }  // namespace attune

@@ -11,7 +11,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "runtime/engine.hpp"
+#include "runtime/plan.hpp"
 
 namespace attune {
 

@@ -9,6 +9,8 @@ import check_format
 import check_layers
 import check_repo
 import check_sizes
+import check_tidy
+import check_variables
 
 
 class Format(unittest.TestCase):
@@ -96,6 +98,47 @@ class Repo(unittest.TestCase):
 
     def test_paths_of_a_machine(self):
         self.assertTrue(self.found("tests/a.py", self.GOOD + 'x = "' + "/ro" + 'ot/store.db"\n'))
+
+
+class Tidy(unittest.TestCase):
+    @unittest.skipIf(check_tidy.tidy_program() is None, "clang-tidy is not installed")
+    def test_a_needless_copy_is_found(self):
+        with tempfile.TemporaryDirectory(dir=check_repo.ROOT / "tests") as folder:  # .clang-tidy stands above
+            file = pathlib.Path(folder) / "a.cpp"
+            file.write_text("struct S { S(const S&); ~S(); int x; };\nint f(S s) { return s.x; }\n")
+            self.assertIn("unnecessary-value-param", check_tidy.findings(check_tidy.tidy_program(), str(file)))
+            file.write_text("int f(int x) { return x; }\n")
+            self.assertEqual(check_tidy.findings(check_tidy.tidy_program(), str(file)), "")
+            file.write_text("#include <no_such_file>\n")
+            self.assertIn("no_such_file", check_tidy.findings(check_tidy.tidy_program(), str(file)))
+
+    def test_changed_files_come_first_and_each_comes_once(self):
+        paths = [f"tuner/{i}.cpp" for i in range(20)]
+        order = check_tidy.ordered(paths, {"tuner/13.cpp"})
+        self.assertEqual(order[:3], ["tuner/13.cpp", "tuner/0.cpp", "tuner/7.cpp"])
+        self.assertEqual(sorted(order), sorted(paths))
+
+    def test_there_are_files_to_look_at(self):
+        self.assertGreater(len(check_tidy.sources()), 150)
+
+
+class Variables(unittest.TestCase):
+    def test_reads_are_found_in_each_language(self):
+        read = check_variables.variables_read
+        for path, text in (("runtime/a.cpp", 'flag("ATTUNE_A")'), ("runtime/a.cpp", 'std::getenv("ATTUNE_A")'),
+                           ("tuner/a.cpp", 'for (const char* name : {"ATTUNE_A"}) environment_variable(name);'),
+                           ("tests/a.py", 'os.environ.get("ATTUNE_A", "1")'), ("tests/a.py", 'os.environ["ATTUNE_A"]'),
+                           ("tests/a.sh", 'x=${ATTUNE_A:-1}'), ("tests/a.bats", 'run "$ATTUNE_A"')):
+            self.assertEqual(read(path, text), {"ATTUNE_A"}, text)
+        self.assertEqual(read("runtime/a.cpp", 'log("ATTUNE_A is set")'), set())
+
+    def test_rows_of_the_table(self):
+        table = "| variable | read by |\n|---|---|\n| `ATTUNE_A`, `HOME` | `ATTUNE_B` |\n\n| `ATTUNE_C` | x |\n"
+        self.assertEqual(check_variables.variables_listed(table), {"ATTUNE_A", "HOME"})
+
+    def test_files_that_are_not_there(self):
+        text = "`tuner/a.cpp`\n`tuner/b.cpp` and `tuner/`\n[c](c.md)\n[rules](CONTRIBUTING.md)\n"
+        self.assertEqual(list(check_variables.missing_files("a.md", text, {"tuner", "tuner/a.cpp"})), [(2, "tuner/b.cpp"), (3, "c.md")])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ if ! attune_install $attune_build_packages $attune_test_packages $attune_cpu_pac
 fi
 
 # shellcheck disable=SC2086
-attune_install $attune_check_packages || echo "SKIP: formatting is not checked."
+for package in $attune_check_packages; do
+  attune_install "$package" || echo "SKIP: what $package checks is not checked."
+done
 
 # For the tests that compile CUDA.
 attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."

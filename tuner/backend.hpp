@@ -49,7 +49,7 @@ struct Round {
   int sm_clock_mhz = 0;         // 0 = not read
 };
 
-// The wait for an answer was ended (see set_patience): no kernel is at fault.
+// The caller ended the wait for an answer (see set_patience): no kernel is at fault.
 class WaitEnded : public Error {
  public:
   using Error::Error;
@@ -57,28 +57,29 @@ class WaitEnded : public Error {
 
 // A sample shorter than this is mostly the timer's.
 constexpr double kShortSampleUs = 200;
-// Kernels follow each other in a sample of this length as they do under load: one's tail overlaps the
-// next one's start, and the device hardly rests between two samples.
+// In a sample of this length kernels follow each other as they do under load: the end of one
+// overlaps the start of the next, and the device hardly rests between two samples.
 constexpr double kSustainedSampleUs = 2000;
 
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // One sample of each kernel, in this order, of as many launches in a row as fill `sample_us`. A
-  // fault forgets the kernel it names; the others stay.
+  // Takes one sample of each kernel, in this order: as many launches in a row as fill `sample_us`.
+  // A kernel that faults is forgotten; the others stay.
   virtual Round round(const std::vector<int>& order, double sample_us) = 0;
 };
 
 class MeasureBackend : public Sampler {
  public:
-  // How many seconds one request may take from now on, asked again and again while it is waited
-  // for; 0 = stop. open, prepare and round then throw WaitEnded. Only a backend that can leave its
-  // work behind takes notice.
-  virtual void set_patience(std::function<double()> /*seconds*/) {}
+  // `seconds` says how long one request may still take; it is asked again and again while a request
+  // is under way. At 0 open, prepare and round throw WaitEnded. Only a backend that can leave its
+  // work behind heeds it.
+  virtual void set_patience(const std::function<double()>& /*seconds*/) {}
   // Begins a problem: inputs and oracle. Kernels of a former problem are forgotten. Throws Error
   // when the device cannot.
   virtual void open(const MeasureTask& task) = 0;
-  // Loads a kernel under `id` and holds its result against the oracle. A fault forgets it.
+  // Loads a kernel under `id` and holds its result against the oracle. A kernel that faults is
+  // forgotten.
   virtual Prepared prepare(int id, const KernelRequest& request) = 0;
   // Loads a kernel that passed `prepare` of this problem before.
   virtual Prepared reload(int id, const KernelRequest& request) = 0;

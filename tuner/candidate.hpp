@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The
-// search proposes candidates, the compile pool makes them, the backend measures them; what is then
-// known stands in a TrialRecord (cache/records.hpp).
+// search proposes candidates, the compile pool makes them, the backend measures them. A TrialRecord
+// (cache/records.hpp) holds what is known then.
 #pragma once
 
 #include <string>
 
 #include "cache/records.hpp"
-#include "generator/kernel_template.hpp"
+#include "generator/template_registry.hpp"
 
 namespace attune {
-
-// A template and the arch its code is made for on this device.
-struct Family {
-  const KernelTemplate* kernel_template = nullptr;
-  Arch arch;
-};
 
 struct TuneCandidate {
   Family family;

@@ -28,7 +28,8 @@ class FrameSocket {
  public:
   explicit FrameSocket(int fd) : fd_(fd) {}
   enum class Status { kOk, kClosed, kTimeout, kStopped };
-  // Waits as well: a process that does not read takes no more than the socket's buffer holds.
+  // Sending may wait too: a process that does not read takes no more than the socket's buffer
+  // holds.
   Status send(const Frame& frame, const WaitLimit& limit = {}) const;
   Status receive(Frame* frame, const WaitLimit& limit = {});
 

@@ -31,15 +31,16 @@ class CompilePool {
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
 
-  // For later: behind all that is asked for. No-op for one that was submitted before.
+  // Queues a candidate behind all others. Does nothing for one that was submitted before.
   void submit(const KernelSpec& spec, const TuneCandidate& candidate);
-  // Wanted next, in this order: before all that waits.
+  // Moves these to the head of the queue, in this order.
   void hasten(const KernelSpec& spec, const std::vector<TuneCandidate>& candidates);
-  // The result, first in line from now on; nullptr when it is not there after `timeout_s`.
+  // Puts the candidate first and waits for its result; nullptr when there is none after
+  // `timeout_s`.
   std::shared_ptr<const Compiled> wait(const KernelSpec& spec, const TuneCandidate& candidate,
                                        double timeout_s);
   void cancel_pending();
-  // Results of this spec are not asked for again soon; what waits is cancelled.
+  // Drops the results of this spec and what still waits: nobody will ask for them soon.
   void forget(const KernelSpec& spec);
   int num_compiled() const;
 

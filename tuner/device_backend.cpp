@@ -59,6 +59,7 @@ DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,
   Loaded loaded;
   loaded.plan.problem = problem;
   loaded.plan.operands = operands_of(problem);
+  loaded.plan.scores = score_captures(problem);
   loaded.plan.kernel_template = &kernel_template;
   loaded.plan.config = request.config;
   loaded.plan.device = device_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceBackend: checks and times kernels on a Device in this process. It launches them the way a
-// user's call does (run of engine.hpp). A kernel that faults may take the process along: see
+// user's call does (run of plan.hpp). A kernel that faults may take the process along: see
 // isolated_backend.hpp.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/plan.hpp"
 #include "tuner/backend.hpp"
 #include "tuner/inputs.hpp"
 #include "tuner/oracles/oracle.hpp"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceLock: held while a device is measured, so that two tunes never time each other. A flock on
-// a file of the machine, one a device, which the kernel lets go when its holder ends, however it
-// ends. Taken by tune, bench and LiveTuner.
+// DeviceLock: held while a device is measured, so that two tunes never time each other. It is a
+// flock on a file of the machine, one file per device; the kernel releases it when its holder ends,
+// however it ends. tune, bench and LiveTuner take it.
 //
 // The file lies in /tmp (or $ATTUNE_LOCKS), not in the user's cache: two users share the device as
-// well, and a home folder may be shared by machines. It is empty and nothing is read from it or
-// written to it, it is opened read-only, never through a link, and other users may only lock it.
-// What they gain is what they have anyway: whoever may run here can delay or disturb a measurement.
+// well, and a home folder may be shared by machines. It is empty; nobody
+// reads or writes it. It is opened read-only, never through a link, and other users may only lock
+// it. That gives them nothing new: whoever may run here can delay or disturb a measurement.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +27,8 @@ class DeviceLock {
     std::function<void(const std::string&)>
         notice{};  // "waiting for pid 17 (attune tune ...)", once
   };
-  // `hardware`: Device::hardware(). Waits for as long as another process has the device. A folder
-  // that cannot hold the lock costs a warning, never the measurement.
+  // `hardware`: Device::hardware(). Waits for as long as another process has the device. Where the
+  // folder cannot hold the lock, it logs a warning and measuring goes on.
   DeviceLock(const std::string& hardware, const std::filesystem::path& folder,
              const Waiting& waiting);
   bool held() const { return static_cast<bool>(file_); }

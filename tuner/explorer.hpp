@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explorer: the search for one (spec, shape), wave by wave. A wave of candidates is compiled,
-// checked and raced for a few rounds; the next one are neighbours of the best, and is compiling from
-// then on: whoever steps the explorer may measure other shapes meanwhile. Used by ShapeTuner.
+// Explorer: the search for one (spec, shape), wave by wave. It has a wave of candidates
+// compiled, checks them and races them for a few rounds. The next wave are neighbours of the best;
+// they compile while the caller measures other shapes. Used by ShapeTuner.
 #pragma once
 
 #include "tuner/trials.hpp"
@@ -12,9 +12,9 @@ class Explorer {
  public:
   Explorer(TuneContext& context, Trials& trials);
 
-  // Candidates the search begins with.
+  // The candidates that the search begins with.
   std::vector<TuneCandidate> first_wave(const std::vector<TuneCandidate>& hints) const;
-  // For the next wave; what is new is compiled from now on.
+  // Puts candidates into the next wave. Those that are new start to compile.
   void propose(const std::vector<TuneCandidate>& candidates);
   // Races what was proposed, and proposes neighbours of the best. False when the search is over.
   bool wave(const StepTime& time);

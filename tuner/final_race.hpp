@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FinalRace: what may be the fastest of one (spec, shape) is timed again beside the default, with the
-// device in the state that sustained load brings it to, and the winner rule decides on these timings
-// alone. Used by ShapeTuner.
+// FinalRace: times again what may be the fastest of one (spec, shape), beside the default, with the
+// device under sustained load. The winner rule decides on these timings alone. Used by ShapeTuner.
 #pragma once
 
 #include <optional>
@@ -24,8 +23,8 @@ class FinalRace {
   bool was_cut() const { return was_cut_; }
   // Writes down the timings and the winner with its image; none when nothing works.
   std::optional<WinnerRecord> decide(bool search_complete);
-  // What the rule would choose on these timings, and what the stored choice costs by them; writes
-  // nothing down.
+  // Adds what the rule would choose on these timings, and what the stored choice costs by them.
+  // Writes nothing down.
   void add_run(WinnerCheck* check) const;
 
  private:
@@ -39,7 +38,7 @@ class FinalRace {
   Trials& trials_;
   Race race_;
   TrialList contestants_;
-  // In the end: those that can win. The others were surely slower, and their few samples are of
+  // Those that can still win. The others were surely slower, and their few samples were taken at
   // another time.
   TrialList active_;
   bool was_cut_ = false;

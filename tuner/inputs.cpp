@@ -8,7 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
-#include "runtime/operand_roles.hpp"
+#include "runtime/operands.hpp"
 
 namespace attune {
 namespace {
@@ -25,6 +25,7 @@ constexpr int kPoison = 0xff;                 // every float type reads a run of
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+constexpr uint64_t kCaptureStream = 200;
 constexpr uint64_t kMeanStream = 100;  // of random numbers, beside those of each role
 
 size_t index_of(Role role) { return static_cast<size_t>(role); }
@@ -77,6 +78,7 @@ void Inputs::open(const Problem& problem) {
     else
       open_rest(operand);
   }
+  open_captures(problem);
   sets_.clear();
   for (int64_t i = 0; i < count; ++i) sets_.push_back(make_set(i));
 }
@@ -101,8 +103,35 @@ void Inputs::open_rest(const OperandSpec& operand) {
   if (is_fp8(operand.dtype)) factors = make_factors(operand);
 }
 
+// Elements repeat beyond the first kTableSize.
+void Inputs::open_captures(const Problem& problem) {
+  captures_.clear();
+  scores_ = {};
+  std::mt19937_64 random(seed_ + kCaptureStream);
+  for (const CaptureSpec& capture : captures_of(problem)) {
+    int64_t count = 1;
+    for (const int64_t extent : capture.extents) count *= extent;
+    const int64_t drawn = std::min(count, kTableSize), size = element_bytes(capture.type);
+    std::string table(static_cast<size_t>(drawn * size), '\0');
+    std::vector<int64_t> at(capture.extents.size());
+    for (int64_t i = 0; i < drawn; ++i) {
+      int64_t rest = i;
+      for (size_t axis = at.size(); axis-- > 0; rest /= capture.extents[axis])
+        at[axis] = rest % capture.extents[axis];
+      store_capture(capture.type, table.data(), i, capture.sample(at, random));
+    }
+    DeviceMemory memory(device_, count * size);
+    for (int64_t i = 0; i < count * size; i += drawn * size)
+      device_.copy_to_device(memory.data() + i, table.data(),
+                             std::min(drawn * size, count * size - i));
+    scores_.add(contiguous_capture(capture, memory.data()));
+    captures_.push_back(std::move(memory));
+  }
+}
+
 Operands Inputs::make_set(int64_t index) const {
   Operands set{};
+  set.scores = &scores_;
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor) {
       OperandView& view = set.*tensor_of(operand.role);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no
-// launch finds its data in cache. Which operands there are says the op (generator/core/op.hpp).
+// launch finds its data in cache. The op says which operands there are (generator/core/op.hpp).
 // Values of tensors are seeded N(0,1), never zero: kernels run faster on zeros. 8-bit elements are
 // N(0,1) rounded to their type, and each head or block of rows has a factor of its own between 0.7
-// and 1.4, so that a kernel that takes a wrong one is found wrong. Outputs are poisoned with NaN
-// before a check.
+// and 1.4, so that a kernel that takes a wrong factor gives a wrong result. Outputs are poisoned
+// with NaN before a check.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "generator/core/op.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/device.hpp"
+#include "runtime/operands.hpp"
 
 namespace attune {
 
@@ -46,6 +47,8 @@ class Inputs {
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
   // Set 0 with all its outputs, filled with NaN.
   Operands poisoned();
+  // The captures of the problem's score program; every set has them.
+  const ScoreOperands& scores() const { return scores_; }
   // Other values for a tensor of set 0: N(mean,1). Kept until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);
   // The factor of a head's `block`th block of rows.
@@ -63,6 +66,7 @@ class Inputs {
   };
   void open_tensor(const OperandSpec& tensor, int64_t count);
   void open_rest(const OperandSpec& operand);
+  void open_captures(const Problem& problem);
   Operands make_set(int64_t index) const;
   void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, float mean = 0) const;
   Factors make_factors(const OperandSpec& factors) const;
@@ -74,6 +78,8 @@ class Inputs {
   std::array<Filled, kNumRoles> tensors_, means_;
   std::array<Factors, kNumRoles> factors_;
   DeviceMemory row_sums_;
+  std::vector<DeviceMemory> captures_;
+  ScoreOperands scores_;
   std::vector<Operands> sets_;
 };
 

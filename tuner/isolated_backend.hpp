@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or
-// breaks the device costs itself alone: the child is replaced, and the kernels that were loaded
-// beside it are loaded again. So is one that dies while it opens a problem, once.
+// breaks the device costs itself alone: a new child replaces the old one and loads the other
+// kernels again. A child that dies while it opens a problem is replaced once.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,7 @@
 
 namespace attune {
 
-// Upper limits. Once kernels have run, limits follow what they took (20 times), but not below
-// `least_s`.
+// Upper limits. Once kernels have run, a limit is 20 times what they took, but not below `least_s`.
 struct MeasureLimits {
   double open_s = 180;
   double prepare_s = 60;
@@ -32,7 +31,7 @@ class IsolatedBackend : public MeasureBackend {
   // `command`: the worker program and its arguments, e.g. {"/usr/bin/attune", "worker", "cuda:0"}.
   explicit IsolatedBackend(std::vector<std::string> command, MeasureLimits limits = {});
 
-  void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
+  void set_patience(const std::function<double()>& seconds) override { patience_ = seconds; }
   void open(const MeasureTask& task) override;
   Prepared prepare(int id, const KernelRequest& request) override;
   Prepared reload(int id, const KernelRequest& request) override;
@@ -46,14 +45,14 @@ class IsolatedBackend : public MeasureBackend {
 
   void ensure_child();
   void open_in_child();
-  // Of the next request: its own, and the patience of our caller.
+  // The limit of the next request: its own, and the patience of our caller.
   WaitLimit within(double limit_s) const;
   Status ask(const Frame& request, Frame* reply, const WaitLimit& limit);
   // Prepare or reload, as `request` says.
   Prepared ask_prepared(const Frame& request);
   Prepared enter(int id, const KernelRequest& kernel, const Frame& request);
-  // What the child's silence or death means; the child is gone afterwards. Throws WaitEnded when it
-  // was our caller's patience that ended.
+  // Says what the child's silence or death means, and ends the child. Throws WaitEnded when our
+  // caller's patience ended.
   Fault lost(Status status, const WaitLimit& limit, double limit_s);
   double prepare_limit() const;
   double sample_limit() const;

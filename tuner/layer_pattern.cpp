@@ -133,9 +133,9 @@ Spans read_spans(const ModelFields& fields, int num_layers) {
                                 "attention_layers"};
   fields.ignore({"max_window_layers", "sliding_window_pattern", "_sliding_window_pattern",
                  "attention_types", "attention_chunk_size", "global_attn_every_n_layers",
-                 "attn_layer_period", "attn_layer_offset", "full_attention_interval",
-                 "full_attn_idxs", "attn_layer_indices", "chunk_size", "attention_in_multiplier",
-                 "attention_out_multiplier"});
+                 "global_attn_every_n", "attn_layer_period", "attn_layer_offset",
+                 "full_attention_interval", "full_attn_idxs", "attn_layer_indices", "chunk_size",
+                 "attention_in_multiplier", "attention_out_multiplier"});
   const bool has_window = window_of(fields) > 0;
   if (fields.is_list(kWords)) return from_words(fields, kWords, has_window);
   if (fields.has({"attention_chunk_size"})) return chunked_spans(fields);

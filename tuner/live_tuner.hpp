@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.hpp"
+#include "runtime/device.hpp"
+#include "runtime/engine_options.hpp"
 #include "tuner/device_lock.hpp"
 
 namespace attune {
@@ -19,8 +20,8 @@ struct LiveTunerOptions {
   std::filesystem::path store;  // empty = default_store_path()
   Effort effort = Effort::kQuick;
   double budget_s = 10;
-  // Of the device's lock (tuner/device_lock.hpp). While another process measures there, a miss
-  // waits for budget_s at most and stays a miss then.
+  // Where the device's lock lies (tuner/device_lock.hpp). While another process measures there, a
+  // miss waits for at most budget_s, and then stays a miss.
   std::filesystem::path locks = lock_folder();
   // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured
   // in this very process, and one that breaks the device breaks it for the caller as well.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Race: interleaved timing of candidates on one backend. Every round takes one sample of each, in a
-// new seeded order, so that drift of clocks and temperature hits all alike: what a round took longer
-// for all is taken out of its samples. A round at low clocks is thrown away. Candidates that are
-// surely slower than the best are left out of later rounds (successive halving).
+// new seeded order, so that drift of clocks and temperature hits all alike. Race divides a round's
+// samples by how much longer the whole round took. It throws a round at low clocks away, and leaves
+// candidates that are surely slower than the best out of later rounds (successive halving).
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 namespace attune {
 
 // Median with its 95 % order-statistic interval (binomial, no assumption on the distribution).
-// Below 6 samples no such interval exists: smallest and largest stand in for it.
+// Fewer than 6 samples have no such interval: the smallest and the largest stand in for it.
 Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
 struct RaceOptions {
@@ -29,8 +29,8 @@ class Race {
  public:
   Race(Sampler& sampler, RaceOptions options);
 
-  // Up to `rounds` good rounds over `ids`. Returns how many were made; fewer when stopped, or when
-  // clocks stay low.
+  // Makes up to `rounds` good rounds over `ids` and returns how many it made: fewer when stopped,
+  // or when clocks stay low.
   int run(std::vector<int> ids, int rounds);
   // One round whose samples nobody keeps; returns its clock, 0 = not read.
   int warm_up(const std::vector<int>& ids);

@@ -8,11 +8,24 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
+#include "generator/core/user_program.hpp"
 
 namespace attune {
 namespace {
 
 using Json = nlohmann::json;
+
+// The texts of the callers' programs that a problem names: the worker knows none.
+Json programs_of(const Problem& p) {
+  Json programs = Json::array();
+  if (p.score_mod)
+    programs.push_back({{"text", user_program(p.score_mod, score::Kind::kScore, "score_mod").text},
+                        {"mask", false}});
+  if (p.mask_mod)
+    programs.push_back(
+        {{"text", user_program(p.mask_mod, score::Kind::kMask, "mask_mod").text}, {"mask", true}});
+  return programs;
+}
 
 constexpr double kLargest = std::numeric_limits<double>::max();
 
@@ -85,6 +98,7 @@ Frame encode_request(const OpenRequest& request) {
   const MeasureTask& task = request.task;
   Json json{{"do", "open"},
             {"problem", to_text(task.problem)},
+            {"programs", programs_of(task.problem)},
             {"seed", task.seed},
             {"reference", nullptr}};
   if (!task.reference) return {dump(json), ""};
@@ -112,6 +126,10 @@ Frame encode_request(const DropRequest& request) {
 Request request_of(const Json& json, const std::string& payload) {
   const std::string word = json.at("do");
   if (word == "open") {
+    for (const Json& program : json.at("programs"))
+      read_user_program(program.at("text").get<std::string>(),
+                        program.at("mask").get<bool>() ? score::Kind::kMask : score::Kind::kScore,
+                        "program");
     MeasureTask task{parse_problem(json.at("problem").get<std::string>()), json.at("seed"),
                      std::nullopt};
     if (!json.at("reference").is_null()) task.reference = kernel_of(json.at("reference"), payload);

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // What IsolatedBackend and its worker say to each other: one JSON object a frame; kernel images
 // travel as payload.
-//   parent -> worker                                             worker -> parent
-//   {"do":"open","problem":…,"seed":…,"reference":{…}|null}+image  {"ok":true} |
-//   {"error":…,"code":…}
-//   {"do":"prepare","id":…,"kernel":{…}}+image
-//   {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
-//   {"do":"reload","id":…,"kernel":{…}}+image                    as to prepare
-//   {"do":"round","order":[…],"sample_us":…}
-//   {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
-//   {"do":"drop","id":…}                                         (nothing)
+//
+//   parent: {"do":"open","problem":…,"seed":…,"reference":{…}|null} + image
+//   worker: {"ok":true}, or {"error":…,"code":…}
+//
+//   parent: {"do":"prepare","id":…,"kernel":{…}} + image
+//   worker: {"fault":{…}|null,"error_max":…,"estimate_us":…,"info":{…}}
+//
+//   parent: {"do":"reload","id":…,"kernel":{…}} + image
+//   worker: as to prepare
+//
+//   parent: {"do":"round","order":[…],"sample_us":…}
+//   worker: {"id":…,"us":…,"fault":{…}|null,"clock":…} for each, in order
+//
+//   parent: {"do":"drop","id":…}
+//   worker: nothing
+//
 // After a fault marked fatal the worker exits.
 #pragma once
 

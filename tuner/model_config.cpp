@@ -113,8 +113,7 @@ class ConfigReader {
       return read_row(config_, *row, "");
     }
     if (config_.is_text({"_class_name"})) return read_diffusion(config_, model_);
-    if (const ModelRow* row = find_model_row(model_->model_type))
-      return read_row(config_, *row, "");
+    if (const ModelRow* row = row_of_config()) return read_row(config_, *row, "");
     if (read_known_parts()) return;
     read_unknown();
   }
@@ -122,6 +121,12 @@ class ConfigReader {
  private:
   void note(const std::string& sentence) {
     model_->notes.push_back(fmt::format("{}: {}", config_.file(), sentence));
+  }
+
+  const ModelRow* row_of_config() const {
+    for (const std::string& architecture : config_.texts_in("architectures"))
+      if (const ModelRow* row = find_row_of_architecture(architecture)) return row;
+    return find_model_row(model_->model_type);
   }
 
   void read_row(const ModelFields& given, const ModelRow& row, const std::string& label) {
@@ -132,8 +137,8 @@ class ConfigReader {
     if (!model_->dtype) model_->dtype = dtype_of(fields);
     const auto unread = fields.unread_attention_fields();
     if (!unread.empty() && row.reading != Reading::kNotCovered)
-      note(fmt::format("{}{} not known of such a model and not looked at", quoted(unread),
-                       unread.size() == 1 ? " is" : " are"));
+      note(fmt::format("{} {} not known of such a model, so attune did not read {}", quoted(unread),
+                       unread.size() == 1 ? "is" : "are", unread.size() == 1 ? "it" : "them"));
   }
 
   // Defaults alone are no model: somebody gave the wrong file.
@@ -160,7 +165,9 @@ class ConfigReader {
         known = find_model_row(part.substr(equals + 1));
       const size_t first = model_->layers.size();
       if (known == nullptr) return read_unknown_part(name, type);
-      read_row(object, *known, label);
+      ModelRow part_row = *known;
+      if (label == "text" && !row.scores.empty()) part_row.scores = row.scores;
+      read_row(object, part_row, label);
       if (label == "text" && !row.not_supported.empty())
         for (size_t i = first; i < model_->layers.size(); ++i)
           model_->layers[i].not_supported.emplace_back(row.not_supported);
@@ -169,7 +176,7 @@ class ConfigReader {
 
   void read_unknown_part(const std::string& name, const std::string& type) {
     note(
-        fmt::format("model_type of {} is \"{}\", which is not known; no problem comes of it (give "
+        fmt::format("model_type of {} is \"{}\", which is not known; nothing of it is tuned (give "
                     "--problem)",
                     name, type));
   }
@@ -186,8 +193,9 @@ class ConfigReader {
       (known ? names : unknown).emplace_back(name);
     }
     if (names.empty()) return false;
-    note(fmt::format("model_type \"{}\" is not known; its {} are read by their own types",
-                     model_->model_type, quoted(names)));
+    note(fmt::format(
+        "model_type \"{}\" is not known; attune reads its {} by the types that stand there",
+        model_->model_type, quoted(names)));
     for (const std::string& name : names) {
       const ModelFields object = config_.object(name.c_str(), "");
       read_row(object, *find_model_row(object.text({"model_type"})), label_of(name));
@@ -208,10 +216,10 @@ class ConfigReader {
                   "use_sliding_window", "max_window_layers", "layer_types",
                   "attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier"});
     if (!sounds_like_decoder(model_->model_type))
-      config_.refuse(
-          fmt::format("{}, and by its name it is no decoder; give --problem instead, or "
-                      "say with --as TYPE which known type it is like",
-                      what));
+      config_.refuse(fmt::format(
+          "{}, and its name does not say that it is a decoder; give --problem instead, or "
+          "say with --as TYPE which known type it is like",
+          what));
     const auto strange = probe.unread_attention_fields();
     if (!strange.empty())
       config_.refuse(
@@ -224,7 +232,7 @@ class ConfigReader {
                       "instead, or say with --as TYPE which known type it is like",
                       what));
     note(fmt::format(
-        "{}: it is taken for a Llama (causal attention, nothing beside). If that is wrong, "
+        "{}: attune takes it for a Llama (causal attention and nothing else). If that is wrong, "
         "give --problem, or --as TYPE",
         what));
     ModelRow llama = *find_model_row("llama");
@@ -251,7 +259,7 @@ void check_layers(const std::string& file, ModelConfig* model) {
   if (usable) return;
   if (model->layers.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: no attention that a kernel could be made for; give --problem "
+                fmt::format("{}: attune found no attention to make a kernel for; give --problem "
                             "instead{}",
                             file, model->notes.empty() ? "" : " (" + model->notes.front() + ")"));
   throw Error(ErrorCode::kInvalidArgument,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelConfig: the attention of one model, read from a Hugging Face config.json or the config.json
-// of a diffusers network, by the table of known model types (model_table.hpp). What no kernel does
-// yet, and what was not read, is said: nothing of a config is left out in silence.
+// of a diffusers network, by the table of known model types (model_table.hpp). It names what
+// no kernel does yet and what it did not read: it leaves nothing of a config out in silence.
 #pragma once
 
 #include <filesystem>
@@ -21,14 +21,14 @@ struct AttentionLayer {
   std::string name;  // "text: causal, window 4096"
   int layers = 0;    // how many of the model are such; 0 = not stated
   Lengths lengths = Lengths::kDecoder;
-  Problem problem;  // seqlen 0
+  Problem problem;  // seqlen 0; biases have the type of dtype_o (follow_dtype)
   // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0 = as the sequence.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
-  int64_t max_seqlen = 0;  // default lengths end here; 0 = not stated
-  int64_t chunk = 0;       // longer sequences are several calls of this length; 0 = no chunks
+  int64_t max_seqlen = 0;      // default lengths end here; 0 = not stated
+  bool may_be_padded = false;  // batches have sequences of several lengths, and no causal mask
   std::vector<std::string> not_supported;  // what the model does there and no kernel does yet
-  std::string refused;  // why no problem comes of it (a head dim, say); empty = one does
+  std::string refused;  // why nothing of it is tuned (a head dim, say); empty = one does
 };
 
 struct ModelConfig {

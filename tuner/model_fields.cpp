@@ -30,7 +30,9 @@ constexpr const char* kAttentionWords[] = {"attn",
                                            "softcap",
                                            "lora_rank",
                                            "relative",
-
+                                           "rel_pos",
+                                           "prefix_lm",
+                                           "softmax",
                                            "mask_type",
                                            "encoder_",
                                            "decoder_",
@@ -97,16 +99,31 @@ constexpr const char* kHarmlessWords[] = {"dropout",
                                           "floor_scale",
                                           "attn_scale",
                                           "clip_qkv",
+                                          "router_",
+                                          "qk_ln",
+                                          "attn_impl",
                                           "proj"};
+// What is never harmless, whatever else the name says: use_relative_attention_bias.
+constexpr const char* kScoreWords[] = {"relative", "rel_pos", "alibi", "prefix_lm",
+                                       "position_embeddings_type"};
+
+// Of objects whose fields say how attention is done.
+constexpr const char* kObjectWords[] = {"attn_config", "attention_config"};
 
 bool has_word(std::string_view name, const auto& words) {
   return std::any_of(std::begin(words), std::end(words),
                      [&](const char* word) { return name.find(word) != std::string_view::npos; });
 }
 
+bool is_of_attention(std::string_view name) {
+  return has_word(name, kScoreWords) ||
+         (has_word(name, kAttentionWords) && !has_word(name, kHarmlessWords));
+}
+
+// Numbers below 0 mean off.
 bool says_something(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number()) return value.get<double>() != 0;
+  if (value.is_number()) return value.get<double>() > 0;
   if (value.is_string()) return !value.get_ref<const std::string&>().empty();
   return !value.empty();
 }
@@ -212,6 +229,13 @@ double ModelFields::number(Names names) const {
   return value;
 }
 
+double ModelFields::number_or_zero(Names names) const {
+  const Json* value = find(names);
+  if (value == nullptr) return 0;
+  if (!value->is_number()) refuse(names, "a number");
+  return std::max(value->get<double>(), 0.0);
+}
+
 bool ModelFields::is_list(Names names) const {
   const Json* value = find(names);
   return value != nullptr && value->is_array() && !value->empty();
@@ -252,6 +276,15 @@ std::vector<std::string> ModelFields::texts(Names names) const {
   return values;
 }
 
+std::vector<std::string> ModelFields::texts_in(const char* name) const {
+  const Json* list = find({name});
+  std::vector<std::string> values;
+  if (list == nullptr || !list->is_array()) return values;
+  for (const Json& value : *list)
+    if (value.is_string()) values.push_back(value);
+  return values;
+}
+
 bool ModelFields::is_object(const char* name) const {
   const Json* value = find({name});
   return value != nullptr && value->is_object();
@@ -269,10 +302,17 @@ ModelFields ModelFields::with_defaults(std::string_view defaults) const {
 
 std::vector<std::string> ModelFields::unread_attention_fields() const {
   std::vector<std::string> names;
-  for (const auto& [name, value] : config_.items())
-    if (!value.is_object() && says_something(value) && asked_.count(name) == 0 &&
-        has_word(name, kAttentionWords) && !has_word(name, kHarmlessWords))
-      names.push_back(name);
+  const auto look_at = [&](const std::string& object, const std::string& name, const Json& value) {
+    if (!value.is_object() && says_something(value) && asked_.count(object + name) == 0 &&
+        is_of_attention(name))
+      names.push_back(object + name);
+  };
+  for (const auto& [name, value] : config_.items()) {
+    look_at("", name, value);
+    if (value.is_object() && has_word(name, kObjectWords))
+      for (const auto& [inner, inner_value] : value.items())
+        look_at(name + ".", inner, inner_value);
+  }
   return names;
 }
 

@@ -31,12 +31,14 @@ class ModelFields {
   int integer(Names names, int otherwise) const;
   int count(Names names) const;                  // 0 or more; 0 when left out
   double number(Names names) const;              // above 0
+  double number_or_zero(Names names) const;      // 0 when left out or below
   bool is_list(Names names) const;               // and not empty
   bool is_text(Names names) const;               // and not empty
   std::vector<int> integers(Names names) const;  // a list of 0 and more
   // A list of `count` integers above 0, or one that stands for all.
   std::vector<int> integers(Names names, size_t count) const;
   std::vector<std::string> texts(Names names) const;
+  std::vector<std::string> texts_in(const char* name) const;  // of a list; others stay out
 
   bool is_object(const char* name) const;
   ModelFields object(const char* name, std::string_view defaults) const;
@@ -45,7 +47,7 @@ class ModelFields {
 
   void ignore(Names names) const { asked_.insert(names.begin(), names.end()); }
   // Fields of the config that look like attention, say something, and were never asked for or
-  // ignored.
+  // ignored; those of an object of attention (attn_config), too.
   std::vector<std::string> unread_attention_fields() const;
 
   [[noreturn]] void refuse(Names names, const std::string& accepted) const;

@@ -44,8 +44,10 @@ constexpr ModelRow kRows[] = {
 {.types = "bloom", .reading = kDecoder, .defaults = R"({"n_head": 8, "hidden_size": 64, "n_layer": 2, "alibi": true})"},
 {.types = "falcon RefinedWebModel", .reading = kDecoder, .defaults = R"({"num_attention_heads": 71, "hidden_size": 4544, "num_hidden_layers": 32, "multi_query": true, "alibi": false, "max_position_embeddings": 2048})"},
 {.types = "RefinedWeb", .reading = kDecoder, .defaults = R"({"n_head": 128, "n_head_kv": 8, "hidden_size": 8192, "n_layer": 60, "alibi": false})"},
+{.types = "baichuan", .reading = kDecoder, .defaults = R"({"num_attention_heads": 40, "hidden_size": 5120, "num_hidden_layers": 40})", .scores = "alibi_of_13b"},
 {.types = "mpt", .reading = kDecoder, .defaults = R"({"n_heads": 16, "d_model": 2048, "n_layers": 24, "max_seq_len": 2048, "attn_config": {"alibi": true}})"},
 {.types = "dbrx", .reading = kDecoder, .defaults = R"({"n_heads": 16, "d_model": 2048, "n_layers": 24, "max_seq_len": 2048, "attn_config": {"kv_n_heads": 1}})"},
+{.types = "grok-1 grok1", .reading = kDecoder, .defaults = R"({"num_attention_heads": 48, "num_key_value_heads": 8, "hidden_size": 6144, "num_hidden_layers": 64, "max_position_embeddings": 8192, "attn_logit_softcapping": 30.0})", .architectures = "Grok1ForCausalLM Grok1ModelForCausalLM"},
 {.types = "chatglm", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32, "kv_channels": 128, "hidden_size": 4096, "num_layers": 28, "multi_query_attention": false, "seq_length": 2048})"},
 {.types = "qwen", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32, "hidden_size": 4096, "kv_channels": 128, "num_hidden_layers": 32, "seq_length": 2048})"},
 {.types = "falcon_h1", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 8192})"},
@@ -70,7 +72,7 @@ constexpr ModelRow kRows[] = {
 {.types = "cohere2", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64, "hidden_size": 8192, "num_hidden_layers": 40, "max_position_embeddings": 8192, "sliding_window": 4096, "sliding_window_pattern": 4})"},
 {.types = "exaone4", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 2048, "sliding_window": 4096, "sliding_window_pattern": 4})"},
 {.types = "olmo3", .reading = kDecoder, .defaults = R"({"num_attention_heads": 32, "hidden_size": 4096, "num_hidden_layers": 32, "max_position_embeddings": 2048, "sliding_window": 4096, "sliding_window_pattern": 4})"},
-{.types = "gpt_oss", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 2880, "num_hidden_layers": 36, "max_position_embeddings": 131072, "sliding_window": 128, "sliding_window_pattern": 2})", .not_supported = "sinks"},
+{.types = "gpt_oss", .reading = kDecoder, .defaults = R"({"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 2880, "num_hidden_layers": 36, "max_position_embeddings": 131072, "sliding_window": 128, "sliding_window_pattern": 2})", .scores = "sinks"},
 {.types = "gpt_neo", .reading = kDecoder, .defaults = R"({"num_heads": 16, "hidden_size": 2048, "num_layers": 24, "max_position_embeddings": 2048, "window_size": 256, "attention_layers": ["global", "local"], "attention_multiplier": 1.0})"},
 {.types = "llama4_text", .reading = kDecoder, .defaults = R"({"num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "hidden_size": 5120, "num_hidden_layers": 48, "max_position_embeddings": 131072, "attention_chunk_size": 8192})"},
 // Decoders with a compressed K and V; prefill runs on heads of q and k with 64 rotated elements more.
@@ -97,18 +99,18 @@ constexpr ModelRow kRows[] = {
 {.types = "nomic_bert", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 2048})"},
 {.types = "modernbert", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 22, "max_position_embeddings": 8192, "local_attention": 128, "global_attn_every_n_layers": 3})"},
 {.types = "eurobert", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 8192})"},
-{.types = "mpnet", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 512})", .not_supported = "relative position bias"},
-{.types = "deberta", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 512})", .not_supported = "disentangled relative positions"},
-{.types = "deberta-v2", .reading = kEncoder, .defaults = R"({"num_attention_heads": 24, "hidden_size": 1536, "num_hidden_layers": 24, "max_position_embeddings": 512})", .not_supported = "disentangled relative positions"},
+{.types = "mpnet", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 512})", .scores = "relative_bias"},
+{.types = "deberta", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 512})", .not_supported = "disentangled relative positions (relative_attention)"},
+{.types = "deberta-v2", .reading = kEncoder, .defaults = R"({"num_attention_heads": 24, "hidden_size": 1536, "num_hidden_layers": 24, "max_position_embeddings": 512})", .not_supported = "disentangled relative positions (relative_attention)"},
 {.types = "esm", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 1026})"},
 {.types = "wav2vec2 hubert data2vec-audio unispeech", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12})"},
-{.types = "wavlm", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12})", .not_supported = "gated relative position bias"},
+{.types = "wavlm", .reading = kEncoder, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12})", .scores = "bias"},
 {.types = "qwen2_audio_encoder", .reading = kAudio, .defaults = R"({"encoder_attention_heads": 20, "d_model": 1280, "encoder_layers": 32, "max_source_positions": 1500})"},
 {.types = "clip_text_model", .reading = kFixedText, .defaults = R"({"num_attention_heads": 8, "hidden_size": 512, "num_hidden_layers": 12, "max_position_embeddings": 77, "is_decoder": true})"},
 {.types = "siglip_text_model siglip2_text_model", .reading = kFixedText, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "max_position_embeddings": 64})"},
 // Encoders of images.
 {.types = "vit vit_msn", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})", .extra_tokens = 1},
-{.types = "vit_mae", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})", .extra_tokens = 1, .not_supported = "the lengths of pre-training, which masks patches,"},
+{.types = "vit_mae", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})", .extra_tokens = 1, .not_supported = "the lengths of pre-training, which masks patches (mask_ratio),"},
 {.types = "deit", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16})", .extra_tokens = 2},
 {.types = "dinov2", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 14})", .extra_tokens = 1},
 {.types = "dinov2_with_registers", .reading = kImage, .defaults = R"({"num_attention_heads": 12, "hidden_size": 768, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16, "num_register_tokens": 4})", .extra_tokens = 1},
@@ -132,8 +134,8 @@ constexpr ModelRow kRows[] = {
 {.types = "gemma3n_vision", .reading = kNotCovered, .not_supported = "a MobileNet's attention"},
 {.types = "gemma3n_audio", .reading = kNotCovered, .not_supported = "attention over chunks of sound with a relative position bias"},
 // Encoders with decoders.
-{.types = "t5", .reading = kEncoderDecoder, .defaults = R"({"num_heads": 8, "d_model": 512, "d_kv": 64, "num_layers": 6, "attention_multiplier": 1.0})", .not_supported = "relative position bias"},
-{.types = "mt5 umt5", .reading = kEncoderDecoder, .defaults = R"({"num_heads": 6, "d_model": 512, "d_kv": 64, "num_layers": 8, "attention_multiplier": 1.0})", .not_supported = "relative position bias"},
+{.types = "t5", .reading = kEncoderDecoder, .defaults = R"({"num_heads": 8, "d_model": 512, "d_kv": 64, "num_layers": 6, "attention_multiplier": 1.0})", .scores = "relative_bias"},
+{.types = "mt5 umt5", .reading = kEncoderDecoder, .defaults = R"({"num_heads": 6, "d_model": 512, "d_kv": 64, "num_layers": 8, "attention_multiplier": 1.0})", .scores = "relative_bias"},
 {.types = "bart mbart pegasus marian m2m_100 mvp", .reading = kEncoderDecoder, .defaults = R"({"encoder_attention_heads": 16, "decoder_attention_heads": 16, "d_model": 1024, "encoder_layers": 12, "decoder_layers": 12, "max_position_embeddings": 1024})"},
 {.types = "plbart", .reading = kEncoderDecoder, .defaults = R"({"encoder_attention_heads": 12, "decoder_attention_heads": 12, "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "max_position_embeddings": 1024})"},
 {.types = "blenderbot", .reading = kEncoderDecoder, .defaults = R"({"encoder_attention_heads": 32, "decoder_attention_heads": 32, "d_model": 2560, "encoder_layers": 2, "decoder_layers": 24, "max_position_embeddings": 128})"},
@@ -147,9 +149,9 @@ constexpr ModelRow kRows[] = {
 {.types = "llava llava_next llava_next_video video_llava vipllava", .reading = kParts, .parts = "text_config=llama vision_config=clip_vision_model"},
 {.types = "llava_onevision", .reading = kParts, .parts = "text_config=qwen2 vision_config=siglip_vision_model"},
 {.types = "aya_vision cohere2_vision", .reading = kParts, .parts = "text_config=cohere2 vision_config=siglip_vision_model"},
-{.types = "gemma3", .reading = kParts, .not_supported = "tokens of an image that see each other in both directions", .parts = "text_config=gemma3_text vision_config=siglip_vision_model"},
+{.types = "gemma3", .reading = kParts, .not_supported = "tokens of an image that see each other in both directions (mm_tokens_per_image)", .parts = "text_config=gemma3_text vision_config=siglip_vision_model"},
 {.types = "gemma3n", .reading = kParts, .parts = "text_config=gemma3n_text vision_config=gemma3n_vision audio_config=gemma3n_audio"},
-{.types = "paligemma", .reading = kParts, .not_supported = "a prefix of image and text whose tokens see each other in both directions", .parts = "text_config=gemma vision_config=siglip_vision_model"},
+{.types = "paligemma", .reading = kParts, .scores = "prefix", .parts = "text_config=gemma vision_config=siglip_vision_model"},
 {.types = "llama4", .reading = kParts, .parts = "text_config=llama4_text vision_config=llama4_vision_model"},
 {.types = "mllama", .reading = kParts, .parts = "text_config=mllama_text_model vision_config=mllama_vision_model"},
 {.types = "mistral3", .reading = kParts, .parts = "text_config=mistral vision_config=pixtral"},
@@ -178,6 +180,12 @@ bool lists(std::string_view types, std::string_view wanted) {
 const ModelRow* find_model_row(std::string_view model_type) {
   for (const ModelRow& row : kRows)
     if (lists(row.types, model_type)) return &row;
+  return nullptr;
+}
+
+const ModelRow* find_row_of_architecture(std::string_view architecture) {
+  for (const ModelRow& row : kRows)
+    if (lists(row.architectures, architecture)) return &row;
   return nullptr;
 }
 

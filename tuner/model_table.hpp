@@ -19,7 +19,7 @@ enum class Reading {
   kEncoderDecoder,  // self-attention of encoder and decoder, cross-attention between them
   kSpeech,          // kEncoderDecoder whose encoder is kAudio
   kParts,           // no attention of its own: see `parts`
-  kNotCovered,      // not_supported says why no problem comes of it
+  kNotCovered,      // not_supported says why nothing of it is tuned
 };
 
 struct ModelRow {
@@ -29,12 +29,19 @@ struct ModelRow {
   int extra_tokens = 0;            // of images: class, distillation and register tokens
   // What its self-attention does and no kernel does yet.
   std::string_view not_supported = {};
+  // What its scores have and no field says: words of model_scores.cpp. Of kParts: those of the text.
+  std::string_view scores = {};
+  // Of configs that name a wrong model_type, or none.
+  std::string_view architectures = {};
   // Nested configs and the types of those that do not name theirs: "text_config=llama".
   std::string_view parts = {};
 };
 
 // nullptr when the type is not known.
 const ModelRow* find_model_row(std::string_view model_type);
+
+// By a name in "architectures", of the few that rows list; nullptr otherwise.
+const ModelRow* find_row_of_architecture(std::string_view architecture);
 
 // All of them, for tests and messages.
 const ModelRow* begin_model_rows();

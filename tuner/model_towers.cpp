@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tuner/layer_pattern.hpp"
+#include "tuner/model_scores.hpp"
 
 namespace attune {
 
@@ -18,13 +19,17 @@ constexpr Names kHiddenNames{"hidden_size", "n_embd", "n_embed", "d_model", "dim
 constexpr Names kKvHeadNames{"num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads",
                              "attn_config.kv_n_heads"};
 constexpr Names kHeadDimNames{"head_dim", "kv_channels", "d_kv"};
-constexpr Names kPositionNames{"max_position_embeddings", "n_positions", "n_ctx", "seq_length",
-                               "max_seq_len"};
+constexpr Names kPositionNames{
+    "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
+    "model_max_length"};
 
 // Falcon states num_kv_heads also where multi_query makes it 1.
 int kv_heads(const ModelFields& fields, int num_heads_q) {
   fields.ignore(kKvHeadNames);
   fields.ignore({"multi_query_group_num"});
+  if (fields.is_text({"attn_config.attn_type"}) &&
+      fields.text({"attn_config.attn_type"}) == "multiquery_attention")
+    return 1;
   const bool counted = fields.flag({"new_decoder_architecture"}, false);
   const bool multi_query = fields.flag({"multi_query"}, false);
   if (multi_query && !counted) return 1;
@@ -41,13 +46,25 @@ int head_dim(const ModelFields& fields, Names hidden_names, int num_heads_q) {
   return hidden / num_heads_q;
 }
 
+// YaRN rescales the scores of DeepSeek's models beside the rotation.
+double yarn_factor(const ModelFields& fields) {
+  const double all_dim =
+      fields.number_or_zero({"rope_scaling.mscale_all_dim", "rope_parameters.mscale_all_dim"});
+  const double factor = fields.number_or_zero({"rope_scaling.factor", "rope_parameters.factor"});
+  if (all_dim == 0 || factor <= 1) return 1;
+  const double mscale = 0.1 * all_dim * std::log(factor) + 1;
+  return mscale * mscale;
+}
+
 void set_scale(const ModelFields& fields, Problem* problem) {
-  static constexpr Names kScale{"attention_multiplier", "attn_config.softmax_scale"};
+  static constexpr Names kScale{"attention_multiplier", "attn_output_multiplier",
+                                "attn_config.softmax_scale"};
   const double usual = 1 / std::sqrt(problem->head_dim_qk);
   double scale = usual;
   if (fields.has(kScale)) scale = fields.number(kScale);
   if (fields.has({"query_pre_attn_scalar"}))
     scale = 1 / std::sqrt(fields.number({"query_pre_attn_scalar"}));
+  if (fields.has({"kv_lora_rank"})) scale *= yarn_factor(fields);
   if (std::fabs(scale - usual) > 1e-6) problem->softmax_scale = static_cast<float>(scale);
 }
 
@@ -72,29 +89,6 @@ Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
   }
   set_scale(fields, &problem);
   return problem;
-}
-
-std::vector<std::string> unsupported_features(const ModelFields& fields, const ModelRow& row) {
-  std::vector<std::string> features;
-  if (!row.not_supported.empty()) {
-    features.emplace_back(row.not_supported);
-    fields.ignore({"relative_attention", "relative_attention_num_buckets",
-                   "relative_attention_max_distance", "max_relative_positions"});
-  }
-  if (fields.has({"attn_logit_softcapping"}))
-    features.push_back(fmt::format("softcap {} (attn_logit_softcapping)",
-                                   fields.number({"attn_logit_softcapping"})));
-  const std::string positions =
-      fields.is_text({"position_embedding_type"}) ? fields.text({"position_embedding_type"}) : "";
-  if (fields.flag({"alibi", "use_alibi", "attn_config.alibi"}, false) || positions == "alibi")
-    features.emplace_back("ALiBi");
-  if (positions.rfind("relative", 0) == 0)
-    features.push_back(fmt::format("positions {} (position_embedding_type)", positions));
-  if (fields.flag({"use_relative_position_bias"}, false) ||
-      fields.flag({"use_shared_relative_position_bias"}, false))
-    features.emplace_back("relative position bias");
-  if (fields.flag({"attn_config.prefix_lm"}, false)) features.emplace_back("a prefix without mask");
-  return features;
 }
 
 // One transformer while it is read: adds kinds of layer with what they share.
@@ -123,7 +117,7 @@ class Tower {
         return encoder_decoder();
       case Reading::kParts:
       case Reading::kNotCovered:
-        note(fmt::format("{} is not supported yet; no problem comes of it", row_.not_supported));
+        note(fmt::format("{} is not supported yet; nothing of it is tuned", row_.not_supported));
     }
   }
 
@@ -145,14 +139,24 @@ class Tower {
     return model_->layers.back();
   }
 
+  std::vector<std::string> scores_of(Problem* problem) {
+    const ModelScores scores = read_scores(fields_, row_, problem);
+    for (const std::string& assumption : scores.assumptions) note(assumption);
+    return scores.not_supported;
+  }
+
   // The kinds of layer of one tower of self-attention, by their spans.
-  void add_spans(const std::string& name, Lengths lengths, const Problem& problem,
-                 int64_t max_seqlen) {
+  void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
     const LayerPattern pattern = read_layer_pattern(fields_);
-    const auto features = unsupported_features(fields_, row_);
+    const auto features = scores_of(&problem);
+    const bool causal = problem.mask != Mask::kNone || problem.prefix;
+    const std::string name = problem.prefix ? "causal after a prefix"
+                             : causal       ? "causal"
+                                            : "both directions";
     const auto add_span = [&](const LayerPattern::Part& part, const std::string& span) {
       AttentionLayer& layer = add(name + span, part.layers, lengths, problem);
       layer.max_seqlen = max_seqlen;
+      layer.may_be_padded = lengths == Lengths::kEncoder && !causal;
       layer.not_supported = features;
       return &layer;
     };
@@ -160,21 +164,21 @@ class Tower {
     if (pattern.windowed.here) {
       const int window = window_of(fields_);
       AttentionLayer* layer = add_span(pattern.windowed, fmt::format(", window {}", window));
-      const bool causal = problem.mask != Mask::kNone;  // then the window holds the query itself
+      // That of a causal model holds the query itself.
       layer->problem.window_left = causal ? window - 1 : window / 2;
       layer->problem.window_right = causal ? -1 : window / 2;
+      if (problem.prefix)
+        layer->not_supported.push_back(
+            fmt::format("a prefix that is longer than the window ({})", window));
     }
     if (pattern.chunked.here) {
       const int chunk = fields_.integer({"attention_chunk_size"});
-      AttentionLayer* layer = add_span(pattern.chunked, fmt::format(", chunks of {}", chunk));
-      layer->chunk = chunk;
-      layer->not_supported.push_back(
-          fmt::format("more than one chunk in a call (attention_chunk_size {})", chunk));
+      add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.chunk = chunk;
     }
     if (pattern.other.here)
       note(
-          fmt::format("{} of its layers have no self-attention over a softmax; no problem comes "
-                      "of them",
+          fmt::format("{} of its layers have no self-attention over a softmax; nothing of them "
+                      "is tuned",
                       pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
   }
 
@@ -182,8 +186,7 @@ class Tower {
     Problem problem = self_attention(fields_);
     const bool causal = !fields_.flag({"use_bidirectional_attention"}, false);
     problem.mask = causal ? Mask::kCausalBottomRight : Mask::kNone;
-    add_spans(causal ? "causal" : "both directions", Lengths::kDecoder, problem,
-              fields_.integer(kPositionNames, 0));
+    add_spans(Lengths::kDecoder, problem, fields_.integer(kPositionNames, 0));
     if (fields_.has({"kv_lora_rank"}))
       note("decoding on the latent form of K and V is not supported yet; what is tuned is prefill");
   }
@@ -195,7 +198,7 @@ class Tower {
     fields_.ignore({"type_vocab_size"});
     const int64_t positions = fields_.integer(kPositionNames, 0);
     const size_t first = model_->layers.size();
-    add_spans(causal ? "causal" : "both directions", Lengths::kEncoder, problem, positions);
+    add_spans(Lengths::kEncoder, problem, positions);
     if (row_.reading != Reading::kFixedText) return;
     for (size_t i = first; i < model_->layers.size(); ++i)
       fix_lengths(&model_->layers[i], positions);
@@ -203,6 +206,7 @@ class Tower {
 
   void fix_lengths(AttentionLayer* layer, int64_t length) {
     layer->lengths = Lengths::kImage;
+    layer->may_be_padded = false;
     layer->fixed_seqlen_q = layer->fixed_seqlen_kv = length;
   }
 
@@ -219,10 +223,11 @@ class Tower {
   }
 
   AttentionLayer& add_image_layers(int layers) {
-    AttentionLayer& layer =
-        add("both directions", layers, Lengths::kAnyImage,
-            self_attention(fields_, kHeadNames, {"embed_dim", "hidden_size", "d_model", "dim"}));
-    layer.not_supported = unsupported_features(fields_, row_);
+    Problem problem =
+        self_attention(fields_, kHeadNames, {"embed_dim", "hidden_size", "d_model", "dim"});
+    const auto features = scores_of(&problem);
+    AttentionLayer& layer = add("both directions", layers, Lengths::kAnyImage, problem);
+    layer.not_supported = features;
     return layer;
   }
 
@@ -262,9 +267,9 @@ class Tower {
   void encoder_decoder() {
     const bool speech = row_.reading == Reading::kSpeech;
     fields_.ignore({"is_encoder_decoder", "num_hidden_layers"});
-    const Problem encoder =
+    Problem encoder =
         self_attention(fields_, {"encoder_attention_heads", "num_heads", "num_attention_heads"});
-    Problem decoder =
+    const Problem decoder =
         self_attention(fields_, {"decoder_attention_heads", "num_heads", "num_attention_heads"});
     const int encoder_layers = fields_.integer({"encoder_layers", "num_layers"}, 0);
     const int decoder_layers = fields_.has({"num_decoder_layers"})
@@ -272,20 +277,23 @@ class Tower {
                                    : fields_.integer({"decoder_layers", "num_layers"}, 0);
     const int64_t max_seqlen =
         speech ? fields_.integer({"max_target_positions"}) : fields_.integer(kPositionNames, 0);
-    const auto features = unsupported_features(fields_, row_);
+    // A bias of positions is that of self-attention alone.
+    Problem causal = decoder;
+    causal.mask = Mask::kCausalBottomRight;
+    const auto features = scores_of(&encoder);
+    scores_of(&causal);
     const auto add_kind = [&](const char* name, int layers, const Problem& problem) {
       AttentionLayer& layer = add(name, layers, Lengths::kEncoder, problem);
       layer.max_seqlen = max_seqlen;
-      layer.not_supported = features;
+      layer.may_be_padded = !speech && problem.mask == Mask::kNone;
       return &layer;
     };
     AttentionLayer* const first = add_kind("encoder, both directions", encoder_layers, encoder);
+    first->not_supported = features;
     if (speech) fix_lengths(first, fields_.integer({"max_source_positions"}));
     AttentionLayer* const cross = add_kind("cross-attention", decoder_layers, decoder);
-    cross->not_supported.clear();  // a bias of positions is that of self-attention alone
     if (speech) cross->fixed_seqlen_kv = fields_.integer({"max_source_positions"});
-    decoder.mask = Mask::kCausalBottomRight;
-    add_kind("decoder, causal", decoder_layers, decoder);
+    add_kind("decoder, causal", decoder_layers, causal)->not_supported = features;
   }
 
   const ModelFields& fields_;

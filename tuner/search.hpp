@@ -16,7 +16,7 @@
 
 namespace attune {
 
-// What an effort level allows. All times are wall clock, compiling included.
+// What an effort level allows. Times are wall clock and include compiling.
 struct EffortPlan {
   bool whole_space = false;
   int predicted = 0;  // first candidates by predicted cost

@@ -95,14 +95,16 @@ void ShapeTuner::guarded(const Work& work) {
   }
 }
 
-// Of an earlier pass, else of an earlier tune of at least this effort by one of today's toolchains.
+// Of an earlier pass, else of an earlier tune of at least this effort by one of today's toolchains,
+// with a config that is still legal: the digest of a template does not cover its rules.
 std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   if (earlier_winner_) return earlier_winner_;
   std::optional<WinnerRecord> winner = trials_.book().stored_winner();
   if (!winner || winner->effort < trials_.effort()) return std::nullopt;
   const std::vector<Family>& families = trials_.task().spaces->families();
   const auto is_current = [&](const Family& f) {
-    return context_.target.toolchain(f).digest() == winner->toolchain.digest();
+    return context_.target.toolchain(f).digest() == winner->toolchain.digest() &&
+           trials_.task().spaces->is_legal({f, winner->config, false});
   };
   if (!std::any_of(families.begin(), families.end(), is_current)) return std::nullopt;
   return winner;

@@ -16,16 +16,16 @@ class ShapeTuner {
  public:
   ShapeTuner(TuneContext& context, const Problem& problem, std::shared_ptr<SearchSpaces> spaces);
 
-  // What an earlier pass of the same tune found: this one goes on from there.
+  // Goes on from what an earlier pass of the same tune found.
   void resume(const ShapeReport& earlier);
-  // Has the candidates this shape begins with compiled when there is time.
+  // Queues the candidates that this shape begins with, to be compiled when there is time.
   void compile_ahead();
-  // One wave of the search; when that was the last, the final. True when there is more to do.
+  // Makes one wave of the search and, after the last one, the final. True when there is more to do.
   // `hints`: candidates that were good for other shapes.
   bool step(const std::vector<TuneCandidate>& hints, double deadline);
   // Times the top 3 and the default again; nothing else.
   void refresh(double deadline);
-  // What was found; nothing can be done afterwards.
+  // Returns what was found. To be called last.
   ShapeReport finish();
   // Repeats the final in `runs` fresh processes and stores nothing; see verify_winners.
   WinnerCheck verify(int runs);

@@ -27,8 +27,8 @@ class StoreWriter {
   void write(std::function<void(Store&)> job);
   // Waits until all queued writes are done, or fail, then reads.
   void read(const std::function<void(const Store&)>& job);
-  // Waits likewise, after one more attempt at what failed; false when rows are still not stored,
-  // and the log says why.
+  // Tries once more what failed, then waits likewise. False when rows are still not stored; the log
+  // says why.
   bool stored_all();
 
  private:

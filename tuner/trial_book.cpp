@@ -14,13 +14,14 @@ std::string identity(const ToolchainIdentity& toolchain, const std::string& arch
 
 }  // namespace
 
-TrialBook::TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains,
-                     Effort effort, bool retry_failed)
+TrialBook::TrialBook(StoreWriter& store, TuningKey key,
+                     const std::function<bool(const TrialRecord&)>& counts, Effort effort,
+                     bool retry_failed)
     : store_(store), key_(std::move(key)) {
   std::vector<TrialRecord> stored;
   store_.read([&](const Store& s) { stored = s.trials(key_); });
   for (TrialRecord& trial : stored) {
-    if (toolchains.count(trial.toolchain.digest()) == 0) continue;
+    if (!counts(trial)) continue;
     if (trial.effort < effort || (retry_failed && trial.status != TrialStatus::kOk)) continue;
     trials_[identity(trial.toolchain, trial.arch, trial.config)] = std::move(trial);
   }

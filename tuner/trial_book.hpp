@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrialBook: all trials of one (spec, shape) that count in this tune: those the store had, and
-// those made now, each handed to the store at once.
+// TrialBook: all trials of one (spec, shape) that count in this tune. Some come from the store; it
+// hands each new one to the store at once.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,14 +16,15 @@ namespace attune {
 
 class TrialBook {
  public:
-  // Loads trials of at least this effort made by one of `toolchains` (digests); failed ones are
-  // left out with `retry_failed`.
-  TrialBook(StoreWriter& store, TuningKey key, const std::set<std::string>& toolchains,
-            Effort effort, bool retry_failed);
+  // Loads trials of at least this effort that `counts` takes; failed ones are left out with
+  // `retry_failed`.
+  TrialBook(StoreWriter& store, TuningKey key,
+            const std::function<bool(const TrialRecord&)>& counts, Effort effort,
+            bool retry_failed);
 
   const TuningKey& key() const { return key_; }
   void stop_storing() { storing_ = false; }
-  // Trials of this tune that the store may not have (there is none, or its disk is full).
+  // Adds trials of this tune that the store may lack (there is none, or its disk is full).
   void recall(const std::vector<TrialRecord>& trials);
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
   void put(const TrialRecord& trial);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "generator/core/error.hpp"
 
@@ -14,12 +15,23 @@ constexpr double kPollSeconds = 0.05;
 
 int known_or(int value, int otherwise) { return value >= 0 ? value : otherwise; }
 
-std::set<std::string> toolchain_digests(const TuneTarget& target,
-                                        const std::vector<Family>& families) {
-  std::set<std::string> digests;
-  for (const Family& family : families) digests.insert(target.toolchain(family).digest());
-  return digests;
-}
+// Whether a stored trial is of a kernel that could be made today: by the same template and compiler,
+// with a config that is still legal, which the digest of a template does not cover.
+class CouldBeMade {
+ public:
+  CouldBeMade(const TuneTarget& target, SearchSpaces& spaces) : spaces_(spaces) {
+    for (const Family& family : spaces.families())
+      families_[target.toolchain(family).digest() + " " + family.arch.name()] = &family;
+  }
+  bool operator()(const TrialRecord& trial) const {
+    const auto found = families_.find(trial.toolchain.digest() + " " + trial.arch);
+    return found != families_.end() && spaces_.is_legal({*found->second, trial.config, false});
+  }
+
+ private:
+  SearchSpaces& spaces_;
+  std::map<std::string, const Family*> families_;
+};
 
 }  // namespace
 
@@ -36,7 +48,7 @@ Trials::Trials(TuneContext& context, const Problem& problem, std::shared_ptr<Sea
       effort_(context.options.effort),
       book_(context.store,
             {task_.spaces->spec(), task_.shape, context.target.identity(), measure_policy()},
-            toolchain_digests(context.target, task_.spaces->families()),
+            CouldBeMade(context.target, *task_.spaces),
             context.options.refresh ? Effort::kQuick : effort_, context.options.retry_failed) {}
 
 Trials::~Trials() { unload(); }

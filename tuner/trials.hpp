@@ -53,32 +53,32 @@ class Trials {
 
   // Registers a candidate once, with what the book knows of it.
   Trial& add(const TuneCandidate& candidate);
-  // All that the book knows takes part: a tune that was interrupted goes on exactly there.
+  // Adds all that the book knows: so an interrupted tune goes on exactly where it stopped.
   void add_known();
-  // Those that no stored trial tells about.
+  // Those of `candidates` that no stored trial tells about.
   std::vector<TuneCandidate> unknown(std::vector<TuneCandidate> candidates) const;
   Trial* default_trial() { return default_; }  // null before it was added
   TrialList live();
   TrialList ranking();  // timed ones, fastest first
   std::vector<TuneCandidate> best_candidates(size_t count);
   std::set<std::string> texts() const;
-  // `raced` were timed again just now, and took `factor` times as long as before: what the others
-  // take now is reckoned by that.
+  // `raced` were timed again just now and took `factor` times as long as before. The others are
+  // reckoned to take so much longer too.
   void drift(const TrialList& raced, double factor);
   // By record, or by the estimate of what is loaded but not raced yet.
   double best_us() const;
 
-  // The backend measures this problem from now on; what is live is loaded again where another
+  // Has the backend measure this problem from now on. Loads what is live again where another
   // problem was open meanwhile.
   void open();
-  // The backend was restarted, or is given up: nothing is loaded any more.
+  // Notes that nothing is loaded any more: the backend was restarted, or is given up.
   void unload();
-  // Compiled before `until` (as of TuneContext::now), loaded and checked.
+  // Waits for the compiled kernel until `until` (as of TuneContext::now), loads it and checks it.
   Load make_live(Trial& trial, double until);
   void drop(Trial& trial);
-  // Rounds made; those that fail are written down.
+  // Returns the rounds made. Writes trials that fail down.
   int race(Race* race, const TrialList& trials, int rounds);
-  // A round that nobody keeps; returns its clock.
+  // Makes a round whose samples nobody keeps; returns its clock.
   int warm_up(Race* race, const TrialList& trials);
   // `created`: when its race ended; trials of one race share it.
   void record_timing(Trial& trial, const Timing& timing, const std::string& created);

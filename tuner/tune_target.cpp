@@ -10,21 +10,6 @@
 namespace attune {
 namespace {
 
-// Every template that serves the spec, for the best arch it serves: the order of the runtime's
-// ladder.
-std::vector<Family> serving(const Device& device, const KernelSpec& spec) {
-  std::vector<Family> families;
-  const std::vector<Arch> archs = device.archs();
-  for (const KernelTemplate* kernel_template : all_templates()) {
-    for (const Arch& arch : archs) {
-      if (kernel_template->refuses(spec, arch)) continue;
-      families.push_back({kernel_template, arch});
-      break;
-    }
-  }
-  return families;
-}
-
 Source source_of(const KernelSpec& spec, const TuneCandidate& candidate) {
   return render(*candidate.family.kernel_template, spec, candidate.family.arch, candidate.config);
 }
@@ -32,18 +17,21 @@ Source source_of(const KernelSpec& spec, const TuneCandidate& candidate) {
 }  // namespace
 
 std::vector<Family> DeviceTarget::families(const KernelSpec& spec) const {
-  std::vector<Family> families = serving(*device_, spec);
-  std::erase_if(families, [&](const Family& family) {
-    return family.kernel_template->is_reference() ||
-           (only_ != nullptr && family.kernel_template != only_);
-  });
+  std::vector<Family> families = serving(spec, device_->archs()).families;
+  if (only_ != nullptr)
+    std::erase_if(families, [&](const Family& family) { return family.kernel_template != only_; });
   return families;
 }
 
 ToolchainIdentity DeviceTarget::toolchain(const Family& family) const {
-  const Compiler& compiler = device_->compiler();
-  return {std::string(family.kernel_template->name()), template_digest(*family.kernel_template),
-          compiler.version(), compiler.options(family.arch)};
+  const std::lock_guard lock(mutex_);
+  ToolchainIdentity& known = toolchains_[{family.kernel_template, family.arch.name()}];
+  if (known.template_name.empty()) {
+    const Compiler& compiler = device_->compiler();
+    known = {std::string(family.kernel_template->name()), template_digest(*family.kernel_template),
+             compiler.version(), compiler.options(family.arch)};
+  }
+  return known;
 }
 
 std::string DeviceTarget::source_digest(const KernelSpec& spec,
@@ -56,12 +44,10 @@ KernelImage DeviceTarget::make(const KernelSpec& spec, const TuneCandidate& cand
 }
 
 std::optional<TuneCandidate> DeviceTarget::reference(const KernelSpec& spec) const {
-  for (const Family& family : serving(*device_, spec)) {
-    if (!family.kernel_template->is_reference()) continue;
-    return TuneCandidate{
-        family, family.kernel_template->default_config(spec, family.arch, Shape{}, facts()), false};
-  }
-  return std::nullopt;
+  const std::optional<Family> found = serving(spec, device_->archs()).reference;
+  if (!found) return std::nullopt;
+  return TuneCandidate{
+      *found, found->kernel_template->default_config(spec, found->arch, Shape{}, facts()), false};
 }
 
 }  // namespace attune

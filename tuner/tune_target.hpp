@@ -4,8 +4,12 @@
 // real one; tests script their own.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/device.hpp"
@@ -51,6 +55,8 @@ class DeviceTarget : public TuneTarget {
  private:
   std::shared_ptr<const Device> device_;
   const KernelTemplate* only_;
+  mutable std::mutex mutex_;  // toolchains_, made at the first question
+  mutable std::map<std::pair<const KernelTemplate*, std::string>, ToolchainIdentity> toolchains_;
 };
 
 }  // namespace attune

@@ -24,14 +24,14 @@ struct RowPlace {
   int64_t batch = 0, row = 0, head = 0;
 };
 
-// How a kernel keeps P. On CPUs in fp32 whatever the operands are, so that 8-bit ones are held like
-// 16-bit ones: by the rounding of O.
+// How a kernel keeps P. On CPUs P is fp32 whatever the operands are, so 8-bit kernels are held to
+// what 16-bit ones are: the rounding of O.
 enum class Weights { kAsOperands, kFp32 };
 inline Weights weights_on(Target target) {
   return target == Target::kCpu ? Weights::kFp32 : Weights::kAsOperands;
 }
 
-// Part of O that an 8-bit kernel of narrow P may lose where V has a mean.
+// The part of O that an 8-bit kernel with narrow P may lose where V has a mean.
 inline double allowed_loss(const Problem& problem) {
   if (problem.fp8.accuracy == Accuracy::kAccurate) return 0.015;
   return 0.015 + 0x1p-11 / 32 * static_cast<double>(problem.seqlen_kv);
@@ -49,7 +49,7 @@ class LossComparison {
     }
   }
   double loss() const { return square_ > 0 ? 1 - product_ / square_ : 0; }
-  // A sentence where it passes the allowed, to either side, or is no number.
+  // A sentence where the loss is more than allowed, to either side, or is no number.
   std::optional<std::string> wrong(const Problem& problem,
                                    Weights weights = Weights::kAsOperands) const;
 

@@ -14,6 +14,7 @@
 #include "generator/core/json_text.hpp"
 #include "tuner/model_config.hpp"
 #include "tuner/model_path.hpp"
+#include "tuner/model_scores.hpp"
 
 namespace attune {
 namespace {
@@ -78,8 +79,7 @@ bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
 // The keys of a cross-attention stay in any case.
 void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
                  Problem* problem) {
-  int64_t seqlen = shape.seqlen;
-  if (layer.chunk > 0) seqlen = std::min(seqlen, layer.chunk);
+  const int64_t seqlen = shape.seqlen;
   const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
   const bool keys_keep =
       layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
@@ -124,6 +124,21 @@ std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& ch
   return {Dtype::kFp16};
 }
 
+// What a batch of several lengths asks for is an option, and it is another kernel.
+void note_padding(const ModelConfig& model, const ShapeChoice& choice,
+                  std::vector<std::string>* notes) {
+  const bool here = std::any_of(model.layers.begin(), model.layers.end(),
+                                [](const AttentionLayer& layer) { return layer.may_be_padded; });
+  if (here && !choice.padded)
+    notes->push_back(
+        "sequences of a batch are taken to be of one length; --padded tunes for batches with "
+        "padding (key_lengths=1)");
+  if (!here && choice.padded)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--padded is given, but the model has no layer that sees padding; accepted are "
+                "models with encoders of text or sound");
+}
+
 void add_once(const Problem& problem, std::vector<Problem>* problems, std::set<std::string>* seen) {
   validate(problem);
   if (seen->insert(to_text(problem)).second) problems->push_back(problem);
@@ -136,7 +151,7 @@ void add_notes(const LayerKind& kind, Workload* workload) {
                     kind.name, feature));
   if (!kind.refused.empty())
     workload->notes.push_back(
-        fmt::format("{}, {}: no problem comes of it: {}", workload->name, kind.name, kind.refused));
+        fmt::format("{}, {}: nothing of it is tuned: {}", workload->name, kind.name, kind.refused));
 }
 
 // "line 3 of captured.jsonl: ..." around what parse throws.
@@ -170,6 +185,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
   const ModelConfig model = read_model_config(file.config, read_as);
   Workload workload{file.name, {}, model.notes, {}};
   const std::vector<Dtype> dtypes = chosen_dtypes(model, choice, target, &workload.notes);
+  note_padding(model, choice, &workload.notes);
   const bool all_fixed = std::all_of(model.layers.begin(), model.layers.end(), is_fixed);
   for (const AttentionLayer& layer : model.layers) {
     LayerKind kind{layer.name, layer.layers, {}, layer.not_supported, layer.refused};
@@ -181,6 +197,8 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
         set_dtype(&problem, dtype);
         set_fp8_options(&problem, choice.fp8);
+        follow_dtype(&problem);
+        if (layer.may_be_padded) problem.key_lengths = choice.padded;
         set_lengths(layer, shape, all_fixed, &problem);
         add_once(problem, &kind.problems, &of_kind);
       }

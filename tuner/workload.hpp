@@ -20,6 +20,7 @@ struct ShapeChoice {
   std::vector<int64_t> batches;
   std::vector<Dtype> dtypes;
   Fp8Options fp8 = {};  // of 8-bit problems; what differs from its defaults replaces theirs
+  bool padded = false;  // of a model's encoders: each sequence of a batch has its length
 };
 
 // One kind of attention layer of a model, with its part of the problems.

@@ -8,8 +8,8 @@
 namespace attune {
 
 // The folder of the file that the code at `address` was loaded from, absolute and without links.
-// Never from a name that is relative to the current directory or was given by the caller, as
-// argv[0] is: nullopt when nothing else is known.
+// It trusts no name that is relative to the current directory or that the caller gave, as argv[0]
+// is: it returns nullopt when nothing else is known.
 std::optional<std::filesystem::path> code_folder(const void* address);
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceFacts: what decisions depend on of a device besides its Arch. The families take them for
-// defaults, grids and predicted cost; cache/identity.hpp gives those of a device that was opened.
+// DeviceFacts: what decisions about a device depend on, besides its Arch. The families take them
+// for defaults, grids and predicted cost; cache/identity.hpp gives those of a device that was
+// opened.
 #pragma once
 
 #include <cstdint>

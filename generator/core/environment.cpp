@@ -16,7 +16,7 @@ std::optional<std::string> environment_variable(const char* name) {
 }
 
 std::optional<std::string> home_directory() {
-  if (const auto home = environment_variable("HOME"); home && home->rfind('/', 0) == 0) return home;
+  if (auto home = environment_variable("HOME"); home && home->rfind('/', 0) == 0) return home;
   std::vector<char> text(16384);
   struct passwd entry {};
   struct passwd* user = nullptr;

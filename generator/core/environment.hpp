@@ -8,13 +8,13 @@
 
 namespace attune {
 
-// nullopt when not set. Nothing is set in a program that has rights its caller lacks (setuid,
-// setgid, file capabilities): there the environment is the caller's, and would choose what runs
-// with those rights.
+// Returns nullopt when the variable is not set. In a program that has rights its caller lacks
+// (setuid, setgid, file capabilities) no variable counts as set: the caller chose them, and would
+// choose what runs with those rights.
 std::optional<std::string> environment_variable(const char* name);
 
-// The user's home directory: HOME, else what the user database says. nullopt when neither is an
-// absolute path.
+// The user's home directory: HOME, else what the user database says. Returns nullopt when neither
+// is an absolute path.
 std::optional<std::string> home_directory();
 
 }  // namespace attune

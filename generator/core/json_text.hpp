@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way in which JSON from outside is read: manifests, imported lines, captures, configs.
-// nlohmann's parser takes any depth, but copying and printing a value recurses; so what
-// nests deeply is refused while it is parsed.
+// nlohmann's parser takes any depth, but copying and printing a value recurses. So parsing refuses
+// what nests deeply.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 LogSink set_log_sink(LogSink sink);
 void log(LogLevel level, std::string_view message);
 
-// While it lives, it gets what the thread that made it logs. Lives on the stack of that thread.
+// While it lives, it gets all messages of the thread that made it. It lives on that thread's stack.
 class ThreadLog {
  public:
   // `sink` is not owned; nullptr or an empty one: messages go on as without this object.

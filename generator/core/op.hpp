@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpDescription: what an op is to everything but its kernels and its oracle: its name, which problems
-// it has, its operands, its useful work. One file an op stands in ops/; nothing else asks which op a
-// problem is of. tuner/oracles/ has what its results must be.
+// it has, its operands, its useful work. Each op has a file in ops/; nothing else asks which op a
+// problem has. tuner/oracles/ has what its results must be.
 #pragma once
 
 #include <array>
@@ -17,6 +17,17 @@ namespace attune {
 // The places that a call has for operands: fields of attune_operands (attune.h). An op uses some.
 enum class Role : int { kQ, kK, kV, kO, kLse, kQScale, kKScale, kVScale, kOScale };
 inline constexpr int kNumRoles = 9;
+
+// The places of tensors, and those of factors with their names in messages.
+inline constexpr Role kTensorRoles[] = {Role::kQ, Role::kK, Role::kV, Role::kO};
+struct FactorRole {
+  Role role;
+  const char* name;
+};
+inline constexpr FactorRole kFactorRoles[] = {{Role::kQScale, "q_scale"},
+                                              {Role::kKScale, "k_scale"},
+                                              {Role::kVScale, "v_scale"},
+                                              {Role::kOScale, "o_scale"}};
 
 // How an operand is addressed, which follows from its role.
 enum class OperandKind {
@@ -75,16 +86,16 @@ struct OpDescription {
   Op op;
   std::string name;   // "prefill"
   std::string alias;  // read as the name, never written; empty: none
-  // Throws kInvalidArgument or kUnsupported for what the fields of this op must be beyond what
-  // validate(Problem) asks of every op.
+  // Checks what this op asks of its problems beyond what validate(Problem) asks of all. Throws
+  // kInvalidArgument or kUnsupported.
   void (*validate)(const Problem& problem);
   OperandList (*operands)(const Problem& problem);
-  // Floating-point operations that are of use; 0: it is bound by memory alone.
+  // Floating-point operations that the result needs; 0: the op is bound by memory alone.
   double (*useful_flops)(const Problem& problem);
 };
 
 const std::vector<const OpDescription*>& all_ops();
-// Adds one that stands elsewhere, before anything else is called. It stays alive.
+// Adds an op from elsewhere (of a test), which must stay alive. To be called before anything else.
 void add_op(const OpDescription& op);
 // Throws kInvalidArgument for a value that no op has, given as `argument`.
 const OpDescription& describe(Op op, const char* argument = "op");

@@ -2,8 +2,8 @@
 // Files that hold code (stores, bundles): who may have written them. Used by cache/store_file and
 // runtime/bundle_folder.
 //
-// Checked is everything on the way to the file: each directory and link belongs to this user, to
-// root or to the owner of "/", and no directory can be written by others unless it is sticky, as
+// The check covers everything on the way to the file: each directory and link belongs to this user,
+// to root or to the owner of "/", and no directory can be written by others unless it is sticky, as
 // /tmp is. Then nobody else can make the path name another file later on, and it may be opened by
 // its name. The last directory may not even be sticky: whoever can make files in it could lay a
 // journal beside a database.

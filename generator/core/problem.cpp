@@ -10,6 +10,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
 #include "generator/core/problem_fields.hpp"
+#include "generator/core/score_feature.hpp"
 
 namespace attune {
 namespace {
@@ -93,6 +94,7 @@ void validate(const Problem& p) {
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   describe(p.op).validate(p);
   check_fp8_options(p);
+  for (const ScoreFeature* feature : score_features()) feature->validate(p);
   if (p.window_left > kMaxLength)
     refuse(fmt::format("window_left is {}; accepted are 0 to {}, or a negative number for open",
                        p.window_left, kMaxLength));
@@ -102,6 +104,20 @@ void validate(const Problem& p) {
   if (p.softmax_scale && (!std::isfinite(*p.softmax_scale) || *p.softmax_scale <= 0))
     refuse(
         fmt::format("softmax_scale is {}; accepted are finite numbers above 0", *p.softmax_scale));
+}
+
+namespace {
+constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
+}
+
+std::string_view score_tensor_name(ScoreTensor tensor) {
+  return kScoreTensors[static_cast<size_t>(tensor)];
+}
+
+ScoreTensor parse_score_tensor(std::string_view text) {
+  for (size_t i = 0; i < std::size(kScoreTensors); ++i)
+    if (text == kScoreTensors[i]) return static_cast<ScoreTensor>(i);
+  refuse(fmt::format("\"{}\" is no type of a bias; accepted are none, fp32, bf16 and fp16", text));
 }
 
 bool is_fp8(const SpecFields& p) {

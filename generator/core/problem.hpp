@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "generator/core/dtype.hpp"
+#include "generator/core/user_program.hpp"
 
 namespace attune {
 
@@ -31,6 +32,11 @@ struct Fp8Options {
   bool operator==(const Fp8Options&) const = default;
 };
 
+// A tensor of floats that a score feature reads, by its type.
+enum class ScoreTensor : int { kNone = 0, kFp32 = 1, kBf16 = 2, kFp16 = 3 };
+std::string_view score_tensor_name(ScoreTensor tensor);  // "none", "bf16"
+ScoreTensor parse_score_tensor(std::string_view text);
+
 // The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
 // theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
 
@@ -46,6 +52,20 @@ struct SpecFields {
   int64_t window_left = -1;   // keys visible left of the diagonal; negative = open
   int64_t window_right = -1;  // keys visible right of the diagonal; negative = open
   Fp8Options fp8;
+  // Score features (score_feature.hpp), in the order in which they are applied.
+  float softcap = 0;                               // c * tanh(score / c); 0: none
+  ProgramDigest score_mod;                         // a caller's program that gives a score
+  ProgramDigest mask_mod;                          // one that says whether a key is seen
+  ScoreTensor bias = ScoreTensor::kNone;           // of each row and key
+  ScoreTensor relative_bias = ScoreTensor::kNone;  // of each distance
+  bool alibi = false;                              // less slope * distance from the diagonal
+  bool mask_tensor = false;                        // of each row and key
+  bool key_lengths = false;                        // of each batch entry
+  bool documents = false;                          // ids of rows and keys
+  bool prefix = false;                             // keys that all rows see
+  // A logit of each head of q that stands in the denominator alone, beside those of the keys: neither scaled nor capped nor hidden.
+  ScoreTensor sinks = ScoreTensor::kNone;
+  int chunk = 0;  // keys of one chunk, which rows outside do not see; 0: all
 
   bool operator==(const SpecFields&) const = default;
 };

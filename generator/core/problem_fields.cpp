@@ -29,12 +29,17 @@ Number parse_number(std::string_view key, std::string_view value, std::string_vi
   return number;
 }
 
+std::string text_of(float value) { return fmt::format("{}", value); }
+std::string text_of(bool value) { return value ? "1" : "0"; }
+std::string text_of(int value) { return std::to_string(value); }
 std::string text_of(int64_t value) { return std::to_string(value); }
 std::string text_of(Op value) { return std::string(op_name(value)); }
 std::string text_of(Dtype value) { return std::string(dtype_name(value)); }
 std::string text_of(Mask value) { return std::string(mask_name(value)); }
 std::string text_of(Accuracy value) { return std::string(accuracy_name(value)); }
 std::string text_of(VLayout value) { return std::string(v_layout_name(value)); }
+std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
+std::string text_of(ProgramDigest value) { return to_text(value); }
 std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
 
 using Text = std::string_view;
@@ -44,12 +49,27 @@ void read(Text key, Text text, int64_t* value) {
 void read(Text key, Text text, int* value) {
   *value = parse_number<int>(key, text, "a 32-bit integer");
 }
+void read(Text key, Text text, float* value) {
+  *value = parse_number<float>(key, text, "a number");
+}
+void read(Text key, Text text, bool* value) {
+  if (text != "0" && text != "1") refuse(key, text, "0 or 1");
+  *value = text == "1";
+}
 void read(Text, Text text, Op* value) { *value = parse_op(text); }
 void read(Text, Text text, Dtype* value) { *value = parse_dtype(text); }
 void read(Text, Text text, Mask* value) { *value = parse_mask(text); }
 void read(Text, Text text, Accuracy* value) { *value = parse_accuracy(text); }
 void read(Text, Text text, VLayout* value) { *value = parse_v_layout(text); }
 void read(Text, Text text, Rotation* value) { *value = parse_rotation(text); }
+
+// A digest, or @FILE with the program's text.
+void read(Text key, Text text, ProgramDigest* value) {
+  const score::Kind kind = key == "mask_mod" ? score::Kind::kMask : score::Kind::kScore;
+  *value = text.starts_with('@') ? load_user_program(std::string(text.substr(1)), kind).digest
+                                 : parse_program_digest(text);
+}
+void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
 
 // A number, or the words of an enumeration with values from 0 to `last`.
 template <class Value>
@@ -89,6 +109,11 @@ ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
   field.brief = [plain = field, is_left_out](const Problem& p) {
     return is_left_out(p) ? std::string() : with_key(plain, p);
   };
+  return field;
+}
+
+ProblemField feature(ProblemField field, const char* without) {
+  field.without = without;
   return field;
 }
 
@@ -175,6 +200,7 @@ ProblemField mask_field() {
                                         ATTUNE_AT(mask), Mask::kCausalBottomRight),
                               never);
   field.default_is_off = true;
+  field.without = "no mask";
   return field;
 }
 
@@ -203,6 +229,7 @@ ProblemField window_field() {
             p->window_right = window_side(key, text.substr(colon + 1));
           },
       .always_written = true,
+      .without = "no window",
       .brief =
           [](const Problem& p) {
             if (p.window_left < 0 && p.window_right < 0) return std::string();
@@ -227,9 +254,41 @@ ProblemField scale_field() {
                   Problem* p) { p->softmax_scale = parse_number<float>(key, text, "a number"); }};
 }
 
+// Of score features (score_feature.hpp).
+std::vector<ProblemField> score_fields() {
+  constexpr Part kSpec = Part::kSpec;
+  return {
+      feature(one_value(kSpec, "softcap", "scores become N tanh(score / N)", ATTUNE_AT(softcap), 0),
+              "no softcap"),
+      feature(one_value(kSpec, "score_mod", "@FILE: a program", ATTUNE_AT(score_mod), 0),
+              "no score program"),
+      feature(one_value(kSpec, "mask_mod", "@FILE: a program", ATTUNE_AT(mask_mod), 0),
+              "no mask program"),
+      feature(one_value(kSpec, "bias", "a tensor is added", ATTUNE_AT(bias), ScoreTensor::kFp16),
+              "no bias"),
+      feature(one_value(kSpec, "relative_bias", "a table is added", ATTUNE_AT(relative_bias),
+                        ScoreTensor::kFp16),
+              "no bias by distance"),
+      feature(one_value(kSpec, "alibi", "1: less slope times distance", ATTUNE_AT(alibi), 0),
+              "no ALiBi"),
+      feature(one_value(kSpec, "mask_tensor", "1: bools hide keys", ATTUNE_AT(mask_tensor), 0),
+              "no mask tensor"),
+      feature(one_value(kSpec, "key_lengths", "1: of each batch entry", ATTUNE_AT(key_lengths), 0),
+              "no lengths of keys"),
+      feature(one_value(kSpec, "documents", "1: ids hide keys", ATTUNE_AT(documents), 0),
+              "no documents"),
+      feature(one_value(kSpec, "prefix", "1: all rows see first keys", ATTUNE_AT(prefix), 0),
+              "no prefix"),
+      feature(one_value(kSpec, "chunk", "rows see keys of their chunk of N", ATTUNE_AT(chunk), 0),
+              "no chunks"),
+      feature(one_value(kSpec, "sinks", "logits of heads", ATTUNE_AT(sinks), ScoreTensor::kFp16),
+              "no sinks"),
+  };
+}
+
 std::deque<ProblemField> make_fields() {
   constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
-  return {
+  std::deque<ProblemField> fields{
       op_field(),
       dtype_field(),
       always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kE5m2),
@@ -251,13 +310,19 @@ std::deque<ProblemField> make_fields() {
       window_field(),
       one_value(kSpec, "accuracy", "of 8-bit operands", ATTUNE_AT(fp8.accuracy), Accuracy::kFast),
       one_value(kSpec, "v_layout", "of 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
-      one_value(kSpec, "scale_block_q", "rows of q that share a factor",
-                ATTUNE_AT(fp8.scale_block_q), 0),
-      one_value(kSpec, "scale_block_kv", "rows of k and v", ATTUNE_AT(fp8.scale_block_kv), 0),
-      one_value(kSpec, "rotation", "of the op quantise", ATTUNE_AT(fp8.rotation),
-                Rotation::kHadamard),
-      scale_field(),
+      feature(one_value(kSpec, "scale_block_q", "rows of q that share a factor",
+                        ATTUNE_AT(fp8.scale_block_q), 0),
+              "no blocks of rows with a factor each"),
+      feature(
+          one_value(kSpec, "scale_block_kv", "rows of k and v", ATTUNE_AT(fp8.scale_block_kv), 0),
+          "no blocks of rows with a factor each"),
+      feature(one_value(kSpec, "rotation", "of the op quantise", ATTUNE_AT(fp8.rotation),
+                        Rotation::kHadamard),
+              "no rotation"),
   };
+  for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
+  fields.push_back(scale_field());
+  return fields;
 }
 
 #undef ATTUNE_AT
@@ -308,9 +373,9 @@ const std::deque<ProblemField>& problem_fields() { return mutable_fields(); }
 
 void add_problem_field(ProblemField field) { mutable_fields().push_back(std::move(field)); }
 
-std::vector<const ProblemField*> features_of(const KernelSpec& spec) {
+Features features_of(const KernelSpec& spec) {
   const Problem problem = problem_of(spec);
-  std::vector<const ProblemField*> features;
+  Features features;
   for (const ProblemField& field : problem_fields())
     if (field.part == Part::kSpec && field.default_is_off && !field.is_default(problem))
       features.push_back(&field);

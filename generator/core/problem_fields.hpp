@@ -37,6 +37,9 @@ struct ProblemField {
   // Of specs: the default asks nothing of a kernel, any other value is a feature that a template must
   // know (KernelTemplate::serves). False where every value is one of several kinds: types, extents.
   bool default_is_off = true;
+  // What a template without the feature serves, in a sentence: "no window". Empty: the default's
+  // text and "alone".
+  std::string without = {};
   // "key=value" as it stands in a problem's text, or "" where it is left out. Without it: as in
   // texts of specs.
   std::function<std::string(const Problem&)> brief = nullptr;
@@ -50,7 +53,8 @@ const std::deque<ProblemField>& problem_fields();
 void add_problem_field(ProblemField field);
 
 // The fields of a spec that ask something of a kernel.
-std::vector<const ProblemField*> features_of(const KernelSpec& spec);
+using Features = std::vector<const ProblemField*>;
+Features features_of(const KernelSpec& spec);
 
 // A key of a problem's text; some set two fields.
 struct ProblemKey {

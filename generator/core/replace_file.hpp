@@ -7,9 +7,9 @@
 
 namespace attune {
 
-// Puts `bytes` at `path`: under a name of its own beside it first (<name>.<pid>-<n>.part), which
-// was no file and no link before, then renamed. A link at `path` is replaced, not followed. `mode`
-// is cut by the umask. Throws kIo with the path and why.
+// Puts `bytes` at `path`. It writes a new file beside it first (<name>.<pid>-<n>.part), where there
+// was no file and no link before, and renames it. A link at `path` is replaced, not followed.
+// `mode` is cut by the umask. Throws kIo with the path and why.
 void replace_file(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0666);
 
 }  // namespace attune

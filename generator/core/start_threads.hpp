@@ -9,9 +9,9 @@
 
 namespace attune {
 
-// Starts body(0), body(1), ... on threads of their own, `count` at most: when the system refuses
-// one, those that run are all there are. The caller joins them and works on with fewer, also with
-// none. Throws std::bad_alloc before the first thread, never later.
+// Starts body(0), body(1), ... on threads of their own, `count` at most. When the system refuses a
+// thread, it returns those that run. The caller joins them and goes on with fewer, even with none.
+// Throws std::bad_alloc before the first thread, never later.
 template <class Body>
 [[nodiscard]] std::vector<std::thread> start_threads(int count, const Body& body) {
   std::vector<std::thread> threads;

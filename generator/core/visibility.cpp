@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "generator/core/score_feature.hpp"
+
 namespace attune {
 namespace {
 
@@ -48,6 +50,7 @@ KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visibl
 Problem canonical(const Problem& p) {
   const Band band = band_of(p);
   Problem same = p;
+  if (is_scored(p)) return same;  // score programs see the diagonal
   same.mask = mask_of(band, bottom_right(p));
   const int64_t diagonal = first_diagonal(same, p);
   same.window_left = band.first ? diagonal - *band.first : -1;

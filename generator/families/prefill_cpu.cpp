@@ -146,7 +146,7 @@ class PrefillCpu final : public KernelTemplate {
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     LaunchStructure all;
-    if (is_fp8(spec)) all.steps[0].parts.push_back(ArgumentPart::kScales);
+    all.steps[0].parts = attention_parts(spec);
     all.workspace = {{.name = "counters", .zeroed = true, .alignment = kCounterBytes},
                      {.name = "scratch", .alignment = kCounterBytes}};
     return all;

@@ -8,8 +8,8 @@ namespace attune {
 
 const KernelTemplate& prefill_cpu();
 
-// Why no CPU template serves this (arch, dtype, head dim, window), as a sentence; nullopt when they
-// do.
+// Why no CPU template serves this (arch, dtype, head dim, window), as a sentence; nullopt when one
+// does.
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch);
 
 }  // namespace attune

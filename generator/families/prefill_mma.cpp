@@ -222,7 +222,7 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
   knobs.push_back(
       {"hold_offsets",
        {1, 0},
-       "1: ldmatrix offsets stay in registers; 0: made anew for each block of columns"});
+       "1: ldmatrix offsets stay in registers; 0: recomputed for each block of columns"});
   knobs.push_back(
       {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
   return knobs;
@@ -251,9 +251,9 @@ Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
 LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& config) const {
   const MmaConfig c = mma_config(config);
   StepStructure step{
+      .parts = attention_parts(spec),
       .threads = static_cast<unsigned>(c.threads()),
       .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)))};
-  if (is_fp8(spec)) step.parts.push_back(ArgumentPart::kScales);
   return {.steps = {step}};
 }
 

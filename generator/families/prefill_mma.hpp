@@ -28,7 +28,8 @@ MmaConfig mma_config(const Config& config);
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& config);
 int mma_row_bytes(const KernelSpec& spec, int head_dim);  // of a tile in shared memory
 
-// nullopt when the spec suits mma.sync kernels at all (dtypes are the family's own matter).
+// Why no mma.sync kernel serves the spec; nullopt when one may (each family looks at dtypes
+// itself).
 std::optional<std::string> mma_refusal(const KernelSpec& spec);
 
 // The knobs that all of them have, with values for this spec.
@@ -44,8 +45,8 @@ double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaCon
 // True where rows of Q see different numbers of columns, so that the order of tiles matters.
 bool tiles_differ_in_length(const KernelSpec& spec);
 
-// What follows from the knobs in all of them alike; each adds what it serves, its space and its
-// defaults.
+// What follows from the knobs in the same way in each of them. A family adds what it serves, its
+// space and its defaults.
 class PrefillMma : public KernelTemplate {
  public:
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -57,8 +58,8 @@ class PrefillMma : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override;
 
  protected:
-  // These values, min_blocks as it follows from them (the one value that the space accepts), and
-  // of every other knob the first. nullopt when that is not legal.
+  // A config of these values, of the one min_blocks that the space accepts beside them, and of the
+  // first value of every other knob. nullopt when it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
 };

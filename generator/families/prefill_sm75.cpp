@@ -7,6 +7,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -46,7 +47,7 @@ class PrefillSm75 final : public PrefillMma {
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
                                                  {"q_place", tile.q_place}}))
-        return *config;
+        return with_room_for_scores(legal, spec, *config, 32);
     throw Error(ErrorCode::kInternal,
                 fmt::format("prefill_sm75 has no default for {}", to_text(spec)));
   }

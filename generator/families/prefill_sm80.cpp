@@ -9,6 +9,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -33,8 +34,8 @@ constexpr DefaultTile kDefaultTiles[] = {
     {256, 64, 32, 4, 1, 1},
 };
 
-// Where registers are all taken, limits on both sides decide: with them ptxas 13.0 spills on sm_89
-// and sm_90 if offsets are made anew, elsewhere unless they are.
+// With limits on both sides registers run out: ptxas 13.0 spills on sm_89 and sm_90 where offsets
+// are computed anew, and on other archs where they are kept.
 bool makes_offsets_anew(const KernelSpec& spec, const Arch& arch, const DefaultTile& tile) {
   const bool limited_right = spec.mask != Mask::kNone || spec.window_right >= 0;
   const bool holds_more = arch.compute_capability == 89 || arch.compute_capability == 90;
@@ -63,10 +64,11 @@ class PrefillSm80 final : public PrefillMma {
           (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128))
         continue;
       const auto config = with_tile(legal, tile, makes_offsets_anew(spec, arch, tile));
-      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps) return *config;
+      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
+        return with_room_for_scores(legal, spec, *config, 32);
       if (config && !small) small = config;
     }
-    if (small) return *small;
+    if (small) return with_room_for_scores(legal, spec, *small, 32);
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
   }

@@ -9,6 +9,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -98,7 +99,7 @@ class PrefillSm89 final : public PrefillMma {
                                                  {"warps", tile.warps},
                                                  {"stages", tile.stages},
                                                  {"hold_offsets", tile.hold_offsets}}))
-        return *config;
+        return with_room_for_scores(legal, spec, *config, 32);
     }
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm89 has no default for {} on {}",
                                                   to_text(spec), arch.name()));

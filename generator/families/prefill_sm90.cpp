@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/wgmma_emitter.hpp"
 
@@ -141,8 +142,9 @@ class PrefillSm90 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    return sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
-                        sm90_predicted_clocks);
+    const Config config =
+        sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
+    return with_room_for_scores(space(spec, arch), spec, config, spec.head_dim_v > 128 ? 48 : 80);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

@@ -77,8 +77,8 @@ bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
 // Choices that change little beside the tile. What usually loses costs a few percent more than it
 // was measured to, so that the first candidates are different tiles; a search by neighbours finds
 // the exceptions.
-double habits(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t,
-              const DeviceFacts& device) {
+double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t,
+                       const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
   const bool narrow = spec.head_dim_v <= 64;
   const bool wide = spec.head_dim_v > 128;
@@ -199,7 +199,8 @@ double sm90_section_factor(const KernelSpec& spec, const Config& config, const S
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
   const Tile t = tile_of(config);
-  const double step = step_clocks(spec, t) * t.ctas * habits(spec, shape, config, t, device);
+  const double step =
+      step_clocks(spec, t) * t.ctas * variant_penalty(spec, shape, config, t, device);
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
 

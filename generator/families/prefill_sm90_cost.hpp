@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rough run time of a prefill_sm90 launch, for ranking configs before any is compiled. The roofline
-// it follows and how well it predicts are in templates/cuda/prefill_sm90_log.md.
+// it follows is in templates/cuda/prefill_sm90.md; tests/generator/cost_rank_test.cpp holds its
+// order against what was measured.
 #pragma once
 
 #include "generator/kernel_template.hpp"
@@ -11,8 +12,8 @@ namespace attune {
 // Values of the knob scheduler, as in templates/cuda/attention/tile_stream.cuh.
 enum class Sm90Scheduler : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
-// The tiles of a launch, before their keys are split: rows of Q of each head in one, blocks of so
-// many rows, groups of heads that share a tile.
+// The tiles of a launch, before their keys are split: `rows` of Q of each head in one tile,
+// `row_blocks` blocks of so many rows, `groups` groups of heads that share a tile.
 struct Sm90Tiles {
   int64_t rows;
   int64_t row_blocks;
@@ -27,9 +28,10 @@ Sm90Tiles sm90_tiles(const Config& config, const Shape& shape);
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
                             int64_t rows, int block_n);
 
-// Megabytes of K and V that tiles work through together under a mask, by what the device's L2 holds
-// beside everything else; 0 without one. Short sequences are bound by memory: up to 512 keys the
-// least that gives about every multiprocessor a tile. And how much other values of the knob cost.
+// Megabytes of K and V that tiles work through together under a mask: what the device's L2 holds
+// beside everything else. 0 without a mask. Short sequences are bound by memory: up to 512 keys it
+// is the least that gives about every multiprocessor a tile. sm90_section_factor says how much
+// other values of the knob cost.
 int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
 double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,

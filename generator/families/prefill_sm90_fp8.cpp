@@ -8,6 +8,7 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_fp8_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/wgmma_emitter.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
@@ -51,8 +52,8 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
          if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
          return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
        }});
-  // What row_max 1 keeps for its way back, without spills (ptxas 13.0).
-  all.push_back({"way_back",
+  // What row_max 1 keeps to recover an exact maximum, without spills (ptxas 13.0).
+  all.push_back({"row_max_recovery",
                  {"row_max", "block_n", "overlap"},
                  [=](const Config& c) -> std::optional<std::string> {
                    if (!c.at("row_max") || accumulators(spec, c) <= kLateAccumulators)
@@ -62,7 +63,8 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   return all;
 }
 
-// What row_max 1 needs for its way back is free up to head dim 128, and without factors by block.
+// What row_max 1 needs to recover an exact maximum is free up to head dim 128, and without factors
+// by block.
 std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
   const bool late = spec.fp8.accuracy == Accuracy::kFast && spec.fp8.scale_block_kv == 0 &&
                     std::max(spec.head_dim_qk, spec.head_dim_v) <= 128;
@@ -187,8 +189,9 @@ class PrefillSm90Fp8 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    return sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
-                        sm90_fp8_predicted_clocks);
+    const Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
+                                       sm90_fp8_predicted_clocks);
+    return with_room_for_scores(space(spec, arch), spec, config, 64);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -232,7 +235,6 @@ LaunchStructure PrefillSm90Fp8::structure(const KernelSpec& spec, const Config& 
   if (flushes_to_workspace(config)) all.workspace.push_back({.name = "flushed_sums"});
   const Workspace transposed{all.workspace.size()};
   StepStructure& main = all.steps[0];
-  main.parts.push_back(ArgumentPart::kScales);
   main.early = config.at("early") != 0;
   main.tensor_maps = {{Operand::kQ, layout.row_qk, kWarpgroupRows, layout.row_qk},
                       {Operand::kK, layout.row_qk, block_n, layout.row_qk},

@@ -44,8 +44,8 @@ double transposing_clocks(const KernelSpec& spec, const Shape& shape, const Devi
 }
 
 // Choices that change little beside the tile; what usually loses is ranked last.
-double habits(const KernelSpec& spec, const Shape& shape, const Config& c,
-              const DeviceFacts& device) {
+double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config& c,
+                       const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
   double factor = 1;
   if (c.at("stages") > 2) factor *= 1.04;
@@ -80,7 +80,7 @@ double sm90_fp8_predicted_clocks(const KernelSpec& spec, const Config& config, c
   const bool inside = config.at("transpose_inside") != 0;
   const double step = busy * tile_factor(spec, config) * (inside ? inside_factor(spec) : 1) *
                       static_cast<double>(config.at("ctas_per_sm")) *
-                      habits(spec, shape, config, device);
+                      variant_penalty(spec, shape, config, device);
   return sm90_launch_clocks(spec, config, shape, device, step) +
          (inside ? 0 : transposing_clocks(spec, shape, device));
 }

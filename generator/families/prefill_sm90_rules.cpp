@@ -29,7 +29,7 @@ int accumulator_limit(const PrefillSm90Registers& registers) {
 
 using Broken = std::optional<std::string>;
 
-Broken when(bool broken, std::string sentence) {
+Broken broken_if(bool broken, std::string sentence) {
   return broken ? Broken(std::move(sentence)) : Broken();
 }
 
@@ -44,49 +44,52 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
       {"splits",
        {"kv_splits", "scheduler", "stages", "l2_section_mb"},
        [=](const Config& c) {
-         return when(c.at("kv_splits") > 1 &&
-                         (c.at("scheduler") != 0 || c.at("stages") != 2 || narrow_sections(c)),
-                     "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
-                     "l2_section_mb of 32 or 0");
+         return broken_if(
+             c.at("kv_splits") > 1 &&
+                 (c.at("scheduler") != 0 || c.at("stages") != 2 || narrow_sections(c)),
+             "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
+             "l2_section_mb of 32 or 0");
        }},
       {"sections",
        {"l2_section_mb", "scheduler"},
        [=](const Config& c) {
          const int64_t section = c.at("l2_section_mb");
-         return when((section == 8 || section == 4) && c.at("scheduler") != 2,
-                     "l2_section_mb 8 and 4 are for short sequences and devices with little L2, "
-                     "with scheduler 2 (dynamic)");
+         return broken_if(
+             (section == 8 || section == 4) && c.at("scheduler") != 2,
+             "l2_section_mb 8 and 4 are for short sequences and devices with little L2, "
+             "with scheduler 2 (dynamic)");
        }},
       {"packed",
        {"pack_heads", "l2_section_mb"},
        [=](const Config& c) {
-         return when(c.get("pack_heads", 1) > 1 && narrow_sections(c),
-                     "pack_heads above 1 needs an l2_section_mb of 32 or 0");
+         return broken_if(c.get("pack_heads", 1) > 1 && narrow_sections(c),
+                          "pack_heads above 1 needs an l2_section_mb of 32 or 0");
        }},
       {"ping_pong",
        {"ping_pong", "block_m", "overlap"},
        [=](const Config& c) {
-         return when(c.at("ping_pong") && (c.at("block_m") < 128 || !c.at("overlap")),
-                     "ping_pong needs 2 warpgroups (block_m 128) and overlap");
+         return broken_if(c.at("ping_pong") && (c.at("block_m") < 128 || !c.at("overlap")),
+                          "ping_pong needs 2 warpgroups (block_m 128) and overlap");
        }},
       {"ring",
        {"kv_ring", "stages"},
        [=](const Config& c) {
-         return when(
+         return broken_if(
              c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
              "kv_ring is for head dims above 64, with stages 2");
        }},
       {"small_tiles",
        {"ctas_per_sm", "block_m"},
        [=](const Config& c) {
-         return when(c.at("ctas_per_sm") > 1 && c.at("block_m") > 128,
-                     "several blocks per multiprocessor need block_m 64 or 128");
+         return broken_if(c.at("ctas_per_sm") > 1 && c.at("block_m") > 128,
+                          "several blocks per multiprocessor need block_m 64 or 128");
        }},
       {"no_overlap",
        {"overlap", "ctas_per_sm"},
        [=](const Config& c) {
-         return when(!c.at("overlap") && c.at("ctas_per_sm") == 1,
-                     "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
+         return broken_if(
+             !c.at("overlap") && c.at("ctas_per_sm") == 1,
+             "overlap 0 pays only where other blocks fill the gaps: ctas_per_sm 2 or 3");
        }},
   };
 }
@@ -107,9 +110,9 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
              prefill_sm90_registers(block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")),
                                     dtype_bytes(spec.dtype_kv));
          const int needed = accumulators(spec, c);
-         return when(needed > accumulator_limit(registers),
-                     fmt::format("accumulators take {} registers of at most {}", needed,
-                                 accumulator_limit(registers)));
+         return broken_if(needed > accumulator_limit(registers),
+                          fmt::format("accumulators take {} registers of at most {}", needed,
+                                      accumulator_limit(registers)));
        }},
       {"operands",
        {"block_m", "block_n", "ctas_per_sm"},
@@ -117,25 +120,27 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
          const PrefillSm90Registers registers = prefill_sm90_registers(
              static_cast<int>(c.at("block_m")) / kWarpgroupRows,
              static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
-         const int64_t of_one = std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
+         const int64_t accumulators_per_wgmma =
+             std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
          const int most = registers.launch - 24;  // beside A, descriptors and addresses
-         return when(of_one > most,
-                     fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
-                                 of_one, registers.launch, most));
+         return broken_if(
+             accumulators_per_wgmma > most,
+             fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
+                         accumulators_per_wgmma, registers.launch, most));
        }},
       {"shared_memory", kLayoutKnobs,
        [=](const Config& c) {
          const PrefillSm90Config config = sm90_layout_config(spec, c);
-         return when(!fits_shared(arch, config),
-                     fmt::format("needs {} bytes of shared memory in each of {} blocks",
-                                 prefill_sm90_layout(config).bytes, config.ctas_per_sm));
+         return broken_if(!fits_shared(arch, config),
+                          fmt::format("needs {} bytes of shared memory in each of {} blocks",
+                                      prefill_sm90_layout(config).bytes, config.ctas_per_sm));
        }},
       {"o_staging", kLayoutKnobs,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;
-         return when(!c.at("o_staging") && fits_shared(arch, staged),
-                     "o_staging 0 is for configs whose O does not fit in shared memory");
+         return broken_if(!c.at("o_staging") && fits_shared(arch, staged),
+                          "o_staging 0 is for configs whose O does not fit in shared memory");
        }},
   };
 }
@@ -252,6 +257,7 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
 LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
   const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
   LaunchStructure all;
+  all.steps[0].parts = attention_parts(spec);
   all.steps[0].threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
   all.steps[0].shared_bytes = static_cast<unsigned>(layout.bytes);
   if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)

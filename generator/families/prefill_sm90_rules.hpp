@@ -15,10 +15,12 @@ namespace attune {
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);
 
-// What both refuse: other archs, and head dims that no tile holds. Dtypes are each family's.
+// What both refuse: other archs, and head dims that no tile holds. Each family looks at dtypes
+// itself.
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);
 
-// Knobs of both, in the order of config texts. `own`: the family's, before kv_splits.
+// Knobs of both, in the order of config texts. `own`: the family's own knobs, which stand before
+// kv_splits.
 struct Sm90KnobValues {
   std::vector<int64_t> block_n, kv_ring, l2_section_mb;
 };
@@ -28,21 +30,23 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 // Registers that the accumulators of a consumer thread take.
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
 
-// What makes sense, then what the machine can hold.
+// Rules about what makes sense, then about what the machine can hold.
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators);
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config);
 
 // The config of `proven` that `clocks` predicts to be the fastest on `device`, with the keys split
-// where there are few tiles. No tuning, but the shape counts. Throws kInternal when none is legal.
+// where there are few tiles. This is not tuning, but it depends on the shape. Throws kInternal when
+// none is legal.
 using Sm90Clocks = double (*)(const KernelSpec& spec, const Config& config, const Shape& shape,
                               const DeviceFacts& device);
 Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const Arch& arch,
                     const Shape& shape, const DeviceFacts& device,
                     const std::vector<Config>& proven, Sm90Clocks clocks);
 
-// One step, with the workspace of its scheduler and splits; its tensor maps are the family's.
+// A launch of one step, with the workspace of its scheduler and splits. The family adds its tensor
+// maps.
 LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config);
 LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);

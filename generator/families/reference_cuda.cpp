@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "generator/core/score_feature.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
 #include "generator/families/served.hpp"
@@ -39,9 +40,10 @@ class ReferenceCuda final : public KernelTemplate {
     return constants;
   }
 
-  LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {
-        .steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales}, .threads = 32 * kWarps}}};
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales};
+    if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
+    return {.steps = {{.parts = parts, .threads = 32 * kWarps}}};
   }
   LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
                     const DeviceFacts&) const override {

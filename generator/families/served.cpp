@@ -5,13 +5,15 @@
 namespace attune {
 
 const Served& serves_masks() {
-  static const Served served{Op::kPrefill, {"mask", "window"}};
+  static const Served served{Op::kPrefill, {"mask", "window"}, true};
   return served;
 }
 
 const Served& serves_masks_and_8_bits() {
   static const Served served{
-      Op::kPrefill, {"mask", "window", "accuracy", "v_layout", "scale_block_q", "scale_block_kv"}};
+      Op::kPrefill,
+      {"mask", "window", "accuracy", "v_layout", "scale_block_q", "scale_block_kv"},
+      true};
   return served;
 }
 

@@ -140,7 +140,7 @@ class CpuDevice final : public Device {
     void* memory = std::aligned_alloc(kAlignment, rounded);
     if (!memory)
       throw Error(ErrorCode::kOutOfMemory,
-                  fmt::format("{} bytes of host memory cannot be had", bytes));
+                  fmt::format("cannot allocate {} bytes of host memory", bytes));
     return memory;
   }
   void release(void* memory) const noexcept override { std::free(memory); }

@@ -12,8 +12,8 @@ namespace attune {
 constexpr int kMaxCpuThreads = 1024;
 
 // `threads` 0 = one for each core this process may use; at most kMaxCpuThreads. Where the system
-// grants fewer, the device has those, and the log says so. Throws kCompile with advice when the CPU
-// plugin cannot be opened.
+// grants fewer threads, the device uses those, and the log says so. Throws kCompile with advice
+// when the CPU plugin cannot be opened.
 std::shared_ptr<const Device> open_cpu_device(int threads = 0);
 
 }  // namespace attune

@@ -15,10 +15,18 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 2;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 3;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
-  return part == ArgumentPart::kBase ? sizeof(AttentionArgs) : sizeof(ScaleArgs);
+  switch (part) {
+    case ArgumentPart::kScores:
+      return sizeof(ScoreArgs);
+    case ArgumentPart::kBase:
+      return sizeof(AttentionArgs);
+    case ArgumentPart::kScales:
+      return sizeof(ScaleArgs);
+  }
+  return 0;
 }
 
 void check_parameters(const StepStructure& step) {

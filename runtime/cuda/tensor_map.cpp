@@ -85,9 +85,9 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
           ? seen_operand(*operand, spec, args)
           : seen_tensor(workspace[std::get<Workspace>(map.tensor).index], args.workspace);
   const auto element = static_cast<uint64_t>(dtype_bytes(seen.dtype));
+  const int64_t row = padded_row(seen.dtype, seen.columns);
   const auto bytes = [&](long long stride, int64_t extent) {
-    return static_cast<uint64_t>(extent > 1 ? stride : padded_row(seen.dtype, seen.columns)) *
-           element;
+    return static_cast<uint64_t>(extent > 1 ? stride : row) * element;
   };
   TensorMapKey key;
   // TMA takes neither a null address nor an extent of 0; a kernel without keys reads neither.

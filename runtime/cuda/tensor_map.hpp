@@ -26,7 +26,8 @@ struct TensorMapKey {
   bool operator==(const TensorMapKey&) const = default;
 };
 
-// `workspace`: as it is placed in that of the call. Strides of dimensions of extent 1 are replaced by the operand's row, which changes no address.
+// `workspace` is the memory of the call. A dimension of extent 1 gets the stride of the operand's
+// row, which changes no address.
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
                             const std::vector<PlacedTensor>& workspace, const AttentionArgs& args);
 

@@ -8,7 +8,7 @@
 // shares every load of K and V. A thread takes a tile of kBlockM of them, cut in panels of
 // kVectors * kLanes rows, one row a lane:
 //   for each block of kBlockN keys: K and V as fp32, packed or where they are;
-//     for each panel: S^T = K Q^T, mask, softmax, O^T += V^T P^T.
+//     for each panel: S^T = K Q^T, the score stage if there is one, mask, softmax, O^T += V^T P^T.
 // Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
 //
 // Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (narrower K and V
@@ -22,6 +22,8 @@
 
 #include "cpu/online_softmax.hpp"
 #include "cpu/pack_kv.hpp"
+#include "cpu/panel_sinks.hpp"  // where kSinks
+#include "cpu/score_stage.hpp"  // where kScored
 #include "cpu/simd.hpp"
 #include "cpu/tile_product.hpp"
 #include "cpu/transpose.hpp"
@@ -172,6 +174,8 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
   Panel largest = -kInfinity;
   score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel],
               scratch.scores, largest);
+  const ScoreStage stage(scaled(args), tile.batch, tile.head_kv, first_index);  // where kScored
+  stage.apply(seen, scratch.scores, largest);                                   // where kScored
   if (!sees_all(args, first, last, seen)) {
     mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen,
                scratch.scores, largest);
@@ -189,9 +193,12 @@ inline void start_panel(const AttentionArgs& args, const Tile& tile, int panel, 
 }
 
 inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel, Scratch& scratch) {
-  const SoftmaxState& state = scratch.state[panel];
+  SoftmaxState& state = scratch.state[panel];
+  const long long first = tile.first + panel * kPanelRows;                          // where kSinks
+  const Panel share = join_sinks(scaled(args).scores, tile.head_kv, first, state);  // where kSinks
   Panel reciprocal =
       state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
+  reciprocal *= share;                                  // where kSinks
   const int first_in_tile = panel * kPanelRows;
   for (int v = 0; v < kVectors; ++v)
     store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel],

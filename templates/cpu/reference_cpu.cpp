@@ -10,7 +10,10 @@
 #include "shared/fp8_options.h"
 
 #include "cpu/reference_cpu_knobs.hpp"
+#include "cpu/score_functions.hpp"  // where kScored
+#include "cpu/sinks.hpp"            // where kSinks
 #include "shared/kernel_arguments.h"
+#include "shared/score_of.h"  // where kScored
 
 namespace attune {
 
@@ -88,6 +91,7 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
              element<kDtypeKv>(args.k.data, k + j * args.k.row_stride + c);
     }
     scores[j] = dot * factor<kScaleBlockKv>(args.scales.k_scale, batch, head_kv, j) * q_factor;
+    scores[j] = score_of(args.scores, scores[j], batch, head, head_kv, i, j);  // where kScored
     if (!(scores[j] <= largest)) largest = scores[j];
   }
 
@@ -103,6 +107,8 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
     for (int c = 0; c < kHeadDimV; ++c)
       output[c] += scaled * element<kDtypeKv>(args.v.data, v + j * key_stride + c * column_stride);
   }
+  const float share = join_sink(sink_of(args.scores, head), largest, sum);  // where kSinks
+  for (float& element : output) element *= share;                           // where kSinks
   for (int c = 0; c < kHeadDimV; ++c)
     set_element<kDtypeO>(args.o.data, o + c, sum == 0 ? 0 : output[c] / sum);
   if (args.lse) {

@@ -30,12 +30,17 @@ constexpr bool kWaitsForPriorGrid = true;
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(const __grid_constant__ AttentionArgs args,
-                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                  const __grid_constant__ TensorMap map_v,
-                  const __grid_constant__ TensorMap map_o) {
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
+        const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
+        const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
-  run_roles<WgmmaConsumer>(args, shared_bytes, map_q, map_k, map_v, map_o);
+  const KernelParts parts{
+      args,
+      scores,  // where kScoreArgs
+  };
+  run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

@@ -38,14 +38,19 @@ constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(const __grid_constant__ AttentionArgs args,
-                  const __grid_constant__ ScaleArgs scales, const __grid_constant__ TensorMap map_q,
-                  const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
-                  const __grid_constant__ TensorMap map_o) {
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales,
+        const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+        const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   if constexpr (kWaitsForPriorGrid)
     wait_for_prior_grid();  // all roles read memory that it may write
-  run_roles<Fp8Consumer>({args, scales}, shared_bytes, map_q, map_k, map_v, map_o);
+  const KernelParts parts{
+      args, scales,
+      scores,  // where kScoreArgs
+  };
+  run_roles<Fp8Consumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 
 }  // namespace attune

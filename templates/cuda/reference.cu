@@ -6,9 +6,14 @@
 // to 256; no shared memory.
 #include "shared/fp8_options.h"
 
+#include "cuda/attention/score_functions.cuh"  // where kScored
 #include "cuda/ptx/convert.cuh"
 #include "cuda/reference_knobs.cuh"
 #include "shared/kernel_arguments.h"
+#include "shared/numbered_row.h"
+#include "shared/score_of.h"  // where kScored
+
+#include "cuda/attention/sinks.cuh"  // where kSinks
 
 namespace attune {
 
@@ -98,8 +103,9 @@ __device__ float value(const AttentionArgs& args, const Place& place, int column
   return load<kDtypeKv>(args.v.data, index);
 }
 
-__device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales, int batch, int head,
-                           int row, int lane) {
+__device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
+                           const ScoreArgs& scores,  // where kScoreArgs
+                           int batch, int head, int row, int lane) {
   const int head_kv = head / kGqaRatio;
   const long long q_row =
       batch * args.q.batch_stride + head * args.q.head_stride + row * args.q.row_stride;
@@ -115,18 +121,22 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales, i
     q[i] = lane + 32 * i < kHeadDimQk ? load<kDtypeQ>(args.q.data, q_row + lane + 32 * i) * q_factor
                                       : 0.0f;
 
+  const auto score_at = [&](int column) {
+    float natural = score(args, scales, q, place, column, lane);
+    natural = score_of(scores, natural, batch, head, head_kv, row, column);  // where kScored
+    return natural;
+  };
   // Finite where all scores are -inf: the row counts as one that sees no key.
   float maximum = kNothing;
   for (int column = 0; column < args.seqlen_kv; ++column) {
-    if (visible(args, row, column))
-      maximum = fmaxf(maximum, score(args, scales, q, place, column, lane));
+    if (visible(args, row, column)) maximum = fmaxf(maximum, score_at(column));
   }
 
   float sum = 0.0f;
   float output[kVPerLane] = {};
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (!visible(args, row, column)) continue;
-    const float weight = expf(score(args, scales, q, place, column, lane) - maximum);
+    const float weight = expf(score_at(column) - maximum);
     const float v_factor = factor<kScaleBlockKv>(scales.v_scale, batch, head_kv, column);
     sum += weight;
 #pragma unroll
@@ -136,15 +146,20 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales, i
     }
   }
 
+  float share = 1.0f, with_sink = maximum + logf(sum);  // where kSinks
+  join_sink(scores, head, share, with_sink);            // where kSinks
+  for (float& element : output) element *= share;       // where kSinks
 #pragma unroll
   for (int i = 0; i < kVPerLane; ++i) {
     const int element = lane + 32 * i;
     if (element < kHeadDimV)
       store<kDtypeO>(args.o.data, o_row + element, sum == 0.0f ? 0.0f : output[i] / sum);
   }
-  if (args.lse != nullptr && lane == 0)
-    args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row] =
-        maximum + logf(sum);  // log(0) = -inf; NaN stays NaN
+  if (args.lse != nullptr && lane == 0) {
+    float& lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
+    lse = maximum + logf(sum);  // log(0) = -inf; NaN stays NaN
+    lse = with_sink;            // where kSinks
+  }
 }
 
 }  // namespace attune
@@ -152,12 +167,15 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales, i
 // Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
 // counted row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(const __grid_constant__ attune::AttentionArgs args,
-                  const __grid_constant__ attune::ScaleArgs scales) {
+    attune_kernel(                                         // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::ScaleArgs scales) {
   const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
-  const int row = static_cast<int>(index % args.seqlen_q);
-  const int batch_head = static_cast<int>(index / args.seqlen_q);
-  if (batch_head >= args.batch * args.num_heads_q) return;
-  attune::attend_row(args, scales, batch_head / args.num_heads_q, batch_head % args.num_heads_q,
-                     row, static_cast<int>(threadIdx.x) % 32);
+  const attune::NumberedRow place =
+      attune::numbered_row(index, args.batch, args.num_heads_q, args.seqlen_q);
+  if (!place.exists) return;
+  attune::attend_row(args, scales,
+                     scores,  // where kScoreArgs
+                     place.batch, place.head, place.row, static_cast<int>(threadIdx.x) % 32);
 }

@@ -7,12 +7,14 @@
 //
 // | part    | struct        | who takes it                                      |
 // |---------|---------------|---------------------------------------------------|
+// | scores  | ScoreArgs     | kernels with a score stage                        |
 // | base    | AttentionArgs | every kernel                                      |
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 #pragma once
 
 #include "shared/attention_args.h"
 #include "shared/fp8_options.h"
+#include "shared/score_args.h"  // where kScoreArgs
 
 namespace attune {
 
@@ -38,6 +40,7 @@ struct ScaleArgs {
 
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
+  ScoreArgs scores;  // where kScoreArgs
 };
 
 }  // namespace attune

@@ -12,6 +12,9 @@
 #include "cache/exchange.hpp"
 #include "cache/records.hpp"
 #include "generator/core/config.hpp"
+#include "generator/core/score/parse.hpp"
+#include "generator/core/score/source_text.hpp"
+#include "generator/core/score/text.hpp"
 #include "runtime/bundle_manifest.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
@@ -67,6 +70,28 @@ TEST(ParseAttack, Problems) {
     to_text(spec_of(problem));
     bucket_of(shape_of(problem));
   });
+}
+
+// Snippets: what is read comes back from its canonical text.
+TEST(ParseAttack, ScorePrograms) {
+  const score::Declarations declarations{
+      {{"slopes", CaptureType::kFp32, 1}, {"doc", CaptureType::kInt64, 2}},
+      {{"window", score::Type::kInt}, {"on", score::Type::kBool}}};
+  attack(
+      40'000,
+      {"float slope = slopes[head]; /* ALiBi */ return score - slope * abs(kv_idx - q_idx);",
+       "if (doc[batch][q_idx] != doc[batch][kv_idx]) { return -INFINITY; } else if (on) return 1;\n"
+       "return kv_idx <= q_idx && q_idx - kv_idx < window ? 50 * tanh(score / 50) : -1e30f;",
+       "int d = (int)score % 3 + floordiv(kv_idx, 0x10) << 2; // any\nreturn d * score;"},
+      [&](const std::string& text, Mutator&) {
+        const score::Program program =
+            score::parse(text, score::Kind::kScore, declarations, "score_mod");
+        const score::Program again =
+            score::parse(score::canonical_text(program), score::Kind::kScore,
+                         {program.captures(), program.scalars()}, "score_mod");
+        ASSERT_EQ(again, program) << text;
+        score::source_text(program);
+      });
 }
 
 TEST(ParseAttack, Configs) {

@@ -85,11 +85,12 @@ nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>
   for (const Arch& arch : archs) {
     std::map<std::string, std::vector<double>> times;
     for (const KernelSpec& spec : matrix_specs(options.target)) {
-      const auto serving = attune::templates_for(spec, arch);
-      if (serving.size() < 2 || count++ % options.every != 0)
+      const std::vector<attune::Family> families = attune::serving(spec, {arch}).families;
+      if (families.empty() || count++ % options.every != 0)
         continue;  // the reference alone is no matrix entry
-      all.push_back(compile_once(compiler, *serving.front(), spec, arch));
-      times[std::string(serving.front()->name())].push_back(all.back());
+      const attune::KernelTemplate& best = *families.front().kernel_template;
+      all.push_back(compile_once(compiler, best, spec, arch));
+      times[std::string(best.name())].push_back(all.back());
     }
     for (const auto& [name, of_template] : times) {
       nlohmann::json row = summary(of_template);
@@ -112,10 +113,11 @@ int run(const Options& options) {
     std::string why;
     const attune::CpuToolchain* toolchain = attune::open_cpu_toolchain(&why);
     if (toolchain == nullptr) return std::fprintf(stderr, "%s\n", why.c_str()), 4;
-    compile_once(toolchain->compiler(),
-                 *attune::templates_for(matrix_specs("cpu")[0], toolchain->host_arch()).front(),
-                 matrix_specs("cpu")[0],
-                 toolchain->host_arch());  // opens clang: once a process, not per kernel
+    compile_once(
+        toolchain->compiler(),
+        *attune::serving(matrix_specs("cpu")[0], {toolchain->host_arch()}).best()->kernel_template,
+        matrix_specs("cpu")[0],
+        toolchain->host_arch());  // opens clang: once a process, not per kernel
     std::printf("%s\n",
                 measure(toolchain->compiler(), {toolchain->host_arch()}, options).dump().c_str());
     return 0;

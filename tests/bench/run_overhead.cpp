@@ -13,6 +13,7 @@
 #include "attune/attune.h"
 #include "runtime/c_support.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/engine.hpp"
 #include "tests/runtime/structure_of.hpp"
 #include "tests/runtime/stub_driver.hpp"
 #include "tests/support/device_with_compiler.hpp"

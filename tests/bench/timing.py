@@ -125,10 +125,19 @@ def command() -> str:
     return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
 
 
+def without_nan(value):
+    """JSON has no NaN: what was not measured is null."""
+    if isinstance(value, dict):
+        return {key: without_nan(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and value != value else value
+
+
 def write_result(path, result: dict) -> None:
     """Puts JSON in the place of `path` whole: a run that is cut short leaves what stood there."""
     part = Path(str(path) + ".part")
-    part.write_text(json.dumps(result, indent=1) + "\n")
+    part.write_text(json.dumps(without_nan(result), indent=1, allow_nan=False) + "\n")
     part.replace(path)
 
 

@@ -14,14 +14,17 @@ import tempfile
 from attune import _library
 
 MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
-           "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo}
+           "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo,
+           "attune_capture": _library.Capture, "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
+           "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
+           "attune_program_scalar": _library.ProgramScalar}
 
 
 def structs(header):
     """{struct: names of its fields} of the header's text."""
     plain = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     bodies = re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", plain, re.S)
-    return {name: re.findall(r"(\w+)\s*;", body) for name, body in bodies}
+    return {name: re.findall(r"(\w+)\s*(?:\[\d+\])?;", body) for name, body in bodies}
 
 
 def c_program(fields):
@@ -43,7 +46,7 @@ def mirrored():
 
 def main():
     include, cc = sys.argv[1:]
-    fields = structs((pathlib.Path(include) / "attune/attune_types.h").read_text())
+    fields = structs("".join(header.read_text() for header in sorted((pathlib.Path(include) / "attune").glob("attune_*types.h"))))
     if sum(map(len, fields.values())) < 60:
         sys.exit(f"the header's structs were not understood: {fields}")
     with tempfile.TemporaryDirectory() as folder:

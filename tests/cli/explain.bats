@@ -144,10 +144,10 @@ END
   attune explain "$models/Gemma-2-9B" --target cpu --dtype fp32 --seqlen 64
   expect 0
   [[ $output == *"causal, window 4096: 21 layers"* && $output == *"default_config, prefill_cpu"* ]]
-  [[ $output == *"not supported, tuned without it: softcap 50"* ]]
+  [[ $output == *"window 4095:- softcap=50"* && $output != *"not supported"* ]]
   attune explain "$models/Gemma-2-9B" --target cpu --dtype fp32 --seqlen 64 --json
   json 'len(o["problems"]) == 2 and all(p["rung"] == "default_config" for p in o["problems"])'
-  json 'o["layer_kinds"][0]["not_supported"] and len(o["notes"]) == 2'
+  json 'o["layer_kinds"][0]["not_supported"] == [] and o["notes"] == []'
   attune explain "$models/Gemma-2-9B" --target cpu --problem $problem
   refused 1 MODEL --problem
   attune explain --target cpu

@@ -224,22 +224,34 @@ ended() {
   attune tune "$models/Gemma-2-9B" --target cuda --dry-run
   expect 0
   [[ $output == *"Gemma-2-9B: 14 problems"* && $output == *"causal, window 4096: 21 layers"* ]]
-  [[ $output == *"bf16 d256 16/8 heads, 1 x 512 causal window 4095:-"* ]]
-  [[ $output == *"not supported, tuned without it: softcap 50"* && $errors == *"causal, window 4096: softcap 50"* ]]
+  [[ $output == *"bf16 d256 16/8 heads, 1 x 512 causal window 4095:- softcap=50"* ]]
   [ "$(awk '{ print length }' <<<"$output" | sort -n | tail -1)" -le 80 ]
   [ ! -e "$ATTUNE_STORE" ]
   attune tune "$models/Gemma-2-9B" --target cuda --dry-run --json
   expect 0
   json 'o["dry_run"] and len(o["problems"]) == 14 and len(o["layer_kinds"]) == 2'
-  json 'o["layer_kinds"][1]["layers"] == 21 and o["layer_kinds"][1]["not_supported"] == ["softcap 50 (attn_logit_softcapping)"]'
-  json 'any("softcap 50" in note for note in o["notes"])'
+  json 'o["layer_kinds"][1]["layers"] == 21 and o["notes"] == []'
+  json 'all("softcap=50" in p for p in o["layer_kinds"][1]["problems"])'
 }
 
-@test "what is not supported stands in the --json of a tune" {
+@test "what is not supported stands in text and in the --json of a tune" {
   need_cpu_target
-  quick "$models/Gemma-2-9B" --seqlen 64 --batch 1 --dtype fp32 --budget 60 --json
+  mkdir "$dir/oss"
+  echo '{"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24}' >"$dir/oss/config.json"
+  attune tune "$dir/oss" --target cuda --dry-run
+  expect 0
+  [[ $output == *"not supported, tuned without it: sinks"* && $errors == *"causal, window 128: sinks"* ]]
+  quick "$dir/oss" --seqlen 64 --batch 1 --dtype fp32 --budget 60 --json
   [ "$status" -eq 0 ] || expect 6
-  json 'len(o["notes"]) == 2 and o["layer_kinds"][0]["not_supported"]'
+  json 'len(o["notes"]) == 2 and o["layer_kinds"][0]["not_supported"] == ["sinks"]'
+}
+
+@test "--padded tunes a model's encoders for batches with padding" {
+  attune tune "$models/BERT-base" --target cuda --dry-run --padded
+  expect 0
+  [[ $output == *"x 512 key_lengths=1"* && $errors != *padded* ]]
+  attune tune "$models/BERT-base" --target cuda --dry-run
+  [[ $output != *key_lengths* && $errors == *"--padded tunes for batches with padding"* ]]
 }
 
 @test "a model by its name in the Hugging Face cache" {
@@ -260,7 +272,7 @@ ended() {
   refused 1 'model_type is "new"' '"alibi_slopes"' "give --problem instead" --as
   attune tune "$dir" --target cpu --dry-run --as llama
   expect 0
-  [[ $errors == *'"alibi_slopes" is not known of such a model and not looked at'* ]]
+  [[ $errors == *'"alibi_slopes" is not known of such a model, so attune did not read it'* ]]
 }
 
 @test "a config.json that nests deeply or holds a number beyond doubles" {

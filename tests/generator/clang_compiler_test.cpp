@@ -118,7 +118,9 @@ TEST_F(ClangCompiler, DefaultConfigsCompile) {
           parse_problem("dtype=" + std::string(dtype) + ",head_dim=" + std::to_string(head_dim) +
                         ",heads=" + std::to_string(1 + count % 7) + "/1,seqlen=1024,mask=" + mask);
       const KernelSpec spec = spec_of(problem);
-      for (const KernelTemplate* t : templates_for(spec, arch_)) {
+      const Serving found = serving(spec, {arch_});
+      for (const Family& family : {found.families.at(0), found.reference.value()}) {
+        const KernelTemplate* const t = family.kernel_template;
         const Config config =
             t->default_config(spec, arch_, shape_of(problem), typical_device(arch_).facts);
         const KernelImage image =

@@ -286,6 +286,17 @@ TEST(TemplateDigest, DiffersBetweenTemplates) {
   EXPECT_EQ(digests.size(), all_templates().size());
 }
 
+TEST(TemplateDigest, IsWorkedOutOnce) {
+  testing::AlteredTemplate counted(template_by_name("prefill_sm90"));
+  int parts = 0;
+  counted.alter_part = [&](const KernelSpec&, std::string text) { return ++parts, text; };
+  const std::string first = template_digest(counted);
+  const int asked = parts;
+  EXPECT_GT(asked, 0);
+  EXPECT_EQ(template_digest(counted), first);
+  EXPECT_EQ(parts, asked);
+}
+
 TEST(TemplateDigest, DoesNotFollowDefaultConfigs) {
   const KernelTemplate& t = template_by_name("prefill_sm90");
   testing::AlteredTemplate altered(t);

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "generator/core/problem_fields.hpp"
+#include "generator/core/score_feature.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/template_registry.hpp"
 
 namespace attune {
@@ -38,11 +40,31 @@ std::vector<Case> plain_cases() {
   return cases;
 }
 
+std::string program(score::Kind kind, const char* text) {
+  return to_text(add_user_program(text, kind, {}, "program").digest);
+}
+
 const std::map<std::string, std::string>& other_values() {
   static const std::map<std::string, std::string> values{
-      {"mask", "causal_top_left"}, {"window", "7:9"},       {"accuracy", "fast"},
-      {"v_layout", "transposed"},  {"scale_block_q", "64"}, {"scale_block_kv", "64"},
-      {"rotation", "hadamard"}};
+      {"mask", "causal_top_left"},
+      {"window", "7:9"},
+      {"accuracy", "fast"},
+      {"v_layout", "transposed"},
+      {"scale_block_q", "64"},
+      {"scale_block_kv", "64"},
+      {"rotation", "hadamard"},
+      {"softcap", "30"},
+      {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
+      {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")},
+      {"bias", "bf16"},
+      {"relative_bias", "fp32"},
+      {"alibi", "1"},
+      {"mask_tensor", "1"},
+      {"key_lengths", "1"},
+      {"documents", "1"},
+      {"prefix", "1"},
+      {"chunk", "64"},
+      {"sinks", "fp32"}};
   return values;
 }
 
@@ -54,6 +76,10 @@ KernelSpec with_value(const KernelSpec& spec, const ProblemField& field) {
   Problem problem = problem_of(spec);
   field.parse(field.name, other_values().at(field.name), &problem);
   return spec_of(problem);
+}
+
+std::string what_is_served(const ProblemField& field) {
+  return field.without.empty() ? field.print(Problem{}) + " alone" : field.without;
 }
 
 TEST(Serves, EachFamilyServesAPlainProblem) {
@@ -70,13 +96,15 @@ TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
       const KernelSpec spec = with_value(one.spec, field);
       ASSERT_EQ(features_of(spec).size(), 1u) << to_text(spec);
       const std::string reason = one.family->refuses(spec, one.arch).value_or("");
-      if (one.family->serves().features.count(field.name) > 0) {
-        EXPECT_THAT(reason, ::testing::Not(::testing::HasSubstr("alone"))) << field.name;
+      const Served& served = one.family->serves();
+      if (served.features.count(field.name) > 0 || (served.scores && is_score_field(field.name))) {
+        EXPECT_THAT(reason, ::testing::Not(::testing::HasSubstr(what_is_served(field))))
+            << field.name;
         continue;
       }
       ++refused;
       EXPECT_EQ(reason, field.name + " is " + other_values().at(field.name) + "; it serves " +
-                            field.print(Problem{}) + " alone")
+                            what_is_served(field))
           << one.family->name();
     }
   }
@@ -103,6 +131,54 @@ TEST(Serves, NamesAreThoseOfFeatures) {
           << family->name() << " serves \"" << name << "\", which no field is called";
 }
 
+TEST(Serves, ARefusalSaysInWordsWhatIsServed) {
+  const KernelSpec plain =
+      spec_of(parse_problem("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=128,heads=4,seqlen=8"));
+  const auto refusal = [](const KernelSpec& spec) {
+    return template_by_name("quantise_cuda").refuses(spec, parse_arch("sm_80")).value_or("");
+  };
+  EXPECT_EQ(refusal(plain), "");
+  KernelSpec windowed = plain, masked = plain, fast = plain;
+  windowed.window_left = 3;
+  EXPECT_EQ(refusal(windowed), "window is 3:-1; it serves no window");
+  masked.mask = Mask::kCausalTopLeft;
+  EXPECT_EQ(refusal(masked), "mask is causal_top_left; it serves no mask");
+  fast.fp8.accuracy = Accuracy::kFast;
+  EXPECT_EQ(refusal(fast), "accuracy is fast; it serves accurate alone");
+}
+
+// What serves a spec on a device of several archs, best first.
+TEST(Serving, TakesTheBestArchOfEachFamilyAndTheReferenceApart) {
+  const std::vector<Arch> hopper{parse_arch("sm_90a"), parse_arch("sm_90")};
+  const Serving found =
+      serving(spec_of(parse_problem("dtype=bf16,head_dim=128,heads=4,seqlen=8")), hopper);
+  ASSERT_EQ(found.families.size(), 2u);
+  EXPECT_EQ(found.families[0].kernel_template->name(), "prefill_sm90");
+  EXPECT_EQ(found.families[0].arch.name(), "sm_90a");
+  EXPECT_EQ(found.families[1].kernel_template->name(), "prefill_sm80");
+  EXPECT_EQ(found.best(), &found.families[0]);
+  ASSERT_TRUE(found.reference);
+  EXPECT_TRUE(found.reference->kernel_template->is_reference());
+  EXPECT_EQ(found.find("reference_cuda"), &*found.reference);
+  EXPECT_EQ(found.find("prefill_cpu"), nullptr);
+  EXPECT_EQ(found.refusals.size() + 3, all_templates().size());
+}
+
+TEST(Serving, ARefusalIsAboutTheBestArch) {
+  const Serving found = serving(spec_of(parse_problem("dtype=fp32,head_dim=128,heads=4,seqlen=8")),
+                                {parse_arch("sm_90a"), parse_arch("sm_90")});
+  EXPECT_EQ(found.refusal_of(template_by_name("prefill_sm90")),
+            "dtype_q fp32 is neither bf16 nor fp16");
+  EXPECT_EQ(found.best(), &*found.reference);
+  EXPECT_EQ(found.refusal_of(template_by_name("reference_cuda")), std::nullopt);
+}
+
+TEST(Serving, NothingServesADeviceWithoutArchs) {
+  const Serving found = serving(KernelSpec{}, {});
+  EXPECT_EQ(found.best(), nullptr);
+  EXPECT_EQ(found.refusals.size(), all_templates().size());
+}
+
 // A field of this test alone, on for head dims of 136: until it is in the table every family of
 // 16 bits serves them, from then on none does. Stands last: the field stays.
 TEST(Serves, AFieldThatNoFamilyHasHeardOfIsRefusedByAll) {
@@ -111,24 +187,32 @@ TEST(Serves, AFieldThatNoFamilyHasHeardOfIsRefusedByAll) {
   std::erase_if(
       cases, [](const Case& one) { return one.family->refuses(one.spec, one.arch).has_value(); });
   ASSERT_GT(cases.size(), 10u);
+  static int printed = 0;
   add_problem_field({.part = Part::kSpec,
-                     .name = "softcap",
-                     .key = "softcap",
-                     .print = [](const Problem& p) { return p.head_dim_qk == 136 ? "30" : "0"; },
+                     .name = "unheard_of",
+                     .key = "unheard_of",
+                     .print =
+                         [](const Problem& p) {
+                           ++printed;
+                           return p.head_dim_qk == 136 ? "30" : "0";
+                         },
                      .parse = [](std::string_view, std::string_view, Problem*) {}});
   for (const Case& one : cases) {
     EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""),
-              "softcap is 30; it serves 0 alone")
+              "unheard_of is 30; it serves 0 alone")
         << one.family->name();
-    EXPECT_THAT(to_text(one.spec), ::testing::EndsWith(",softcap=30"));
+    EXPECT_THAT(to_text(one.spec), ::testing::EndsWith(",unheard_of=30"));
   }
   for (const Arch& arch : archs()) {
     KernelSpec spec;
     spec.head_dim_qk = spec.head_dim_v = 136;
-    std::vector<Refusal> refusals;
-    EXPECT_TRUE(templates_for(spec, arch, &refusals).empty());
-    EXPECT_EQ(refusals.size(), all_templates().size());
+    const Serving found = serving(spec, {arch});
+    EXPECT_EQ(found.best(), nullptr);
+    EXPECT_EQ(found.refusals.size(), all_templates().size());
   }
+  const int before = printed;
+  serving(spec_of(parse_problem("dtype=bf16,head_dim=128,heads=4,seqlen=8")), archs());
+  EXPECT_EQ(printed - before, 2) << "its value and its default, whatever the number of templates";
 }
 
 }  // namespace

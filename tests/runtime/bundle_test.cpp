@@ -29,7 +29,7 @@ class BundleTest : public ::testing::Test {
   // problem's shape.
   BundledKernel kernel() const {
     const KernelSpec spec = spec_of(problem_);
-    const KernelTemplate& best = *templates_for(spec, arch_).front();
+    const KernelTemplate& best = *serving(spec, {arch_}).best()->kernel_template;
     BundledKernel made;
     made.key = testing::image_key_of(
         best, spec, arch_,

@@ -40,7 +40,7 @@ class BundleTrustTest : public ::testing::Test {
   BundledKernel kernel(const std::string& arch_name = "sm_90a") const {
     const Arch arch = parse_arch(arch_name);
     const KernelSpec spec = spec_of(problem_);
-    const KernelTemplate& best = *templates_for(spec, arch).front();
+    const KernelTemplate& best = *serving(spec, {arch}).best()->kernel_template;
     BundledKernel made;
     made.key = testing::image_key_of(
         best, spec, arch,

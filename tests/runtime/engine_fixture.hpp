@@ -30,7 +30,7 @@ class EngineTest : public ::testing::Test {
   WinnerRecord put_winner(const Problem& shape_problem, bool pinned = false) const {
     const KernelSpec spec = spec_of(shape_problem);
     const Arch arch = parse_arch("sm_90a");
-    const KernelTemplate& best = *templates_for(spec, arch).front();
+    const KernelTemplate& best = *serving(spec, {arch}).best()->kernel_template;
     WinnerRecord row;
     row.spec = spec;
     row.shape = shape_of(shape_problem);

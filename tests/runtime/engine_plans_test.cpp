@@ -62,7 +62,7 @@ TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
   const Problem asked = at_length(2048, kWideWindow);
   const KernelSpec spec = spec_of(asked);
   const Arch arch = parse_arch("sm_90a");
-  const KernelTemplate& best = *templates_for(spec, arch).front();
+  const KernelTemplate& best = *serving(spec, {arch}).best()->kernel_template;
   Store::open(folder_ / "store.db", StoreMode::kReadWrite)
       .put_image(testing::image_key_of(
                      best, spec, arch,

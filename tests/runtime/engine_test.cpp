@@ -21,7 +21,8 @@ TEST_F(EngineTest, AnUntunedProblemGetsTheDefaultConfig) {
   Engine engine = this->engine(options());
   const auto plan = engine.plan(problem_);
   EXPECT_EQ(plan->rung, Rung::kDefaultConfig);
-  EXPECT_EQ(plan->kernel_template, templates_for(spec_of(problem_), parse_arch("sm_90a")).front());
+  EXPECT_EQ(plan->kernel_template,
+            serving(spec_of(problem_), {parse_arch("sm_90a")}).best()->kernel_template);
   EXPECT_EQ(plan->arch.name(), "sm_90a");
   EXPECT_EQ(plan->image_from, "compiler fake 1.0");
   EXPECT_EQ(plan->expected_us, 0);
@@ -176,7 +177,8 @@ TEST_F(EngineTest, TuneOnMissGoesOnWhenTuningFindsNothing) {
 }
 
 TEST_F(EngineTest, AFamilyThatDoesNotCompileFallsToTheNextAndSaysSo) {
-  const std::string best(templates_for(spec_of(problem_), parse_arch("sm_90a")).front()->name());
+  const std::string best(
+      serving(spec_of(problem_), {parse_arch("sm_90a")}).best()->kernel_template->name());
   device_->compiler_.refuse = [&](const Source& source) -> std::optional<std::string> {
     if (source.file_name.starts_with(best)) return "ptxas says no";
     return std::nullopt;
@@ -301,9 +303,18 @@ TEST_F(EngineTest, CheckNamesEveryTemplate) {
     }
 }
 
+TEST_F(EngineTest, CheckSpeaksOfTheBestArch) {
+  const Problem problem = parse_problem("dtype=fp32,head_dim=128,heads=8,seqlen=1024");
+  for (const auto& [name, reason] : engine(options()).check(problem))
+    if (name == "prefill_sm90") {
+      EXPECT_EQ(reason, "dtype_q fp32 is neither bf16 nor fp16") << "and not: sm_90 is not sm_90a";
+    }
+}
+
 TEST_F(EngineTest, PlanWithTakesTheCallersConfigOrRefusesIt) {
   Engine engine = this->engine(options());
-  const KernelTemplate& best = *templates_for(spec_of(problem_), parse_arch("sm_90a")).front();
+  const KernelTemplate& best =
+      *serving(spec_of(problem_), {parse_arch("sm_90a")}).best()->kernel_template;
   const Config config =
       best.default_config(spec_of(problem_), parse_arch("sm_90a"), shape_of(problem_),
                           typical_device(parse_arch("sm_90a")).facts);

@@ -68,12 +68,15 @@ class LadderTest : public ::testing::Test {
     return row;
   }
   Ladder climb_for(int64_t seqlen, const std::vector<WinnerRecord>& winners,
-                   Policy policy = Policy::kDefault, bool may_compile = true) const {
-    return climb_for(problem(seqlen), winners, policy, may_compile);
+                   Policy policy = Policy::kDefault,
+                   Compiling compiling = Compiling::kAllowed) const {
+    return climb_for(problem(seqlen), winners, policy, compiling);
   }
   Ladder climb_for(const Problem& asked, const std::vector<WinnerRecord>& winners,
-                   Policy policy = Policy::kDefault, bool may_compile = true) const {
-    return climb(asked, candidates_, winners, device_, policy, may_compile);
+                   Policy policy = Policy::kDefault,
+                   Compiling compiling = Compiling::kAllowed) const {
+    const auto digest_of = [this](const KernelTemplate&) { return ++digests_asked_, "digest"; };
+    return climb(asked, serving_, winners, device_, {policy, compiling, digest_of});
   }
   // Of any mask and window, at the lengths of `seqlen`.
   Problem masked(int64_t seqlen, const std::string& mask) const {
@@ -98,9 +101,7 @@ class LadderTest : public ::testing::Test {
   mutable int digests_asked_ = 0;
   DeviceIdentity device_{"cpu:test", 4, 0, 0, 0, 0, 0, "+avx2", "Test CPU", ""};
   OneKnob tiled_{"tiled"}, reference_{"plain"};
-  std::vector<Candidate> candidates_{
-      {&tiled_, parse_arch("sm_90"), [this] { return ++digests_asked_, "digest"; }},
-      {&reference_, parse_arch("sm_90"), [] { return "digest"; }}};
+  Serving serving_{{{&tiled_, parse_arch("sm_90")}}, Family{&reference_, parse_arch("sm_90")}, {}};
 };
 
 TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
@@ -113,18 +114,18 @@ TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
 // What `attune compile` makes away from a device follows the facts of another one.
 TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceCountsToo) {
   const OneKnob follows("follows", 128);
-  const std::vector<Candidate> candidates{{&follows, parse_arch("sm_90"), [] { return ""; }}};
+  const Serving serving{{{&follows, parse_arch("sm_90")}}, std::nullopt, {}};
   DeviceIdentity device{"sm_90", 114, 0, 0, 50 << 20, 0, 0, "", "NVIDIA H100 PCIe", ""};
-  const auto choices = [&](bool may_compile) {
-    return climb(problem(1000), candidates, {}, device, Policy::kDefault, may_compile).choices;
+  const auto choices = [&](Compiling compiling) {
+    return climb(problem(1000), serving, {}, device, {Policy::kDefault, compiling, {}}).choices;
   };
-  ASSERT_EQ(choices(false).size(), 2u);
-  EXPECT_EQ(choices(false)[0].config.at("block"), 64);
-  EXPECT_EQ(choices(false)[1].config.at("block"), 128);
-  EXPECT_THAT(choices(false)[1].why, HasSubstr("as it is for NVIDIA H200"));
-  EXPECT_EQ(choices(true).size(), 1u);
+  ASSERT_EQ(choices(Compiling::kNever).size(), 2u);
+  EXPECT_EQ(choices(Compiling::kNever)[0].config.at("block"), 64);
+  EXPECT_EQ(choices(Compiling::kNever)[1].config.at("block"), 128);
+  EXPECT_THAT(choices(Compiling::kNever)[1].why, HasSubstr("as it is for NVIDIA H200"));
+  EXPECT_EQ(choices(Compiling::kAllowed).size(), 1u);
   device.sm_count = 132;
-  EXPECT_EQ(choices(false).size(), 1u);  // it is the device's own
+  EXPECT_EQ(choices(Compiling::kNever).size(), 1u);  // it is the device's own
 }
 
 // They cost more than the rest of the ladder.
@@ -174,7 +175,7 @@ TEST_F(LadderTest, FarShapesAreLeftToTheDefault) {
 }
 
 TEST_F(LadderTest, WithoutACompilerFarShapesStandBeforeTheReference) {
-  const Ladder ladder = climb_for(1000, {winner(64000)}, Policy::kDefault, false);
+  const Ladder ladder = climb_for(1000, {winner(64000)}, Policy::kDefault, Compiling::kNever);
   EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kNearest, Rung::kReference));
 }
 
@@ -257,7 +258,7 @@ TEST_F(LadderTest, WinnersOfOtherProblemsAreNotTaken) {
 }
 
 TEST_F(LadderTest, WithoutACompilerTheFormAskedForStandsBelowTheCanonicalOne) {
-  const Ladder ladder = climb_for(masked(1000, kWindow), {}, Policy::kDefault, false);
+  const Ladder ladder = climb_for(masked(1000, kWindow), {}, Policy::kDefault, Compiling::kNever);
   ASSERT_THAT(rungs(ladder),
               ElementsAre(Rung::kDefaultConfig, Rung::kDefaultConfig, Rung::kReference));
   EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(1000, kBottomRight)));

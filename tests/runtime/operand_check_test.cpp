@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/core/error.hpp"
+#include "runtime/plan.hpp"
 
 namespace attune {
 namespace {

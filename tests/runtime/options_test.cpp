@@ -18,6 +18,7 @@
 
 #include "generator/core/error.hpp"
 #include "runtime/capture.hpp"
+#include "runtime/engine.hpp"
 #include "tests/runtime/fake_device.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 

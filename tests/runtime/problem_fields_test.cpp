@@ -13,22 +13,51 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/user_program.hpp"
 #include "runtime/c_support.hpp"
 #include "runtime/plan_cache.hpp"
 
 namespace attune {
 namespace {
 
+std::string program(score::Kind kind, const char* text) {
+  return to_text(add_user_program(text, kind, {}, "program").digest);
+}
+
 // Another value of each field. A new field needs one here.
 const std::map<std::string, std::string>& other_values() {
   static const std::map<std::string, std::string> values{
-      {"op", "quantise"},      {"dtype_q", "e4m3"},      {"dtype_kv", "e5m2"},
-      {"dtype_o", "fp32"},     {"head_dim_qk", "72"},    {"head_dim_v", "80"},
-      {"gqa_ratio", "3"},      {"batch", "5"},           {"seqlen_q", "77"},
-      {"seqlen_kv", "78"},     {"heads", "12/6"},        {"mask", "causal_top_left"},
-      {"window", "7:9"},       {"accuracy", "fast"},     {"v_layout", "transposed"},
-      {"scale_block_q", "32"}, {"scale_block_kv", "48"}, {"rotation", "hadamard"},
-      {"softmax_scale", "0.5"}};
+      {"op", "quantise"},
+      {"dtype_q", "e4m3"},
+      {"dtype_kv", "e5m2"},
+      {"dtype_o", "fp32"},
+      {"head_dim_qk", "72"},
+      {"head_dim_v", "80"},
+      {"gqa_ratio", "3"},
+      {"batch", "5"},
+      {"seqlen_q", "77"},
+      {"seqlen_kv", "78"},
+      {"heads", "12/6"},
+      {"mask", "causal_top_left"},
+      {"window", "7:9"},
+      {"accuracy", "fast"},
+      {"v_layout", "transposed"},
+      {"scale_block_q", "32"},
+      {"scale_block_kv", "48"},
+      {"rotation", "hadamard"},
+      {"softmax_scale", "0.5"},
+      {"softcap", "30"},
+      {"bias", "bf16"},
+      {"relative_bias", "fp32"},
+      {"alibi", "1"},
+      {"mask_tensor", "1"},
+      {"key_lengths", "1"},
+      {"documents", "1"},
+      {"prefix", "1"},
+      {"chunk", "64"},
+      {"sinks", "fp32"},
+      {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
+      {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;
 }
 
@@ -95,9 +124,10 @@ TEST(ProblemFields, TheCStructHasThemAndNoOthers) {
   const std::string header = text.str();
   ASSERT_TRUE(std::regex_search(
       header, body, std::regex("typedef struct attune_problem \\{([^}]*)\\} attune_problem;")));
-  const std::string fields = std::regex_replace(body[1].str(), std::regex("/\\*[^*]*\\*/"), "");
+  const std::string fields =
+      std::regex_replace(body[1].str(), std::regex("/\\*[\\s\\S]*?\\*/"), "");
   std::set<std::string> in_header;
-  const std::regex member("\\w+ (\\w+);");
+  const std::regex member("\\w+\\*? (\\w+);");
   for (std::sregex_iterator at(fields.begin(), fields.end(), member), end; at != end; ++at)
     in_header.insert((*at)[1]);
   std::set<std::string> in_table{"size", "reserved"};

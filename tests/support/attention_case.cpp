@@ -3,9 +3,11 @@
 // attention_oracle.cpp.
 #include "tests/support/attention_case.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "generator/core/narrow_float.hpp"
@@ -92,7 +94,7 @@ double round_to(Dtype dtype, double value) {
 }
 
 AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uint64_t seed)
-    : problem(p) {
+    : problem(p), program(score_program(p)) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   const Extents q_extents{p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk};
@@ -126,6 +128,43 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
   const float mean = inputs == Inputs::kMeanOfV ? 1 : 0;
   fill(random, v_extents, draw_values(v_extents, [&](int64_t) { return mean + draw(); }), inputs,
        {p.fp8.scale_block_kv, 1, true}, &v, &v_scale);
+  for (const CaptureSpec& capture : captures_of(p))
+    captures.push_back(make_capture(random, capture));
+  loads.load = [all = captures](int capture, std::span<const int64_t> indices) {
+    return all[static_cast<size_t>(capture)].at(indices);
+  };
+}
+
+double AttentionCase::sink(int64_t head) const {
+  if (problem.sinks == ScoreTensor::kNone) return -std::numeric_limits<double>::infinity();
+  return captures.back().at(std::array<int64_t, 1>{head});
+}
+
+double AttentionCase::scored(double score, int64_t batch, int64_t head, int64_t row,
+                             int64_t key) const {
+  const Problem& p = problem;
+  const score::Point point{.score = score,
+                           .batch = static_cast<int32_t>(batch),
+                           .head = static_cast<int32_t>(head),
+                           .kv_head = static_cast<int32_t>(head / (p.num_heads_q / p.num_heads_kv)),
+                           .q_idx = static_cast<int32_t>(row),
+                           .kv_idx = static_cast<int32_t>(key),
+                           .seqlen_q = static_cast<int32_t>(p.seqlen_q),
+                           .seqlen_kv = static_cast<int32_t>(p.seqlen_kv),
+                           .head_dim = p.head_dim_qk};
+  return score::evaluate(program, point, loads);
+}
+
+ScoreOperands AttentionCase::score_operands(const std::vector<const void*>& addresses) const {
+  ScoreOperands operands;
+  for (size_t i = 0; i < captures.size(); ++i) operands.add(captures[i].view(addresses[i]));
+  return operands;
+}
+
+std::vector<const void*> AttentionCase::score_data() const {
+  std::vector<const void*> addresses;
+  for (const HostCapture& capture : captures) addresses.push_back(capture.bytes.data());
+  return addresses;
 }
 
 std::vector<double> AttentionCase::read_o(const std::vector<std::byte>& bytes,

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "generator/core/problem.hpp"
+#include "generator/core/score/evaluate.hpp"
+#include "generator/core/score_operands.hpp"
+#include "tests/support/host_capture.hpp"
 #include "tests/support/host_operand.hpp"
 
 namespace attune::testing {
@@ -50,10 +53,19 @@ struct AttentionCase {
   Problem problem;
   HostOperand q, k, v, o;  // o: NaN everywhere
   HostScale q_scale, k_scale, v_scale;
+  score::Program program;             // score_program(problem)
+  std::vector<HostCapture> captures;  // in the order of captures_of(problem)
+  score::Loads loads;                 // of them
 
   // 8 bits: which factors there are is drawn too, of those that the problem's scale blocks admit;
   // now and then one is 0.
   AttentionCase(const Problem& problem, Layout layout, Inputs inputs, uint64_t seed);
+  // With the captures at these addresses, on the host or on a device.
+  ScoreOperands score_operands(const std::vector<const void*>& addresses) const;
+  std::vector<const void*> score_data() const;  // on the host
+  // What the problem's score program makes of a scaled score.
+  double scored(double score, int64_t batch, int64_t head, int64_t row, int64_t key) const;
+  double sink(int64_t head) const;                               // -infinity where there is none
   AttentionResult oracle(Allowance* allowance = nullptr) const;  // float64
   AttentionResult twin(
       Arithmetic arithmetic = Arithmetic::kKernel) const;  // fp32 with the kernels' roundings

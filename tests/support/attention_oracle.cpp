@@ -58,15 +58,26 @@ struct Row {
 template <class Real>
 using Weigh = std::function<void(const Head<Real>&, Row<Real>*)>;
 
+struct RowPlace {
+  int64_t batch, head, row;
+};
+
 template <class Real>
-Row<Real> score_row(const Problem& p, const Head<Real>& head, int64_t index) {
+Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPlace& place) {
+  const Problem& p = c.problem;
+  const int64_t index = place.row;
+  const bool has_program = is_scored(p);
   Row<Real> row;
   for (int64_t j = 0; j < p.seqlen_kv; ++j) {
     if (!visible(p, index, j)) continue;
     Real dot = 0;
     for (int64_t i = 0; i < p.head_dim_qk; ++i) dot += head.q.row(index)[i] * head.k.row(j)[i];
     row.keys.push_back(j);
-    row.scores.push_back(dot * static_cast<Real>(p.scale()));
+    dot *= static_cast<Real>(p.scale());
+    if (has_program)
+      dot =
+          static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
+    row.scores.push_back(dot);
     row.highest = std::max(row.highest, row.scores.back());
   }
   return row;
@@ -124,12 +135,13 @@ bool sees_nothing(const Row<Real>& row) {
   return std::all_of(row.scores.begin(), row.scores.end(), [](Real s) { return s == -kInf; });
 }
 
-// Returns the log-sum-exp. A row that sees nothing is 0; one with a score of NaN or +inf is NaN.
+// Returns the log-sum-exp. A row that sees nothing is 0; one with a score of NaN or +inf is NaN. `sink`: a logit that joins the
+// denominator, -inf for none.
 template <class Real>
-double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh,
+double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh, double sink,
                   Row<Real>* row, std::vector<Real>* o) {
   o->assign(static_cast<size_t>(p.head_dim_v), 0);
-  if (sees_nothing(*row)) return -kInf;
+  if (sees_nothing(*row)) return sink;
   weigh(head, row);
   for (size_t j = 0; j < row->keys.size(); ++j) {
     row->sum += std::exp(row->scores[j] - row->reference);
@@ -137,6 +149,7 @@ double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& w
     for (int64_t i = 0; i < p.head_dim_v; ++i)
       (*o)[static_cast<size_t>(i)] += row->weights[j] * v[i];
   }
+  row->sum += static_cast<Real>(std::exp(sink - static_cast<double>(row->reference)));
   for (Real& value : *o) value /= row->sum;
   return static_cast<double>(row->reference) + std::log(static_cast<double>(row->sum));
 }
@@ -168,12 +181,12 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
       for (int64_t key = 0; key < p.seqlen_kv; ++key)
         operands.v_factors.push_back(c.v_scale.at(b, key, kv_head));
       for (int64_t query = 0; query < p.seqlen_q; ++query) {
-        Row<Real> row = score_row<Real>(p, operands, query);
+        Row<Real> row = score_row<Real>(c, operands, {b, head, query});
         const Place place{
             query,
             static_cast<size_t>(((b * p.seqlen_q + query) * p.num_heads_q + head) * p.head_dim_v),
             static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + query)};
-        result.lse[place.lse] = attend_row<Real>(p, operands, weigh, &row, &o);
+        result.lse[place.lse] = attend_row<Real>(p, operands, weigh, c.sink(head), &row, &o);
         for (size_t i = 0; i < o.size(); ++i)
           result.o[place.o + i] = round_o(static_cast<double>(o[i]));
         if constexpr (std::is_same_v<Real, double>)

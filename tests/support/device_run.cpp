@@ -7,7 +7,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/renderer.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/plan.hpp"
 
 namespace attune::testing {
 namespace {
@@ -52,6 +52,24 @@ void draw_narrow(std::mt19937_64& random, Problem* p) {
   p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
 }
 
+// Score features of any kind, one or several.
+void draw_scores(std::mt19937_64& random, Problem* p) {
+  if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
+  const auto tensor = [&] {
+    return pick(random, {ScoreTensor::kNone, ScoreTensor::kNone, ScoreTensor::kFp32,
+                         ScoreTensor::kBf16, ScoreTensor::kFp16});
+  };
+  p->bias = tensor();
+  p->relative_bias = tensor();
+  p->alibi = random() % 3 == 0;
+  p->mask_tensor = random() % 4 == 0;
+  p->key_lengths = random() % 4 == 0;
+  p->prefix = p->mask == Mask::kNone && random() % 3 == 0;
+  if (random() % 4 == 0) p->sinks = tensor();
+  p->documents = random() % 4 == 0;
+  p->chunk = pick(random, {0, 0, 0, 64, 100});
+}
+
 }  // namespace
 
 Arch arch_for(const Device& device, const KernelTemplate& kernel_template, const KernelSpec& spec) {
@@ -78,6 +96,7 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   Plan plan;
   plan.problem = p;
   plan.operands = operands_of(p);
+  plan.scores = score_captures(p);
   plan.kernel_template = &template_;
   plan.config = config_;
   plan.device = device_;
@@ -101,6 +120,14 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
   operands.q_scale = c.q_scale.view(static_cast<float*>(q_scale->get()));
   operands.k_scale = c.k_scale.view(static_cast<float*>(k_scale->get()));
   operands.v_scale = c.v_scale.view(static_cast<float*>(v_scale->get()));
+  std::vector<std::unique_ptr<DeviceBuffer>> captures;
+  std::vector<const void*> addresses;
+  for (const HostCapture& capture : c.captures) {
+    captures.push_back(upload(*device_, capture.bytes));
+    addresses.push_back(captures.back()->get());
+  }
+  const ScoreOperands scores = c.score_operands(addresses);
+  operands.scores = &scores;
   init_workspace(plan, workspace.get(), plan.workspace_bytes(), nullptr);
 
   RunOutcome outcome;
@@ -139,6 +166,7 @@ Problem random_problem(std::mt19937_64& random, const Device& device,
     if (random() % 3 == 0) p.window_left = static_cast<int64_t>(random() % 100);
     if (random() % 5 == 0) p.window_right = static_cast<int64_t>(random() % 60);
     if (random() % 4 == 0) p.softmax_scale = 0.05F + 0.01F * static_cast<float>(random() % 20);
+    if (random() % 3 == 0) draw_scores(random, &p);
     for (const Arch& arch : device.archs())
       if (!kernel_template.refuses(spec_of(p), arch)) return p;
   }

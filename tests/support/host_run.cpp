@@ -8,6 +8,7 @@
 #include <limits>
 #include <thread>
 
+#include "generator/core/score_operands.hpp"
 #include "generator/renderer.hpp"
 
 namespace attune::testing {
@@ -64,7 +65,9 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.num_heads_q = p.num_heads_q;
   args.num_heads_kv = p.num_heads_kv;
   args.softmax_scale = p.scale();
-  args.softmax_scale_log2 = p.scale() * 1.44269504F;
+  args.softmax_scale_log2 = (is_scored(p) ? 1 : p.scale()) * 1.44269504F;
+  const ScoreOperands scores = c.score_operands(c.score_data());
+  args.scores = score_args(p, score_captures(p), &scores);
   args.workspace = workspace.as();
 
   for (size_t step = 0; step < plan.steps.size(); ++step) {

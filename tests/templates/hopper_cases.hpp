@@ -39,26 +39,6 @@ inline std::string text_of(const Problem& p, const Config& c) {
   return to_text(p) + " " + c.to_text();
 }
 
-inline size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
-    ++found;
-  return found;
-}
-
-// Generated statements with each line of PTX in one literal again, however many it was wrapped to.
-inline std::string unwrapped(std::string text) {
-  const std::string seam = "\"\n      \"";
-  size_t at = 0;
-  while ((at = text.find(seam, at)) != std::string::npos) {
-    if (text.compare(at - 2, 2, "\\n") == 0)
-      at += seam.size();
-    else
-      text.erase(at, seam.size());
-  }
-  return text;
-}
-
 // Tests that compile; skipped aloud without NVRTC.
 class HopperCompile : public ::testing::Test {
  protected:

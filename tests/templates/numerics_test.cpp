@@ -80,10 +80,11 @@ class Numerics : public DeviceFixture {
       return false;
     }
     const LoadedConfig& loaded = *made;
-    const bool oracle = t.is_reference();  // never timed: a spill is no fault
-    EXPECT_FALSE(is_default && !oracle && !loaded.fault().empty())
+    const bool oracle = t.is_reference();            // never timed: a spill is no fault
+    const bool full = captures_of(base).size() > 1;  // many captures at a time may spill
+    EXPECT_FALSE(is_default && !oracle && !full && !loaded.fault().empty())
         << trace << " " << config.to_text() << ": " << loaded.fault();
-    if (!oracle && !loaded.fault().empty()) return false;  // the tuner never runs it
+    if (!is_default && !oracle && !loaded.fault().empty()) return false;  // the tuner never runs it
     const Arithmetic arithmetic = arithmetic_of(t);
     const size_t styles =
         is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
@@ -223,6 +224,26 @@ class Numerics : public DeviceFixture {
     check_config(t, p, config, false, random, trace);
   }
 
+  // At these very lengths, which are not drawn.
+  void check_lengths(const std::string& name, const std::string& problem,
+                     const std::string& own_knobs, const std::string& changes) {
+    if (!device_) return;
+    const KernelTemplate& t = template_by_name(name);
+    const Problem p = parse_problem(problem);
+    if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
+    const Config config = changed_config(own_knobs, changes);
+    ASSERT_EQ(t.space(spec_of(p), arch_for(*device_, t, spec_of(p))).broken(config), std::nullopt)
+        << problem;
+    const LoadedConfig loaded(device_, t, spec_of(p), config);
+    ASSERT_EQ(loaded.fault(), "") << problem << " " << changes;
+    for (const Inputs inputs : {Inputs::kNormal, Inputs::kMeanOfV}) {
+      const Redraw redraw = [&](uint64_t seed) {
+        return AttentionCase(p, Layout::kContiguous, inputs, 1 + seed);
+      };
+      check_case(loaded, redraw(0), arithmetic_of(t), problem + " " + changes, redraw);
+    }
+  }
+
   static Config changed_config(const std::string& own_knobs, const std::string& changes) {
     Config config = parse_config(
         "block_m=64,block_n=64,ctas_per_sm=1,stages=2,kv_ring=0,overlap=1,ping_pong=0,scheduler=1,"
@@ -346,25 +367,27 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
 // flushed at many keys alone, and few rows keep the oracle short.
 TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
   open("cuda");
-  if (!device_) return;
-  const KernelTemplate& t = template_by_name("prefill_sm90_fp8");
-  const Problem p =
-      parse_problem("dtype=e4m3,batch=2,head_dim=256,heads=70/2,seqlen_q=9,seqlen_kv=1300");
-  if (!serves(t, spec_of(p))) GTEST_SKIP() << "no sm_90a device";
   for (const char* changes :
-       {"transpose_inside=1,scheduler=2", "transpose_inside=0,kv_ring=5,scheduler=1"}) {
-    const LoadedConfig loaded(
-        device_, t, spec_of(p),
-        changed_config("row_max=0,flush_keys=512,early=1",
-                       std::string("block_m=128,block_n=128,o_staging=0,") + changes));
-    ASSERT_EQ(loaded.fault(), "") << changes;
-    for (const Inputs inputs : {Inputs::kNormal, Inputs::kMeanOfV}) {
-      const Redraw redraw = [&](uint64_t seed) {
-        return AttentionCase(p, Layout::kContiguous, inputs, 1 + seed);
-      };
-      check_case(loaded, redraw(0), arithmetic_of(t), changes, redraw);
-    }
-  }
+       {"transpose_inside=1,scheduler=2", "transpose_inside=0,kv_ring=5,scheduler=1"})
+    check_lengths("prefill_sm90_fp8",
+                  "dtype=e4m3,batch=2,head_dim=256,heads=70/2,seqlen_q=9,seqlen_kv=1300",
+                  "row_max=0,flush_keys=512,early=1",
+                  std::string("block_m=128,block_n=128,o_staging=0,") + changes);
+}
+
+// A window ends before the last rows: whole warpgroups see nothing, beside others of their tile that do.
+TEST_F(Cuda, WarpgroupsWithoutKeysOfSm90KeepTheRule) {
+  open("cuda");
+  const std::string behind =
+      ",batch=2,heads=4/2,seqlen_q=232,seqlen_kv=95,mask=causal_top_left,window=64:-";
+  check_lengths("prefill_sm90", "dtype=bf16,head_dim=64" + behind,
+                "row_max=0,rescale_threshold=8,pack_heads=1", "block_m=128");
+  check_lengths("prefill_sm90", "dtype=bf16,head_dim=128,softcap=20" + behind,
+                "row_max=1,rescale_threshold=8,pack_heads=2",
+                "block_m=192,scheduler=0,l2_section_mb=32");
+  check_lengths("prefill_sm90_fp8", "dtype=e4m3,head_dim=64" + behind,
+                "row_max=0,flush_keys=512,early=1,transpose_inside=0",
+                "block_m=128,block_n=96,l2_section_mb=16");
 }
 
 }  // namespace

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm90_fp8 without a device: its layouts, search space and defaults, the plan of two
-// kernels, the generated wgmma statements, and what NVRTC says of a few configs (skips aloud
-// without NVRTC).
+// kernels, and what NVRTC says of a few configs (skips aloud without NVRTC).
 #include <gtest/gtest.h>
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_fp8.hpp"
 #include "generator/nvrtc_compiler.hpp"
-#include "generator/wgmma_emitter.hpp"
 #include "templates/shared/prefill_sm90_fp8_layout.h"
 #include "tests/templates/hopper_cases.hpp"
 
 namespace attune {
 namespace {
 
-using testing::count;
 using testing::hopper;
 using testing::kH200;
 using testing::text_of;
-using testing::unwrapped;
 
 std::vector<Problem> problems() {
   return testing::hopper_problems(
@@ -187,23 +183,6 @@ TEST(PrefillSm90Fp8Space, LateMaximaStandBesideTilesThatLeaveRegisters) {
   }
 }
 
-// Of an H200: table in templates/cuda/prefill_sm90_fp8.md.
-TEST(PrefillSm90Fp8Space, DefaultsAreTheTilesThatWereMeasuredFastest) {
-  const auto tile = [](const std::string& text) {
-    const Problem p = parse_problem("dtype=e4m3," + text);
-    const Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
-    return std::pair{c.at("block_m"), c.at("block_n")};
-  };
-  const std::string causal = ",mask=causal_bottom_right";
-  EXPECT_EQ(tile("head_dim=64,heads=32,batch=4,seqlen=4096"), std::pair(int64_t{256}, int64_t{64}));
-  EXPECT_EQ(tile("head_dim=64,heads=32,batch=1,seqlen=16384"),
-            std::pair(int64_t{192}, int64_t{128}));
-  EXPECT_EQ(tile("head_dim=64,heads=32,batch=32,seqlen=512" + causal),
-            std::pair(int64_t{128}, int64_t{64}));
-  EXPECT_EQ(tile("head_dim=256,heads=8,batch=32,seqlen=512" + causal),
-            std::pair(int64_t{128}, int64_t{128}));
-}
-
 TEST(PrefillSm90Fp8Space, TransposesInsideOnlyWhatItCan) {
   const auto inside = [](const std::string& text, std::string* first = nullptr) {
     size_t found = 0;
@@ -282,21 +261,6 @@ TEST(PrefillSm90Fp8Launch, FlushesIntoTheWorkspaceWhereOIsNotStaged) {
   EXPECT_EQ(plan.workspace_bytes, kTileCounterBytes + 132 * 2 * 64 * 256 * 2);  // fp16
   c.set("scheduler", 0);  // a block for each tile: no end of blocks
   EXPECT_NE(prefill_sm90_fp8().space(spec_of(p), hopper()).broken(c), std::nullopt);
-}
-
-TEST(Fp8WgmmaEmitter, WalksPanelsInDescriptorUnits) {
-  const std::string text = unwrapped(emit_fp8_wgmma_products({Dtype::kE5m2, 96, 136, 72, 128, 32}));
-  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e5m2"),
-            5u);  // 136 columns: 4.25 k-steps, zero-filled
-  EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n72k32.f32.e4m3.e5m2"), 3u);  // 96 keys
-  // Q K: 48 accumulators, then q (%48) and k (%49). The fifth step starts in the second panel.
-  EXPECT_NE(text.find("add.u32 low, q_low, 6;"), std::string::npos);
-  EXPECT_NE(text.find("add.u32 low, q_low, 512;"), std::string::npos);
-  EXPECT_NE(text.find("add.u32 low, k_low, 768;"), std::string::npos);
-  // P V: 36 accumulators, 12 registers of P, then v (%48); panels of 72 rows x 32 bytes.
-  EXPECT_NE(text.find("add.u32 low, v_low, 144;"), std::string::npos);
-  EXPECT_NE(text.find("{%44, %45, %46, %47}, b, p, 1, 1;"), std::string::npos);
-  EXPECT_THROW(emit_fp8_wgmma_products({Dtype::kBf16, 64, 64, 64, 64, 64}), Error);
 }
 
 using PrefillSm90Fp8Compile = testing::HopperCompile;

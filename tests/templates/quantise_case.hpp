@@ -13,7 +13,7 @@
 #include "generator/core/narrow_float.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/plan.hpp"
 #include "tuner/inputs.hpp"
 
 namespace attune::testing {

@@ -77,6 +77,7 @@ void expect_notes(const Workload& workload, const Json& model) {
     for (const std::string& feature : kind.not_supported)
       expected.push_back(kind.name + ": " + feature + " is not supported yet");
   for (const Json& note : model.value("notes", Json::array())) expected.push_back(note);
+  if (model.value("padding", false)) expected.push_back("--padded tunes for batches with padding");
   EXPECT_EQ(workload.notes.size(), expected.size());
   for (const std::string& sentence : expected)
     EXPECT_THAT(workload.notes, ::testing::Contains(HasSubstr(sentence)));
@@ -133,11 +134,51 @@ TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
   // A model that fixes every length is asked for another image.
   const Json vit = Json::parse(R"({"model_type": "vit", "hidden_size": 768})");
   EXPECT_EQ(workload_of(vit, "", choice).problems.at(0).seqlen_q, 64);
-  // Chunks end a call; the keys of a cross-attention stay.
+  // A call has any number of chunks.
   const Json scout = Json::parse(R"({"model_type": "llama4_text", "hidden_size": 5120})");
   const Workload chunks = workload_of(scout, "", {{32768}, {}, {Dtype::kFp32}});
-  EXPECT_EQ(chunks.layer_kinds.at(0).problems.at(0).seqlen_q, 32768);
-  EXPECT_EQ(chunks.layer_kinds.at(1).problems.at(0).seqlen_q, 8192);
+  EXPECT_EQ(to_text(chunks.layer_kinds.at(1).problems.at(0)),
+            "dtype=fp32,head_dim=128,heads=40/8,batch=1,seqlen=32768,mask=causal_bottom_right,"
+            "chunk=8192");
+}
+
+TEST_F(ConfigFile, ABiasHasTheTypeOfItsModel) {
+  Json t5 = Json::parse(R"({"model_type": "t5", "d_model": 512, "torch_dtype": "bfloat16"})");
+  const auto biases = [&](const std::vector<Dtype>& dtypes) {
+    std::vector<std::string> names;
+    for (const Problem& problem : workload_of(t5, "", {{64}, {}, dtypes}).problems)
+      names.emplace_back(score_tensor_name(problem.relative_bias));
+    return names;
+  };
+  // Of encoder, cross-attention and decoder.
+  EXPECT_EQ(biases({}), (std::vector<std::string>{"bf16", "none", "bf16"}));
+  EXPECT_EQ(biases({Dtype::kFp16}), (std::vector<std::string>{"fp16", "none", "fp16"}));
+  EXPECT_EQ(biases({Dtype::kFp32}), (std::vector<std::string>{"fp32", "none", "fp32"}));
+  EXPECT_EQ(biases({Dtype::kE4m3}), (std::vector<std::string>{"bf16", "none", "bf16"}));
+  t5.erase("torch_dtype");  // then fp16 is tuned on a GPU
+  EXPECT_EQ(biases({}), (std::vector<std::string>{"fp16", "none", "fp16"}));
+}
+
+TEST_F(ConfigFile, PaddingIsAnOptionOfLayersThatSeeIt) {
+  ShapeChoice choice{{64}, {2}, {Dtype::kFp32}};
+  choice.padded = true;
+  const auto padded = [&](const char* config) {
+    const Workload workload = workload_of(Json::parse(config), "", choice);
+    EXPECT_TRUE(workload.notes.empty());
+    std::vector<bool> flags;
+    for (const LayerKind& kind : workload.layer_kinds)
+      flags.push_back(kind.problems.at(0).key_lengths);
+    return flags;
+  };
+  EXPECT_EQ(padded(R"({"model_type": "bert", "hidden_size": 768})"), (std::vector<bool>{true}));
+  EXPECT_EQ(padded(R"({"model_type": "t5", "d_model": 512})"),
+            (std::vector<bool>{true, true, false}));
+  try {
+    workload_of(Json::parse(R"({"model_type": "llama", "hidden_size": 4096})"), "", choice);
+    FAIL() << "a decoder has no padding";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--padded is given, but the model has no layer"));
+  }
 }
 
 TEST_F(ConfigFile, NumbersThatPythonWritesAndJsonHasNotAreReadOver) {
@@ -184,12 +225,16 @@ TEST(ModelTable, EveryRowIsRead) {
     for_each_part(row->parts, ' ', [&](std::string_view part) {
       EXPECT_NE(find_model_row(part.substr(part.find('=') + 1)), nullptr) << part;
     });
+    for_each_part(row->architectures, ' ', [&](std::string_view architecture) {
+      EXPECT_EQ(find_row_of_architecture(architecture), row) << architecture;
+    });
     const std::string_view defaults = row->defaults.empty() ? "{}" : row->defaults;
     EXPECT_TRUE(Json::parse(defaults).is_object()) << row->types;
   }
   EXPECT_GT(types.size(), 120U);
   EXPECT_EQ(find_model_row(""), nullptr);
   EXPECT_EQ(find_model_row("lama"), nullptr);
+  EXPECT_EQ(find_row_of_architecture(""), nullptr);
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ class SimulatedBackend : public MeasureBackend {
   Prepared reload(int id, const KernelRequest& request) override;
   Round round(const std::vector<int>& order, double sample_us) override;
   void drop(int id) override { loaded_.erase(id); }
-  void set_patience(std::function<double()> seconds) override { patience_ = std::move(seconds); }
+  void set_patience(const std::function<double()>& seconds) override { patience_ = seconds; }
 
   std::map<std::string, int> num_prepared;  // by config text
   int hangs_after = -1;                     // samples; then the worker is not heard of again

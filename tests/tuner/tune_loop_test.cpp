@@ -214,6 +214,30 @@ TEST_F(TuneStoreTest, ANewTemplateTextIsTunedAnew) {
   EXPECT_EQ(report.shapes[0].reused, 0);
 }
 
+// Rules of a space may change where the template's text, which its digest covers, does not.
+TEST_F(TuneStoreTest, AStoredConfigThatIsLegalNoMoreIsNotUsedAgain) {
+  const World world({.seed = 12});
+  const Problem problem = llama_problem(1024);
+  Store store = open_store();
+  const ShapeReport first = tune_simulated(world, {problem}, 1, &store).report.shapes[0];
+  const TuningKey key{spec_of(problem), shape_of(problem), SimulatedTarget(world).identity_,
+                      measure_policy()};
+  WinnerRecord winner = *first.winner;
+  winner.config.set("warps", 3);
+  ASSERT_TRUE(SimulatedTemplate(world).space(key.spec, Arch()).broken(winner.config));
+  TrialRecord trial = first.trials.front();
+  trial.config = winner.config;
+  trial.timing.median_us = trial.timing.lo_us = trial.timing.hi_us = trial.timing.min_us = 1;
+  store.put_trial(key, trial);
+  store.put_winner(key, winner);
+  const ShapeReport second = tune_simulated(world, {problem}, 2, &store).report.shapes[0];
+  EXPECT_FALSE(second.already_tuned);
+  EXPECT_GT(second.reused, 0);
+  ASSERT_TRUE(second.winner);
+  EXPECT_NE(second.winner->config, winner.config);
+  for (const TrialRecord& one : second.trials) EXPECT_NE(one.config, winner.config);
+}
+
 TEST_F(TuneStoreTest, RefreshTimesOnlyTheTopThreeAndTheDefault) {
   const World world({.seed = 13});
   Store store = open_store();

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "dtype=bf16,head_dim=128,heads=32/"
                 "8,batch=1,seqlen=512,mask=causal_bottom_right,window=4095:-"},
         Shipped{"Gemma-2-9B", 14, 2,
-                "dtype=bf16,head_dim=256,heads=16/8,batch=1,seqlen=512,mask=causal_bottom_right"},
+                "dtype=bf16,head_dim=256,heads=16/8,batch=1,seqlen=512,mask=causal_bottom_right,"
+                "softcap=50"},
         Shipped{"BERT-base", 5, 1,
                 "dtype=fp16,head_dim=64,heads=12/12,batch=1,seqlen=512,mask=none"},
         Shipped{"ViT-L-16-384", 3, 1,
@@ -75,13 +76,13 @@ TEST(Workload, EveryShippedModelIsInTheTable) {
   EXPECT_EQ(count, 8U);
 }
 
-TEST(Workload, GemmaSaysThatItsSoftcapIsNotSupported) {
+TEST(Workload, GemmaHasItsSoftcapInBothKindsOfLayer) {
   const Workload workload =
       workload_from_model(std::filesystem::path(ATTUNE_MODELS) / "Gemma-2-9B", {}, Target::kCuda);
-  ASSERT_EQ(workload.notes.size(), 2U);
-  EXPECT_EQ(workload.notes[1],
-            "Gemma-2-9B, causal, window 4096: softcap 50 (attn_logit_softcapping) is not supported "
-            "yet; kernels are tuned without it");
+  EXPECT_TRUE(workload.notes.empty());
+  ASSERT_EQ(workload.layer_kinds.size(), 2U);
+  for (const LayerKind& kind : workload.layer_kinds)
+    for (const Problem& problem : kind.problems) EXPECT_EQ(problem.softcap, 50) << kind.name;
 }
 
 TEST(Workload, CrossAttentionHasTheTextsLength) {

@@ -14,7 +14,7 @@
 #include "generator/core/op.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/template_registry.hpp"
-#include "runtime/ladder.hpp"
+#include "runtime/engine.hpp"
 #include "tuner/cli/bench_backend.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
@@ -75,13 +75,11 @@ bool same_kernel(const Plan& a, const Plan& b) {
 
 // The reference kernel; nothing, and why, where there is none.
 BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, std::string* note) {
-  for (const Arch& arch : engine.device().archs()) {
-    for (const KernelTemplate* serving : templates_for(spec_of(problem), arch)) {
-      if (!serving->is_reference()) continue;
-      const Config config = serving->default_config(spec_of(problem), arch, shape_of(problem),
-                                                    engine.device().facts());
-      return PlanRunner(engine.device(), engine.plan_with(problem, *serving, config));
-    }
+  const KernelSpec spec = spec_of(problem);
+  if (const auto found = serving(spec, engine.device().archs()).reference) {
+    const Config config = found->kernel_template->default_config(
+        spec, found->arch, shape_of(problem), engine.device().facts());
+    return PlanRunner(engine.device(), engine.plan_with(problem, *found->kernel_template, config));
   }
   *note = "no reference kernel serves this";
   return {};

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "generator/core/error.hpp"
+#include "runtime/engine.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"

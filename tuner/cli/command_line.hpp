@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words of a command line: commands with options, parsed by CLI11. That library stands in
-// command_line.cpp alone: a file that includes it takes ten seconds to compile. Which commands
-// there are: command.hpp; what is said about a line that cannot be: usage.hpp.
+// command_line.cpp alone: a file that includes it takes ten seconds to compile. command.hpp
+// lists the commands; usage.hpp says what is wrong with a line.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,8 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
   Command add_command(const std::string& name, const std::string& what);
-  // "--name" is an option, "NAME" a positional word. T: std::string, a vector of them, int,
-  // uint64_t, double. `value` outlives the parse.
+  // "--name" is an option, "NAME" a positional word. T is std::string, a vector of strings, int,
+  // uint64_t or double. `value` outlives the parse.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& what);
   Option add_flag(const std::string& name, bool& value, const std::string& what);

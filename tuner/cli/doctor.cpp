@@ -82,7 +82,7 @@ bool can_write_into(const std::filesystem::path& folder) {
 // The store is not created by asking for it: a missing one is fine when its folder can be made.
 Finding store_finding(const std::filesystem::path& path) {
   Finding finding{"store", false, "",
-                  "nothing is remembered: every process compiles anew, and tuning is lost"};
+                  "nothing is remembered: every process compiles again, and tuning is lost"};
   try {
     store_path_or_default(path);  // says why there is none
     if (const auto store = Store::open_existing(path)) {

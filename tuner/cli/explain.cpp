@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "runtime/engine.hpp"
+#include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/explain_model.hpp"
 #include "tuner/cli/machine.hpp"

@@ -27,8 +27,8 @@ std::string refusal_text(const KernelSpec& spec, const Arch& arch,
 }
 
 bool is_slow(const Problem& problem, const Arch& arch) {
-  const auto serving = templates_for(spec_of(problem), arch);
-  return !serving.empty() && serving.front()->is_reference();
+  const Serving found = serving(spec_of(problem), {arch});
+  return found.families.empty() && found.reference;
 }
 
 // nullptr when no device of this machine runs images for `arch`.
@@ -111,11 +111,10 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
                            const std::string& template_name, const std::string& config_text) {
   KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, facts, {}};
   if (template_name.empty()) {
-    std::vector<Refusal> refusals;
-    const auto serving = templates_for(choice.spec, arch, &refusals);
-    if (serving.empty())
-      throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, refusals));
-    choice.kernel_template = serving.front();
+    const Serving found = serving(choice.spec, {arch});
+    if (!found.best())
+      throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, found.refusals));
+    choice.kernel_template = found.best()->kernel_template;
   } else {
     choice.kernel_template = &template_by_name(template_name);
     if (const auto reason = choice.kernel_template->refuses(choice.spec, arch))

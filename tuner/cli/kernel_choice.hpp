@@ -29,8 +29,8 @@ struct KernelChoice {
   Config config;
 };
 
-// "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws
-// kMissing-type errors otherwise.
+// "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws kDriver
+// or kCompile when neither can be had.
 Arch arch_by_name(const std::string& name);
 // A list of such names; "all" is every CUDA arch that attune knows.
 std::vector<Arch> archs_by_name(const std::string& list);

@@ -8,7 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "runtime/engine.hpp"
+#include "runtime/device.hpp"
+#include "runtime/engine_options.hpp"
 #include "tuner/cli/command_line.hpp"
 #include "tuner/device_lock.hpp"
 

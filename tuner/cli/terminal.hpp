@@ -15,10 +15,11 @@ size_t terminal_width(int fd);
 // Columns that a line takes: characters of UTF-8.
 size_t columns_of(std::string_view line);
 
-// Control characters, but for line ends, as \x1b: stored text may hold what commands a terminal.
+// Writes control characters, except line ends, as \x1b: stored text may hold commands to a
+// terminal.
 std::string printable(std::string_view text);
 
-// Each line that is longer than `width` in several, broken behind spaces and commas. What follows is
+// Breaks each line that is longer than `width` behind spaces and commas. The rest of a line is
 // indented to the line's last column of text ("name      text" continues under "text"), else by two
 // more than the line. width 0: as it is.
 std::string wrapped(std::string_view text, size_t width);

@@ -289,7 +289,7 @@ void add_tune(Command program, int* exit_code) {
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");
   command.add_flag("--refresh", options->refresh,
-                   "Time the best of what is tuned already again (after a driver update, say)");
+                   "Time the best tuned kernels again (after a driver update, say)");
   command.add_flag("--retry-failed", options->retry_failed,
                    "Try candidates again that failed before");
   command.callback([options, exit_code] { *exit_code = tune_command(*options); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What main.cpp says about a command line that cannot be: an unknown command or option, with what
+// What main.cpp says about a wrong command line: the command or option that is unknown, and what
 // was probably meant.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace attune::cli {
 
-// "help tune" as "tune --help", as people of other programs write it.
+// Reads "help tune", as people write it for other programs, as "tune --help".
 std::vector<std::string> with_help_option(std::vector<std::string> words);
 
 // Throws kInvalidArgument when a word that should name a command does not.

@@ -22,7 +22,7 @@ struct VariableReport {
 
 const char* state_name(VariableState state);  // "in force", "passed over", "refused"
 
-// Those that are set, in the order of kEnvironmentVariables, then unknown ones.
+// Reports the variables that are set, in the order of kEnvironmentVariables, then unknown ones.
 std::vector<VariableReport> report_variables();
 
 }  // namespace attune::cli

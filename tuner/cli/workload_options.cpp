@@ -26,6 +26,8 @@ void add_model_options(Command command, WorkloadOptions* options) {
                      "Read MODEL as this model_type, whatever it says: llama, bert, t5, ...");
   command.add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
   command.add_option("--batch", options->batches, "Batch sizes, a list");
+  command.add_flag("--padded", options->padded,
+                   "Of MODEL's encoders: batches with padding, which have key_lengths=1");
   command.add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
   command.add_option("--accuracy", options->accuracy,
                      "Of 8-bit operands: accurate (default) or fast");
@@ -61,9 +63,14 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
 Workload workload_of(const WorkloadOptions& options, Target target) {
   const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens),
                            parse_length_list("--batch", options.batches),
-                           parse_dtype_list(options.dtypes), fp8_options(options)};
+                           parse_dtype_list(options.dtypes), fp8_options(options), options.padded};
   if (!options.read_as.empty() && options.model.empty())
-    throw Error(ErrorCode::kInvalidArgument, "--as is given; accepted is it beside MODEL alone");
+    throw Error(ErrorCode::kInvalidArgument,
+                "--as is given without MODEL; accepted is --as beside MODEL");
+  if (options.padded && options.model.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--padded is given without MODEL; accepted is --padded beside MODEL, or "
+                "key_lengths=1 in --problem");
   std::vector<Workload> parts;
   if (!options.model.empty())
     parts.push_back(workload_from_model(options.model, choice, target, options.read_as));

@@ -23,19 +23,19 @@ struct WorkloadOptions {
   std::string seqlens, batches, dtypes;  // lists as given
   std::string accuracy, v_layout;        // of 8-bit operands; as given
   int scale_block = 0;
+  bool padded = false;  // of MODEL
 };
 
-// Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --dtype, --accuracy,
-// --v-layout,
-// --scale-block.
+// Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --padded, --dtype, --accuracy,
+// --v-layout, --scale-block.
 void add_workload_options(Command command, WorkloadOptions* options);
 
 // MODEL and what goes with it: all of the above but --problem and --captured.
 void add_model_options(Command command, WorkloadOptions* options);
 
 // All problems, each once, in the order given; `target` decides a model's default lengths. Throws
-// kInvalidArgument for bad or missing input, kIo for an unreadable file. Its notes (a softcap that
-// is not supported, say) go to stderr.
+// kInvalidArgument for bad or missing input, kIo for an unreadable file. Its notes (sinks that are
+// not supported, say) go to stderr.
 Workload workload_of(const WorkloadOptions& options, Target target);
 
 // Adds a note to the workload, and prints it on stderr.

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "generator/core/problem_fields.hpp"
+#include "generator/core/score_feature.hpp"
+
 namespace attune::cli {
 namespace {
 
@@ -49,6 +52,9 @@ std::string short_text(const Problem& problem) {
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
   if (is_fp8(problem)) text += fp8_text(problem);
+  for (const ProblemField& field : problem_fields())
+    if (is_score_field(field.name) && !field.is_default(problem))
+      text += fmt::format(" {}={}", field.key, field.print(problem));
   return text;
 }
 

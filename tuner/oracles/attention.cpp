@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "generator/core/error.hpp"
-#include "runtime/operand_roles.hpp"
+#include "generator/core/score_feature.hpp"
+#include "runtime/operands.hpp"
 #include "tuner/oracles/attention_regions.hpp"
 #include "tuner/oracles/standard_attention.hpp"
 
@@ -82,6 +83,8 @@ class AttentionExpectation final : public Expectation {
     operands.k_scale = part_of(all.k_scale, batch, head);
     operands.v_scale = part_of(all.v_scale, batch, head);
     const DeviceMemory q_factors = q_factors_of(part, region, &operands.q_scale);
+    const ScoreOperands scores = scores_of(region);
+    operands.scores = &scores;
     Expected expected{region, {}};
     std::vector<DeviceMemory> memories;
     for (const OperandSpec& output : operands_of(part)) {
@@ -99,6 +102,20 @@ class AttentionExpectation final : public Expectation {
       bench_.device.copy_to_host(expected.outputs[i].values.data(), memories[i].data(),
                                  memories[i].bytes());
     return expected;
+  }
+
+  // A region stands in the whole problem, as its score program sees it.
+  ScoreOperands scores_of(const CheckRegion& region) const {
+    ScoreOperands scores = bench_.inputs.scores();
+    const std::vector<CaptureSpec> captures = captures_of(problem_);
+    for (size_t i = 0; i < captures.size(); ++i)
+      std::copy(captures[i].extents.begin(), captures[i].extents.end(), scores.captures[i].extents);
+    scores.batch0 = static_cast<int>(region.batch_begin);
+    scores.head0 = region.kv_head_begin * ratio_;
+    scores.q_position0 = static_cast<int>(region.row_begin);
+    scores.seqlen_q = problem_.seqlen_q;
+    scores.seqlen_kv = problem_.seqlen_kv;
+    return scores;
   }
 
   // Factors of q as the reference takes them: for each kSliceRows rows of the region.
@@ -211,6 +228,7 @@ class AttentionOracle final : public Oracle {
     return std::make_unique<AttentionExpectation>(bench);
   }
   std::unique_ptr<StandardWay> standard(const Problem& problem, int num_threads) const override {
+    if (is_scored(problem)) return nullptr;
     return std::make_unique<StandardAttention>(problem, num_threads);
   }
 };

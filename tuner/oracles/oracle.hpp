@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: what the results of an op must be, independently of the kernels that make them. One file an
-// op stands beside this one; tune, check and bench ask for it by the problem's op.
+// Oracle: what the results of an op must be, independently of the kernels that make them. Each op
+// has a file beside this one; tune, check and bench ask for it by the problem's op.
 #pragma once
 
 #include <functional>
@@ -56,9 +56,10 @@ class Oracle {
   }
 };
 
-// Throws kInternal where the problem's op has none.
+// Throws kInternal when the problem's op has none.
 const Oracle& oracle_of(const Problem& problem);
-// Adds one that stands elsewhere, before anything else is called. It stays alive.
+// Adds an oracle from elsewhere (of a test), which must stay alive. To be called before anything
+// else.
 void add_oracle(const Oracle& oracle);
 
 // Rows [row_begin, row_end) of one batch of a tensor on the device that is not transposed, as [rows,

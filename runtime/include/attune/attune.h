@@ -74,6 +74,13 @@ ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_pro
                                                     size_t size);
 #define attune_problem_parse(text, problem) \
   attune_problem_parse_sized((text), (problem), sizeof(attune_problem))
+/* Parses a program of the score language; *program is for attune_problem.score_mod or mask_mod, and lives as long as the process.
+ * Errors name line and column of the text. `warnings` (or NULL) gets a line for each, cut to fit. */
+ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
+                                              const attune_program** program, char* warnings,
+                                              size_t capacity);
+/* The program in its canonical form. The text lives as long as the process. */
+ATTUNE_API const char* attune_program_text(const attune_program* program);
 /* Is there a kernel for it here? `reasons` (or NULL) gets a line for each template, cut to fit. */
 ATTUNE_API attune_status attune_problem_check(attune_context* context,
                                               const attune_problem* problem, char* reasons,

@@ -4,6 +4,8 @@
 #ifndef ATTUNE_ATTUNE_TYPES_H_
 #define ATTUNE_ATTUNE_TYPES_H_
 
+#include <attune/attune_context_types.h>
+#include <attune/attune_score_types.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -84,27 +86,6 @@ typedef enum attune_rung {
   ATTUNE_RUNG_REFERENCE = 5
 } attune_rung;
 
-/* level: 0 debug, 1 info, 2 warning, 3 error. Called inside calls on the context it was given to,
- * on the thread that makes the call; must not call attune. */
-typedef void (*attune_log_function)(void* user, int level, const char* message);
-
-typedef struct attune_context_options {
-  size_t size;
-  const char* target;             /* "auto" (or NULL), "cuda" (the current context's device),
-                                     "cuda:N", "cpu", "cpu:THREADS" */
-  const char* store;              /* the user's store file; "" = none; NULL = $ATTUNE_STORE, else
-                                     ~/.cache/attune/store.db */
-  const char* const* more_stores; /* read-only layers below it */
-  size_t num_more_stores;
-  const char* const* bundles; /* folders written by `attune export`; asked before the stores */
-  size_t num_bundles;
-  int32_t policy;           /* attune_policy */
-  int32_t no_jit;           /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
-  const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
-  attune_log_function log;  /* of this context alone; NULL = stderr, when $ATTUNE_LOG is set */
-  void* log_user;
-} attune_context_options;
-
 /* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init: bf16,
  * head dims 128, one head, batch 1, no mask, open windows, and lengths of 0, for which there is
  * nothing to compute. A struct of zeros is something else: head dims and heads of 0 are refused,
@@ -133,6 +114,27 @@ typedef struct attune_problem {
   int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
   int32_t scale_block_kv; /* rows of k, and of v */
   int32_t rotation;       /* attune_rotation, of op quantise */
+  /* Score features, applied in this order; attune_operands.scores has what they read. */
+  float softcap; /* scores become softcap tanh(score / softcap); 0 = none */
+  /* attune_score_tensor: bias [batch, num_heads_q, seqlen_q, seqlen_kv] is added, and hides where it
+   * is -1e30 or less; relative_bias [num_heads_q, seqlen_q + seqlen_kv - 1] is added, by
+   * key - row + seqlen_q - 1. */
+  int32_t bias;
+  int32_t relative_bias;
+  int32_t alibi;       /* 1 = less slope times distance from the diagonal; reads alibi_slopes, fp32
+                            [batch, num_heads_q] */
+  int32_t mask_tensor; /* 1 = hides keys where mask_tensor, bools (bytes) [batch, num_heads_q,
+                            seqlen_q, seqlen_kv], is 0 */
+  int32_t key_lengths; /* 1 = hides keys from key_lengths[batch], int32, on */
+  int32_t documents;   /* 1 = hides keys of other documents; reads int32 ids documents_q [batch,
+                            seqlen_q] and documents_kv [batch, seqlen_kv] */
+  int32_t prefix;      /* 1 = causal_bottom_right, but all rows see the first prefix[batch], int32,
+                            keys; with mask none */
+  int32_t chunk;       /* hides keys of other chunks of so many positions; 0 = none */
+  const attune_program* score_mod; /* applied behind softcap; NULL = none */
+  const attune_program* mask_mod;  /* hides keys */
+  int32_t sinks;                   /* attune_score_tensor sinks [num_heads_q]: a logit of each head
+                                      joins the denominator, and LSE, as it is */
 } attune_problem;
 
 typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
@@ -169,6 +171,7 @@ typedef struct attune_operands {
   attune_scale k_scale;
   attune_scale v_scale;
   attune_scale o_scale; /* op quantise writes it: [batch, num_heads, blocks of rows] */
+  const attune_score_operands* scores; /* NULL = nothing is captured */
 } attune_operands;
 
 typedef struct attune_plan_info {

@@ -3,6 +3,7 @@
 
     import attune
     o = attune.attention(q, k, v, mask="causal")                  # [batch, seqlen, num_heads, head_dim]
+    o = attune.attention(q, k, v, mask_mod=lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 2 == 0)  # as of flex_attention
 
     context = attune.Context("cuda:0")
     plan = context.plan("dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right")
@@ -24,9 +25,11 @@ from ._library import Error, version
 from ._context import Context, Plan
 from ._attention import attention, prepare
 from ._problem import problem_text
+from ._programs import mask_mod, score_mod
 from ._quantise import prepare_quantise, quantise
+from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["Context", "Error", "Plan", "attention", "prepare", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
-           "version"]
+__all__ = ["Context", "Error", "Plan", "alibi_slopes", "attention", "mask_mod", "prepare", "prepare_quantise", "prepare_quantize", "problem_text",
+           "quantise", "quantize", "score_mod", "version"]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention(): what most programs call. It finds the plan for its operands, which is made once for all of the same shapes, strides and
 choices, and runs it."""
+import ctypes
 from collections import namedtuple
 
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
 from ._operands import Layout
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
+from ._scores import scores_of
 from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
@@ -35,15 +37,16 @@ def _check_out(out, q, out_dtype):
     return found
 
 
-def _make_call(context, q, k, v, out, keywords):
+def _make_call(context, q, k, v, out, keywords, scores):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)
         tensors.check_plain(name, tensor)
     refuse_capture(ordinal_of(tensors.target_of(q)), "attention")
-    text = problem_text(q, k, v, **keywords)
+    features = "" if scores is None else scores.text
+    text = problem_text(q, k, v, **keywords) + features
     if out is not None:
         keywords = {**keywords, "out_dtype": _check_out(out, q, keywords["out_dtype"])}
-        text = problem_text(q, k, v, **keywords)
+        text = problem_text(q, k, v, **keywords) + features
     order = v_layout_of(keywords["v_layout"])
     out_dtype = text.partition(",dtype_o=")[2].partition(",")[0] or tensors.dtype_text(q.dtype)
     o_shape = (*q.shape[:3], v.shape[3 if order == tensors.ROWS else 2])
@@ -51,25 +54,28 @@ def _make_call(context, q, k, v, out, keywords):
     o = tensors.empty(q, o_shape, o_dtype) if out is None else out
     lse = tensors.empty(q, (q.shape[0], q.shape[2], q.shape[1]), lse_dtype)
     named = (("q", q, tensors.ROWS), ("k", k, tensors.ROWS), ("v", v, order), ("out", o, tensors.ROWS))
-    plan = context.plan_with_strides(text, [tensors.layout_strides(*of) for of in named])
+    programs = () if scores is None else scores.programs()
+    plan = context.plan_with_strides(text, [tensors.layout_strides(*of) for of in named], programs)
     layout = Layout(plan.problem, plan.target, q, k, v, o, lse, "out")
     return _Call(plan, layout, o_shape, o_dtype, tuple(lse.shape), lse_dtype)
 
 
-def _call_of(context, q, k, v, out, choices, keywords):
+def _call_of(context, q, k, v, out, choices, keywords, scores):
     key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
-           None if out is None else tensors.signature("out", out), choices)
+           None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     call = context.recent.find(key)
     if call is None:
-        call = _make_call(context, q, k, v, out, keywords)
+        call = _make_call(context, q, k, v, out, keywords, scores)
         context.recent.keep(key, call)
     return call
 
 
 @untraced
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None):
+              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
+              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
+              chunk=None, score_mod=None, mask_mod=None, sinks=None):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
@@ -90,28 +96,50 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     scale_block rows sharing one, [batch, heads, blocks]; scale_block may be a pair (of q, of k and v). accuracy: accurate or fast.
     v_layout: transposed for v of shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (default with PyTorch) or fp16.
 
+    Score features, applied in this order, on tensors beside q; an axis of 1, and missing axes in front, repeat:
+    softcap: scores become softcap * tanh(score / softcap). bias: fp32, bf16 or fp16 [batch, num_heads_q, seqlen_q, seqlen_kv] is added; at
+    or below -1e30 it hides the key. relative_bias: [num_heads_q, seqlen_q + seqlen_kv - 1] is added by key - row + seqlen_q - 1.
+    alibi_slopes: fp32 [batch, num_heads_q] (alibi_slopes() makes them): less slope * distance from the diagonal. mask_tensor: bool [batch,
+    num_heads_q, seqlen_q, seqlen_kv], False hides. key_lengths: int32 [batch], later keys are hidden. documents: int32 ids [batch, seqlen],
+    or a pair (of rows, of keys): keys of other documents are hidden. prefix: int32 [batch], causal, but all rows see so many first keys.
+    chunk: keys of other chunks of so many positions are hidden. sinks: [num_heads_q], logits that join the denominator and lse.
+    score_mod, mask_mod: a function as of torch.nn.attention.flex_attention, (score, b, h, q_idx, kv_idx) or (b, h, q_idx, kv_idx), text of
+    the score language, or what attune.score_mod() and attune.mask_mod() made of them; score_mod stands between softcap and bias.
+
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
-    refuse_gradients(zip(("q", "k", "v", "out", *SCALES), (q, k, v, out, *scales)))
-    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords)
+    refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes"),
+                         (q, k, v, out, *scales, bias, relative_bias, alibi_slopes)))
+    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
+                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
+                       sinks=sinks)
+    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
     operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
+    if scores is not None:
+        given, kept = scores.operands(call.plan)  # lives until the call is enqueued
+        operands.scores = ctypes.pointer(given)
     call.plan.enqueue(operands, stream)
     return (o, lse) if return_lse else o
 
 
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-            v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None):
+            v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
+            softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
+            chunk=None, score_mod=None, mask_mod=None, sinks=None):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
-    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords)
+    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
+                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
+                       sinks=sinks)
+    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

@@ -247,8 +247,9 @@ class Context:
             tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
         return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)])
 
-    def plan_with_strides(self, problem, strides):
-        """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None."""
+    def plan_with_strides(self, problem, strides, programs=()):
+        """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None. `programs`: pairs of score_mod or mask_mod and an
+        attune_program."""
         operands = None
         if strides is not None:
             operands = Operands(size=ctypes.sizeof(Operands))
@@ -256,6 +257,8 @@ class Context:
                 setattr(operands, name, Tensor(None, *stride))
             operands = ctypes.byref(operands)
         handle, parsed = ctypes.c_void_p(), parse(problem)
+        for field, program in programs:
+            setattr(parsed, field, program)
         check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
         return Plan(handle, parsed, problem)
 

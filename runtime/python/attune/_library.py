@@ -32,7 +32,10 @@ class Problem(ctypes.Structure):
                 ("window_right", ctypes.c_int64), ("softmax_scale", ctypes.c_float), ("reserved", ctypes.c_int32),
                 ("op", ctypes.c_int32), ("dtype_kv", ctypes.c_int32), ("dtype_o", ctypes.c_int32), ("accuracy", ctypes.c_int32),
                 ("v_layout", ctypes.c_int32), ("scale_block_q", ctypes.c_int32), ("scale_block_kv", ctypes.c_int32),
-                ("rotation", ctypes.c_int32)]
+                ("rotation", ctypes.c_int32), ("softcap", ctypes.c_float),
+                *((name, ctypes.c_int32) for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix",
+                                                      "chunk")),
+                ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -44,10 +47,36 @@ class Scale(ctypes.Structure):
                 ("block_stride", ctypes.c_int64), ("heads_per_scale", ctypes.c_int32)]
 
 
+class Capture(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("strides", ctypes.c_int64 * 4), ("extents", ctypes.c_int64 * 4)]
+
+
+class Scalar(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_double)]
+
+
+class ProgramCapture(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_int32), ("rank", ctypes.c_int32)]
+
+
+class ProgramScalar(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_int32)]
+
+
+class ProgramDesc(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("text", ctypes.c_char_p), ("kind", ctypes.c_int32), ("name", ctypes.c_char_p),
+                ("captures", ctypes.c_void_p), ("num_captures", ctypes.c_size_t), ("scalars", ctypes.c_void_p), ("num_scalars", ctypes.c_size_t)]
+
+
+class ScoreOperands(ctypes.Structure):
+    _fields_ = [("captures", ctypes.POINTER(Capture)), ("num_captures", ctypes.c_size_t), ("q_position0", ctypes.c_int32),
+                ("kv_position0", ctypes.c_int32), ("scalars", ctypes.POINTER(Scalar)), ("num_scalars", ctypes.c_size_t)]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
-                ("v_scale", Scale), ("o_scale", Scale)]
+                ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands))]
 
 
 class PlanInfo(ctypes.Structure):
@@ -66,6 +95,8 @@ _SIGNATURES = {
     "attune_context_destroy": (None, [ctypes.c_void_p]),
     "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
     "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
+    "attune_program_parse": (ctypes.c_int, [ctypes.POINTER(ProgramDesc), ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t]),
+    "attune_program_text": (ctypes.c_char_p, [ctypes.c_void_p]),
     "attune_problem_check": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_plan_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Operands), ctypes.POINTER(ctypes.c_void_p)]),
     "attune_plan_release": (None, [ctypes.c_void_p]),

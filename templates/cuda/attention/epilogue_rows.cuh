@@ -12,13 +12,10 @@
 namespace attune {
 
 constexpr float kLn2 = 0.6931471805599453f;
-// Beside any sum above 0, which is at least 1, it rounds away; where all scores are -inf it makes O
-// 0 / kTinySum instead of 0 / 0. NaN stays NaN.
-constexpr float kTinySum = 8.673617379884035e-19f;  // 2^-60
 
 // What the end of a tile needs of its rows.
 struct RowEnds {
-  float inverse[2];  // 1 / row sum; 0 for a row that sees no key
+  float inverse[2];  // 1 / row sum; 0 for a row that saw no key
   float lse[2];      // natural log
 };
 
@@ -41,16 +38,13 @@ __device__ __forceinline__ bool has_row(const AttentionArgs& args, const Prefill
          !is_idle(place.head + kNextHead * half - tile.head);
 }
 
-__device__ __forceinline__ RowEnds end_rows(const AttentionArgs& args, int row,
-                                            const RowStats& rows) {
+// A row that saw no key, or scores of -inf alone, has the sum 0: any other has at least 1, or NaN.
+__device__ __forceinline__ RowEnds end_rows(const RowStats& rows) {
   RowEnds ends;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const KeyInterval<int> columns = visible_keys(args, row + kNextRow * half);
-    const bool empty = columns.last < columns.first;
-    ends.inverse[half] = empty ? 0.f : 1.f / (rows.sum[half] + kTinySum);
-    ends.lse[half] =
-        empty ? -__int_as_float(0x7f800000) : (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;
+    ends.inverse[half] = rows.sum[half] == 0.f ? 0.f : 1.f / rows.sum[half];
+    ends.lse[half] = (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;  // of 0: -inf
   }
   return ends;
 }

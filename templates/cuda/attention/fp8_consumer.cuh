@@ -18,6 +18,7 @@
 #include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/fp8_transpose_inside.cuh"
+#include "cuda/attention/score_stage.cuh"  // where kScored
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
 
@@ -46,14 +47,12 @@ class Fp8Consumer {
   using Flushed = FlushedOutput<kHeadDimV / 2, kPanelBytes, kGainLog2>;
 
  public:
-  using Args = ScaledArgs;
-
   // Work of the producing warpgroup's idle warps.
   __device__ __forceinline__ static void prepare_values(unsigned shared) {
     if constexpr (kTransposeInside) transpose_tiles(shared);
   }
 
-  __device__ __forceinline__ Fp8Consumer(const Args& args, unsigned shared, int warpgroup)
+  __device__ __forceinline__ Fp8Consumer(const KernelParts& args, unsigned shared, int warpgroup)
       : args_(args), shared_(shared), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
@@ -64,6 +63,7 @@ class Fp8Consumer {
     // their sake.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     const StepFactors factors(args_, tile, first_row);
+    stage_.begin(args_, tile, first_row);  // where kScored
     Scores s;
     Probabilities p;
 #pragma unroll
@@ -71,8 +71,9 @@ class Fp8Consumer {
     flushed_.clear();
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
+    const Work work{tile, own, first_row, range, factors};
     products_.skip_hidden_steps(tile.last_block - own.last);
-    first_step(tile, own, first_row, range, factors, s, p, rows);
+    first_step(work, s, p, rows);
     int block = own.last - 1;
     // One loop where nothing is flushed: beside a nest of two ptxas spills.
 #pragma unroll 1
@@ -80,7 +81,7 @@ class Fp8Consumer {
       const int flush_after = flush_block(own.first, block);
 #pragma unroll 1
       do {
-        step(tile, own, first_row, range, factors, block, s, p, o, rows);
+        step(work, block, s, p, o, rows);
         --block;
       } while (kFlushInterval > 0 && block >= flush_after);
       if constexpr (kFlushInterval > 0)
@@ -100,8 +101,8 @@ class Fp8Consumer {
     }
   }
 
-  __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
-    RowEnds ends = end_rows(args_, row, rows);
+  __device__ __forceinline__ RowEnds ends(const RowStats& rows) const {
+    RowEnds ends = end_rows(rows);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (ends.inverse[half] != 0.f)
@@ -127,15 +128,24 @@ class Fp8Consumer {
     if (!arrived) products_.await_operands(more);
   }
 
-  __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
-                                             int first_row, const BlockRange& range,
-                                             const StepFactors& factors, Scores& s,
-                                             Probabilities& p, RowStats* rows) {
+  // What a warpgroup does of a tile.
+  struct Work {
+    const PrefillTile& tile;
+    const OwnSteps& own;
+    int first_row;  // of the warpgroup
+    const BlockRange& range;
+    const StepFactors& factors;
+  };
+
+  __device__ __forceinline__ void first_step(const Work& work, Scores& s, Probabilities& p,
+                                             RowStats* rows) {
+    const auto& [tile, own, first_row, range, factors] = work;
     GroupFactors here[kGroups];
     factors.read(own.last, here);
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    const float scale_log2 = factors.apply(here, s);
+    float scale_log2 = factors.apply(here, s);
+    scale_log2 = stage_.apply(scale_log2, own.last * kBlockN, s);  // where kScored
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
@@ -143,14 +153,14 @@ class Fp8Consumer {
     products_.await_operands(own.last != own.first);
   }
 
-  __device__ __forceinline__ void step(const PrefillTile& tile, const OwnSteps& own, int first_row,
-                                       const BlockRange& range, const StepFactors& factors,
-                                       int block, Scores& s, Probabilities& p, Output& o,
-                                       RowStats* rows) {
+  __device__ __forceinline__ void step(const Work& work, int block, Scores& s, Probabilities& p,
+                                       Output& o, RowStats* rows) {
+    const auto& [tile, own, first_row, range, factors] = work;
     GroupFactors here[kGroups];
     factors.read(block, here);
     products_.multiply_next(block == own.first, s, p, o);
-    const float scale_log2 = factors.apply(here, s);
+    float scale_log2 = factors.apply(here, s);
+    scale_log2 = stage_.apply(scale_log2, block * kBlockN, s);  // where kScored
     const bool tested = tests_first(range, block);
     float factor[2];
     float sum[2] = {0.f, 0.f};
@@ -170,7 +180,13 @@ class Fp8Consumer {
       const bool late = !tested && may_have_grown(sum);
       if (__any_sync(~0u, late || grew || !arrived)) {  // one branch for all that is rare
         if (__any_sync(~0u, late)) {
-          grew = follow_growth(args_, tile, first_row, block, factors, here, s, rows, sum, factor);
+          const auto scores_again = [&](Scores& again) {
+            recompute_scores(args_, work.tile, work.first_row, block, again);  // where kRowMax == 1
+            float again_log2 = work.factors.apply(here, again);
+            again_log2 = stage_.apply(again_log2, block * kBlockN, again);  // where kScored
+            return again_log2;
+          };
+          grew = follow_growth(factors, here, scores_again, s, rows, sum, factor);
           if (grew) round_probabilities(s, p);
         }
         end_step(grew, factor, arrived, block != own.first, o);
@@ -210,12 +226,13 @@ class Fp8Consumer {
     }
   }
 
-  const Args& args_;
+  const KernelParts& args_;
   unsigned shared_;
   int warpgroup_;
   float v_factor_[2];
   WgmmaProducts products_;
   Flushed flushed_;
+  ScoreStage stage_;  // where kScored
 };
 
 }  // namespace attune

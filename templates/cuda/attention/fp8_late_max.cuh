@@ -27,20 +27,19 @@ __device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
 
 // The probabilities `p` of a warp, of which one may have grown. Where one has, the maximum follows,
 // `p` and `sum` are brought under it, and `factor` is for O of the steps before; false where none
-// has.
-template <int kCount>
-__device__ __forceinline__ bool follow_growth(const AttentionArgs& args, const PrefillTile& tile,
-                                              int first_row, int block, const StepFactors& factors,
+// has. `scores_again(s)` computes the scores of the step once more and returns what they are to be
+// multiplied by.
+template <int kCount, class ScoresAgain>
+__device__ __forceinline__ bool follow_growth(const StepFactors& factors,
                                               const GroupFactors (&here)[kGroups],
-                                              float (&p)[kCount], RowStats* rows, float (&sum)[2],
-                                              float (&factor)[2]) {
+                                              const ScoresAgain& scores_again, float (&p)[kCount],
+                                              RowStats* rows, float (&sum)[2], float (&factor)[2]) {
   const RowTops tops = row_tops(p);
   const float top[2] = {__int_as_float(tops.row[0]), __int_as_float(tops.row[1])};
   if (!__any_sync(~0u, top[0] > kLargestAllowed || top[1] > kLargestAllowed)) return false;
   float level[2];
   if (__any_sync(~0u, top[0] > kLargestScaled || top[1] > kLargestScaled)) {
-    recompute_scores(args, tile, first_row, block, p);
-    const float scale_log2 = factors.apply(here, p);
+    const float scale_log2 = scores_again(p);
     factors.true_levels(here, scale_log2, p, level);
     const float max[2] = {level[0] - kProbabilityLog2, level[1] - kProbabilityLog2};
     raise_to(max, rows, factor);

@@ -17,8 +17,8 @@
 #include "shared/prefill_sm90_fp8_layout.h"
 
 #include "cuda/attention/head_factors.cuh"
+#include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
-#include "cuda/attention/scaled_args.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 
 namespace attune {
@@ -47,7 +47,7 @@ struct GroupFactors {
 
 class StepFactors {
  public:
-  __device__ __forceinline__ StepFactors(const ScaledArgs& parts, const PrefillTile& tile,
+  __device__ __forceinline__ StepFactors(const KernelParts& parts, const PrefillTile& tile,
                                          int first_row)
       : k_(parts.scales.k_scale, tile.batch, tile.head / kGqaRatio),
         v_(parts.scales.v_scale, tile.batch, tile.head / kGqaRatio) {

@@ -39,15 +39,19 @@ struct BlockRange {
   __device__ bool needs_mask(int block) const { return block < full_begin || block >= full_end; }
 };
 
+// Of a group that sees nothing. Whoever computes a block of it all the same hides every column: each lies before the full ones and
+// behind them.
+constexpr BlockRange kNoBlocks{0, 0, 0x7fffffff, 0};
+
 // Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing. No row
 // sees a column before `origin`.
 template <int kColumns>
 __device__ inline BlockRange visible_blocks(const AttentionArgs& args, int row_begin, int row_end,
                                             int origin = 0) {
-  if (row_end <= row_begin) return {0, 0, 0, 0};
+  if (row_end <= row_begin) return kNoBlocks;
   const KeyInterval<int> top = visible_keys(args, row_begin);
   const KeyInterval<int> bottom = visible_keys(args, row_end - 1);
-  if (bottom.last < top.first) return {0, 0, 0, 0};
+  if (bottom.last < top.first) return kNoBlocks;
   BlockRange range;
   range.begin = (top.first - origin) / kColumns;
   range.end = (bottom.last - origin) / kColumns + 1;

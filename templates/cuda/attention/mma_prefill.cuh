@@ -6,8 +6,11 @@
 // part that knows the width of an element, mma_values_16bit.cuh or mma_values_8bit.cuh.
 #pragma once
 
+#include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/mma_products.cuh"
+#include "cuda/attention/mma_score_stage.cuh"  // where kScored
+#include "cuda/attention/sinks.cuh"            // where kSinks
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -49,11 +52,10 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, Scores& s
   }
 }
 
-template <class Args>
-__device__ __forceinline__ void store_output(const Args& parts, const Tile& tile,
+__device__ __forceinline__ void store_output(const KernelParts& parts, const Tile& tile,
                                              const Output& output, const Softmax& softmax,
                                              const Factors& factors) {
-  const AttentionArgs& args = parts;
+  const AttentionArgs& args = parts.base;
   const OperandView& o = args.o;
   unsigned short* const base = static_cast<unsigned short*>(o.data) + tile.batch * o.batch_stride +
                                tile.head * o.head_stride;
@@ -62,7 +64,8 @@ __device__ __forceinline__ void store_output(const Args& parts, const Tile& tile
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Softmax::Row result = softmax.finish(m, half);
+      Softmax::Row result = softmax.finish(m, half);
+      join_sink(parts.scores, tile.head, result.normalizer, result.lse);  // where kSinks
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
       store_output_row(output[m], half, factors.output(parts, tile, result.normalizer),
@@ -83,9 +86,10 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
-template <class Pipeline, class Args>
-__device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsigned shared) {
-  const AttentionArgs& args = parts;
+template <class Pipeline>
+__device__ __forceinline__ void attend(const KernelParts& parts, const Tile& tile,
+                                       unsigned shared) {
+  const AttentionArgs& args = parts.base;
   const int first_row = tile.row_block * kBlockM;
   const BlockRange all =
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
@@ -112,6 +116,7 @@ __device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsi
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
   const Factors factors(parts, tile);
+  const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
   Softmax softmax = factors.softmax(parts);
   for (int block = all.end - 1; block >= all.begin; --block) {
     // Both are made while the block's data is waited for.
@@ -132,6 +137,7 @@ __device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsi
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
+    stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
@@ -140,11 +146,10 @@ __device__ __forceinline__ void attend(const Args& parts, const Tile& tile, unsi
   store_output(parts, state.tile(), output, softmax, factors);
 }
 
-// `Args`: AttentionArgs, or the parts that Factors takes.
 // The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
-template <class Pipeline, class Args>
-__device__ __forceinline__ void attend_tiles(const Args& parts, unsigned shared) {
-  const AttentionArgs& args = parts;
+template <class Pipeline>
+__device__ __forceinline__ void attend_tiles(const KernelParts& parts, unsigned shared) {
+  const AttentionArgs& args = parts.base;
   const TileScheduler<kTileOrder, kBlockM> tile_at(args);
   if constexpr (kPersistent) {
     for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {

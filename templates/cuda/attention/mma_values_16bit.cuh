@@ -30,12 +30,16 @@ class Factors {
     float scales[kRowTiles];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) scales[m] = args.softmax_scale_log2;
+    for (float& scale : scales) scale = 1.0f;  // where kScored
     return Softmax(scales);
   }
   __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {
     return {};
   }
   __device__ __forceinline__ void scale(Scores&, const Step&) const {}
+  __device__ __forceinline__ float of_scores(int, int, const Step&) const {
+    return 1.4426950408889634f;
+  }
   __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {
     return factor;
   }

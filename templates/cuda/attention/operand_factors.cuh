@@ -11,9 +11,9 @@
 // not negative.
 #pragma once
 
+#include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
-#include "cuda/attention/scaled_args.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/exp2.cuh"
@@ -57,8 +57,9 @@ class Factors {
     float v[kStepFactors];
   };
 
-  __device__ Factors(const ScaledArgs& parts, const Tile& tile) {
-    const auto& [args, factors] = parts;
+  __device__ Factors(const KernelParts& parts, const Tile& tile) {
+    const AttentionArgs& args = parts.base;
+    const ScaleArgs& factors = parts.scales;
     const int kv_head = tile.head / kGqaRatio;
     const int q_head = factors.q_scale.heads_per_scale == 1 ? tile.head : kv_head;
     const int warp_row =
@@ -73,14 +74,15 @@ class Factors {
     }
   }
 
-  __device__ __forceinline__ Softmax softmax(const ScaledArgs&) const {
+  __device__ __forceinline__ Softmax softmax(const KernelParts&) const {
     float scales[kRowTiles];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) scales[m] = kBlockFactors ? 1.0f : scales_[m];
+    for (float& scale : scales) scale = 1.0f;  // where kScored
     return Softmax(scales);
   }
 
-  __device__ __forceinline__ Step step(const ScaledArgs& args, const TileState& state,
+  __device__ __forceinline__ Step step(const KernelParts& args, const TileState& state,
                                        int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
@@ -96,6 +98,11 @@ class Factors {
     return factors;
   }
 
+  // What raw scores of the n8 tile n are multiplied by.
+  __device__ __forceinline__ float of_scores(int m, int n, const Step& step) const {
+    return kBlockFactors ? scales_[m] * step.k[n * 8 / kFactorColumns] : scales_[m];
+  }
+
   __device__ __forceinline__ void scale(Scores& scores, const Step& step) const {
     if constexpr (!kBlockFactors) return;
 #pragma unroll
@@ -105,8 +112,11 @@ class Factors {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          scores[m][n][i] = scores[m][n][i] * (scales_[m] * step.k[group]) + addend;
+        for (int i = 0; i < 4; ++i) {
+          float factor = of_scores(m, n, step);
+          factor = 1.0f;  // where kScored
+          scores[m][n][i] = scores[m][n][i] * factor + addend;
+        }
       }
     }
   }
@@ -123,7 +133,7 @@ class Factors {
   }
 
   // `normalizer`, 0 for a row that saw nothing, times the factor that O still lacks.
-  __device__ __forceinline__ float output(const ScaledArgs& args, const Tile& tile,
+  __device__ __forceinline__ float output(const KernelParts& args, const Tile& tile,
                                           float normalizer) const {
     if (kBlockFactors || normalizer == 0.0f) return normalizer;
     return normalizer * factor_of<0>(args.scales.v_scale, tile.batch, tile.head / kGqaRatio, 0);

@@ -6,7 +6,9 @@
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/epilogue_tma.cuh"    // where kOStaging == 1
 #include "cuda/attention/epilogue_words.cuh"  // where kOStaging == 0
-#include "cuda/attention/kv_split.cuh"        // where kKvSplits > 1
+#include "cuda/attention/kernel_parts.cuh"
+#include "cuda/attention/kv_split.cuh"   // where kKvSplits > 1
+#include "cuda/attention/row_sinks.cuh"  // where kSinks
 #include "cuda/attention/tma_producer.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -39,8 +41,8 @@ __device__ __forceinline__ void write_tile(const AttentionArgs& args, const Tens
 }
 
 template <class Consumer>
-__device__ __forceinline__ void consume(const typename Consumer::Args& args, unsigned shared,
-                                        int warpgroup, const TensorMap& map_o) {
+__device__ __forceinline__ void consume(const KernelParts& args, unsigned shared, int warpgroup,
+                                        const TensorMap& map_o) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   Consumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
@@ -55,15 +57,17 @@ __device__ __forceinline__ void consume(const typename Consumer::Args& args, uns
     const ThreadRows place = thread_rows(tile, warpgroup, thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
-    RowEnds ends = consumer.ends(place.row, rows);
+    RowEnds ends = consumer.ends(rows);
+    join_sinks(args.scores, place, &ends);  // where kSinks
     const PrefillTile next = tiles.advance();
     if constexpr (kKvSplits == 1) store_lse(args, tile, place, ends);
     if constexpr (kOStaging) await_staging(warpgroup, thread);
     consumer.finish(o);
     bool whole = true;
     if constexpr (kKvSplits > 1) {
-      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);
-      ends = consumer.ends(place.row, rows);
+      whole = combine_splits(args, tile, warpgroup, thread, o, &rows);  // where kKvSplits > 1
+      ends = consumer.ends(rows);
+      join_sinks(args.scores, place, &ends);  // where kSinks
       if (whole) store_lse(args, tile, place, ends);
     }
     if (whole) write_tile(args, map_o, shared, warpgroup, tile, place, o, ends);
@@ -86,10 +90,9 @@ __device__ __forceinline__ void clear_idle_rows(unsigned shared) {
 }
 
 template <class Consumer>
-__device__ __forceinline__ void run_roles(const typename Consumer::Args& args,
-                                          unsigned char* shared_bytes, const TensorMap& map_q,
-                                          const TensorMap& map_k, const TensorMap& map_v,
-                                          const TensorMap& map_o) {
+__device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char* shared_bytes,
+                                          const TensorMap& map_q, const TensorMap& map_k,
+                                          const TensorMap& map_v, const TensorMap& map_o) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes

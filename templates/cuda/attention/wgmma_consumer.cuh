@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The consumer role of prefill_sm90: one warpgroup computes 64 rows of O. Per step of kBlockN keys:
-// S = Q K^T, mask on boundary steps only, softmax, P rounded to 16 bits in registers, O += P V. The
+// S = Q K^T, the score stage if there is one, mask on boundary steps only, softmax, P rounded to 16 bits in registers, O += P V. The
 // products and their barriers are in wgmma_products.cuh.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
+#include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
+#include "cuda/attention/score_stage.cuh"       // where kScored
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/convert.cuh"
@@ -22,13 +24,11 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
 
 class WgmmaConsumer {
  public:
-  using Args = AttentionArgs;
-
   // Work of the producing warpgroup's idle warps: V is multiplied as it is given.
   __device__ __forceinline__ static void prepare_values(unsigned /*shared*/) {}
 
-  __device__ __forceinline__ WgmmaConsumer(const Args& args, unsigned shared, int warpgroup)
-      : args_(args), warpgroup_(warpgroup), products_(shared, warpgroup) {}
+  __device__ __forceinline__ WgmmaConsumer(const KernelParts& parts, unsigned shared, int warpgroup)
+      : parts_(parts), args_(parts.base), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
@@ -45,11 +45,13 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
+    stage_.begin(parts_, tile, first_row);  // where kScored
     products_.skip_hidden_steps(tile.last_block - own.last);
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
       products_.multiply_next(block == own.first, s, p, o);
+      stage_.apply(args_.softmax_scale_log2, origin + block * kBlockN, s);  // where kScored
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
@@ -79,9 +81,7 @@ class WgmmaConsumer {
   // Waits for the last product of attend().
   __device__ __forceinline__ void finish(Output& o) { products_.wait_pv(o); }
 
-  __device__ __forceinline__ RowEnds ends(int row, const RowStats& rows) const {
-    return end_rows(args_, row, rows);
-  }
+  __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
@@ -89,6 +89,8 @@ class WgmmaConsumer {
                                              Probabilities& p, RowStats* rows) {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
+    const int key = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kScored
+    stage_.apply(args_.softmax_scale_log2, key, s);                         // where kScored
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
@@ -103,15 +105,19 @@ class WgmmaConsumer {
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
     recompute_scores(args_, tile, first_row, block, s);
+    const int key = first_key(args_, tile.first_row) + block * kBlockN;  // where kScored
+    stage_.apply(args_.softmax_scale_log2, key, s);                      // where kScored
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);
     round_probabilities(s, p);
   }
 
-  const Args& args_;
+  const KernelParts& parts_;
+  const AttentionArgs& args_;
   int warpgroup_;
   WgmmaProducts products_;
+  ScoreStage stage_;  // where kScored
 };
 
 }  // namespace attune

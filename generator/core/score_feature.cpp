@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of score features, and the program that those of a spec make together.
+#include "generator/core/score_feature.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/core/scores/alibi.hpp"
+#include "generator/core/scores/bias.hpp"
+#include "generator/core/scores/chunk.hpp"
+#include "generator/core/scores/documents.hpp"
+#include "generator/core/scores/key_lengths.hpp"
+#include "generator/core/scores/mask_tensor.hpp"
+#include "generator/core/scores/prefix.hpp"
+#include "generator/core/scores/relative_bias.hpp"
+#include "generator/core/scores/softcap.hpp"
+#include "generator/core/scores/user_programs.hpp"
+
+namespace attune {
+namespace {
+
+std::vector<const ScoreFeature*>& mutable_features() {
+  static std::vector<const ScoreFeature*> features{
+      &softcap_feature(),   &score_mod_feature(), &bias_feature(),        &relative_bias_feature(),
+      &alibi_feature(),     &mask_mod_feature(),  &mask_tensor_feature(), &key_lengths_feature(),
+      &documents_feature(), &prefix_feature(),    &chunk_feature()};
+  return features;
+}
+
+}  // namespace
+
+const std::vector<const ScoreFeature*>& score_features() { return mutable_features(); }
+
+void add_score_feature(const ScoreFeature& feature) {
+  auto& features = mutable_features();
+  const auto behind =
+      std::find_if(features.begin(), features.end(),
+                   [&](const ScoreFeature* other) { return other->step > feature.step; });
+  features.insert(behind, &feature);
+}
+
+CaptureType capture_type(ScoreTensor tensor) {
+  switch (tensor) {
+    case ScoreTensor::kBf16:
+      return CaptureType::kBf16;
+    case ScoreTensor::kFp16:
+      return CaptureType::kFp16;
+    default:
+      return CaptureType::kFp32;
+  }
+}
+
+bool is_scored(const SpecFields& spec) {
+  const auto& features = score_features();
+  return std::any_of(features.begin(), features.end(),
+                     [&](const ScoreFeature* feature) { return feature->is_on(spec); });
+}
+
+bool has_score_args(const SpecFields& spec) {
+  return is_scored(spec) || spec.sinks != ScoreTensor::kNone;
+}
+
+namespace {
+
+// The programs of the features that are on, and what they make together. Part i of the whole is that of feature i - 1: part 0 is
+// the score as it is.
+struct Composed {
+  score::Program whole = score::identity();
+  std::vector<const ScoreFeature*> features;
+  std::vector<score::Program> parts;
+};
+
+Composed compose(const SpecFields& spec) {
+  Composed made;
+  for (const ScoreFeature* feature : score_features()) {
+    if (!feature->is_on(spec)) continue;
+    const score::Program own = feature->program(spec);
+    made.whole = own.kind() == score::Kind::kMask ? score::hide(made.whole, own)
+                                                  : score::chain(made.whole, own);
+    made.features.push_back(feature);
+    made.parts.push_back(own);
+  }
+  return made;
+}
+
+// Which of a program's captures or scalars was declared at this place.
+template <class Named>
+const Named& declared_at(int place, const std::vector<Named>& used,
+                         const std::vector<score::Origin>& origins) {
+  for (size_t i = 0; i < used.size(); ++i)
+    if (origins[i].place == place) return used[i];
+  throw Error(ErrorCode::kInternal, "a composed score program has lost where it is from");
+}
+
+}  // namespace
+
+score::Program score_program(const SpecFields& spec) { return compose(spec).whole; }
+
+namespace {
+
+CaptureSpec sinks_of(const Problem& p) {
+  return {"sinks",
+          capture_type(p.sinks),
+          {p.num_heads_q},
+          "[num_heads_q]",
+          [](const std::vector<int64_t>&, std::mt19937_64& random) {
+            return std::normal_distribution<double>(1, 2)(random);
+          }};
+}
+
+}  // namespace
+
+int sinks_capture(const SpecFields& spec) {
+  return static_cast<int>(score_program(spec).captures().size());
+}
+
+std::vector<CaptureSpec> captures_of(const Problem& problem) {
+  std::vector<CaptureSpec> captures;
+  if (!has_score_args(problem)) return captures;
+  const Composed made = compose(problem);
+  for (const score::Origin& origin : made.whole.capture_origins()) {
+    const auto part = static_cast<size_t>(origin.part - 1);
+    const score::Program& own = made.parts.at(part);
+    const std::string& name = declared_at(origin.place, own.captures(), own.capture_origins()).name;
+    std::vector<CaptureSpec> given = made.features[part]->captures(problem);
+    const auto found = std::find_if(given.begin(), given.end(), [&](const CaptureSpec& capture) {
+      return capture.name == name;
+    });
+    if (found == given.end())
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("score feature {} does not say what capture {} is",
+                              made.features[part]->field, name));
+    captures.push_back(std::move(*found));
+  }
+  if (problem.sinks != ScoreTensor::kNone) captures.push_back(sinks_of(problem));
+  return captures;
+}
+
+std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
+  if (!is_scored(spec)) return {};
+  const Composed made = compose(spec);
+  std::vector<score::Scalar> scalars;
+  for (const score::Origin& origin : made.whole.scalar_origins()) {
+    const score::Program& own = made.parts.at(static_cast<size_t>(origin.part - 1));
+    scalars.push_back(declared_at(origin.place, own.scalars(), own.scalar_origins()));
+  }
+  return scalars;
+}
+
+bool is_score_field(std::string_view name) {
+  if (name == "sinks") return true;
+  const auto& features = score_features();
+  return std::any_of(features.begin(), features.end(),
+                     [&](const ScoreFeature* feature) { return feature->field == name; });
+}
+
+}  // namespace attune

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// ScoreFeature: something that stands between S = Q K^T and the softmax beyond the scale, the mask
+// and the window: softcap, ALiBi, a bias, documents. Each is a field of the spec and a few lines of
+// the score language (score/program.hpp); one file each stands in scores/. Kernels of every family,
+// the references and the oracle get the program that they make together, so a new feature needs
+// nothing else.
+//
+// Programs are applied in this order, whatever is on: softcap, score program, biases, ALiBi, masks.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/core/problem.hpp"
+#include "generator/core/score/program.hpp"
+#include "templates/shared/score_args.h"
+
+namespace attune {
+
+// A tensor that a program reads, as the call must give it: indices [0, extents[i]), any strides.
+struct CaptureSpec {
+  std::string name;  // "alibi_slopes"
+  CaptureType type = CaptureType::kFp32;
+  std::vector<int64_t> extents;
+  std::string axes;  // "[num_heads_q]", for messages
+  // An element as a call may well have it, for measuring and tests; `at` are its indices.
+  double (*sample)(const std::vector<int64_t>& at, std::mt19937_64& random) = nullptr;
+  bool sized_by_call = false;  // the call says its extents; these are for measuring
+};
+
+// Of a ScoreTensor that is not kNone.
+CaptureType capture_type(ScoreTensor tensor);
+
+// The order of the programs.
+enum class ScoreStep { kSoftcap, kProgram, kBias, kAlibi, kMask };
+
+struct ScoreFeature {
+  std::string field;  // of the spec, on where it is not at its default
+  ScoreStep step = ScoreStep::kProgram;
+  bool (*is_on)(const SpecFields& spec);
+  // Throws for values that the field may not have.
+  void (*validate)(const Problem& problem);
+  score::Program (*program)(const SpecFields& spec);
+  std::vector<CaptureSpec> (*captures)(const Problem& problem);  // in any order, by name
+};
+
+// In the order of their steps.
+const std::vector<const ScoreFeature*>& score_features();
+// Adds one that stands elsewhere, before anything else is called. It stays alive.
+void add_score_feature(const ScoreFeature& feature);
+
+// Whether a spec has a score stage: a program of its scores.
+bool is_scored(const SpecFields& spec);
+// Whether its kernels are given ScoreArgs: it has a score stage, or sinks, which meet no score and so need none.
+bool has_score_args(const SpecFields& spec);
+// Which capture the sinks are: the last. They come with the call as any capture.
+int sinks_capture(const SpecFields& spec);
+// What all features of a spec make of a score; identity where there is none.
+score::Program score_program(const SpecFields& spec);
+// What it captures, in its order. Two programs of a spec may name their captures alike: then the name stands here twice, and the
+// call gives one tensor for both.
+std::vector<CaptureSpec> captures_of(const Problem& problem);
+std::vector<score::Scalar> scalars_of(const SpecFields& spec);
+// Whether a field of specs is one of a feature.
+bool is_score_field(std::string_view name);
+
+}  // namespace attune

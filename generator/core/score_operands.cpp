@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// See score_operands.hpp.
+#include "generator/core/score_operands.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "generator/core/error.hpp"
+#include "generator/core/narrow_float.hpp"
+#include "generator/core/score/evaluate.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void check_capture(const CaptureSpec& capture, const CaptureView& view) {
+  const bool empty = std::count(capture.extents.begin(), capture.extents.end(), 0) > 0;
+  if (empty) return;
+  if (view.data == nullptr)
+    refuse(fmt::format("{} is null; accepted is the address of {} elements {}", capture.name,
+                       element_name(capture.type), capture.axes));
+  const auto bytes = static_cast<uintptr_t>(element_bytes(capture.type));
+  if (reinterpret_cast<uintptr_t>(view.data) % bytes != 0)
+    refuse(fmt::format("{} is at address {}; accepted are multiples of {} bytes, the size of {}",
+                       capture.name, view.data, bytes, element_name(capture.type)));
+  for (size_t i = 0; capture.sized_by_call && i < capture.extents.size(); ++i)
+    if (view.extents[i] < 1 || view.extents[i] > std::numeric_limits<int32_t>::max())
+      refuse(fmt::format("{}.extents[{}] is {}; accepted are 1 to {}", capture.name, i,
+                         view.extents[i], std::numeric_limits<int32_t>::max()));
+  for (size_t i = 0; i < capture.extents.size(); ++i)
+    if (view.strides[i] < 0)
+      refuse(fmt::format("{}.strides[{}] is {}; accepted are 0, to repeat, and more", capture.name,
+                         i, view.strides[i]));
+}
+
+void check_position(const char* name, int64_t first, int64_t count) {
+  if (first < 0 || first + count > std::numeric_limits<int32_t>::max() / 2)
+    refuse(fmt::format("{} is {}; accepted are 0 to {}", name, first,
+                       std::numeric_limits<int32_t>::max() / 2 - count));
+}
+
+}  // namespace
+
+const char* element_name(CaptureType type) {
+  switch (type) {
+    case CaptureType::kFp32:
+      return "fp32";
+    case CaptureType::kBf16:
+      return "bf16";
+    case CaptureType::kFp16:
+      return "fp16";
+    case CaptureType::kInt32:
+      return "int32";
+    case CaptureType::kInt64:
+      return "int64";
+    case CaptureType::kUint8:
+      return "uint8";
+    case CaptureType::kBool:
+      return "bool";
+  }
+  return "unknown";
+}
+
+int64_t element_bytes(CaptureType type) {
+  switch (type) {
+    case CaptureType::kInt64:
+      return 8;
+    case CaptureType::kFp32:
+    case CaptureType::kInt32:
+      return 4;
+    case CaptureType::kBf16:
+    case CaptureType::kFp16:
+      return 2;
+    case CaptureType::kUint8:
+    case CaptureType::kBool:
+      return 1;
+  }
+  return 0;
+}
+
+double load_capture(CaptureType type, const void* data, int64_t index) {
+  ScoreCapture capture{};
+  capture.data = static_cast<const char*>(data) + index * element_bytes(type);
+  return score::element_of(type, capture, {});
+}
+
+void store_capture(CaptureType type, void* data, int64_t index, double value) {
+  char* at = static_cast<char*>(data) + index * element_bytes(type);
+  const auto whole = static_cast<int64_t>(value);
+  switch (type) {
+    case CaptureType::kFp32:
+      return attune::store_element(Dtype::kFp32, at, 0, static_cast<float>(value));
+    case CaptureType::kBf16:
+      return attune::store_element(Dtype::kBf16, at, 0, static_cast<float>(value));
+    case CaptureType::kFp16:
+      return attune::store_element(Dtype::kFp16, at, 0, static_cast<float>(value));
+    case CaptureType::kInt32:
+    case CaptureType::kInt64:
+    case CaptureType::kUint8:
+    case CaptureType::kBool:
+      std::memcpy(at, &whole, static_cast<size_t>(element_bytes(type)));  // little-endian
+  }
+}
+
+ScoreCaptures score_captures(const Problem& problem) {
+  return {has_score_args(problem), is_scored(problem), captures_of(problem), scalars_of(problem)};
+}
+
+CaptureView contiguous_capture(const CaptureSpec& capture, const void* data) {
+  CaptureView view{data, {}, {}};
+  std::copy(capture.extents.begin(), capture.extents.end(), view.extents);
+  int64_t stride = 1;
+  for (size_t i = capture.extents.size(); i-- > 0; stride *= capture.extents[i])
+    view.strides[i] = stride;
+  return view;
+}
+
+void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* operands) {
+  const std::vector<CaptureSpec>& captures = wanted.captures;
+  const size_t scalars = operands == nullptr ? 0 : operands->num_scalars;
+  if (scalars != wanted.scalars.size())
+    refuse(fmt::format("scalars has {} numbers; accepted are {} for this plan", scalars,
+                       wanted.scalars.size()));
+  const size_t given = operands == nullptr ? 0 : operands->num_captures;
+  if (given != captures.size()) {
+    std::string names;
+    for (const CaptureSpec& capture : captures)
+      names += fmt::format("{}{} {}", names.empty() ? "" : ", ", capture.name, capture.axes);
+    refuse(fmt::format("captures has {} tensors; accepted are {} for this plan: {}", given,
+                       captures.size(), names));
+  }
+  if (operands == nullptr) return;
+  for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
+  check_position("q_position0", operands->q_position0, 0);
+  check_position("kv_position0", operands->kv_position0, 0);
+}
+
+ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
+                     const ScoreOperands* given) {
+  const std::vector<CaptureSpec>& captures = wanted.captures;
+  static const ScoreOperands nothing;
+  const ScoreOperands& operands = given == nullptr ? nothing : *given;
+  ScoreArgs args{};
+  for (size_t i = 0; i < captures.size(); ++i) {
+    ScoreCapture& to = args.captures[i];
+    to.data = operands.captures[i].data;
+    for (size_t axis = 0; axis < captures[i].extents.size(); ++axis) {
+      to.strides[axis] = operands.captures[i].strides[axis];
+      const int64_t given_extent = operands.captures[i].extents[axis];
+      to.extents[axis] =
+          static_cast<int>(given_extent > 0 ? given_extent : captures[i].extents[axis]);
+    }
+  }
+  std::copy(operands.scalars.begin(), operands.scalars.end(), args.scalars);
+  args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : problem.seqlen_q);
+  args.seqlen_kv =
+      static_cast<int>(operands.seqlen_kv > 0 ? operands.seqlen_kv : problem.seqlen_kv);
+  args.head_dim = problem.head_dim_qk;
+  args.q_position0 = operands.q_position0;
+  args.kv_position0 = operands.kv_position0;
+  args.batch0 = operands.batch0;
+  args.head0 = operands.head0;
+  args.kv_head0 = operands.head0 / (problem.num_heads_q / problem.num_heads_kv);
+  return args;
+}
+
+}  // namespace attune

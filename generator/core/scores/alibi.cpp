@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// See alibi.hpp.
+#include "generator/core/scores/alibi.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "generator/core/score/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.alibi; }
+
+void check(const Problem&) {}
+
+// Distances count from the diagonal that masks and windows have, too (templates/shared/visibility.h).
+score::Program program(const SpecFields& spec) {
+  const char* text = spec.mask == Mask::kCausalTopLeft
+                         ? "return score - alibi_slopes[batch][head] * abs(q_idx - kv_idx);"
+                         : "return score - alibi_slopes[batch][head] * abs(q_idx + seqlen_kv - "
+                           "seqlen_q - kv_idx);";
+  return score::parse(text, score::Kind::kScore, {{{"alibi_slopes", CaptureType::kFp32, 2}}, {}},
+                      "alibi");
+}
+
+std::vector<CaptureSpec> captures(const Problem& p) {
+  return {{"alibi_slopes",
+           CaptureType::kFp32,
+           {p.batch, p.num_heads_q},
+           "[batch, num_heads_q]",
+           [](const std::vector<int64_t>& at, std::mt19937_64&) {
+             return std::exp2(-1.0 - static_cast<double>((at[0] + at[1]) % 8));
+           }}};
+}
+
+}  // namespace
+
+const ScoreFeature& alibi_feature() {
+  static const ScoreFeature feature{"alibi", ScoreStep::kAlibi, is_on, check, program, captures};
+  return feature;
+}
+
+std::vector<float> alibi_slopes(int num_heads) {
+  const auto of_power = [](int n, int i) {
+    return static_cast<float>(std::exp2(-8.0 * (i + 1) / n));
+  };
+  const int below = static_cast<int>(std::bit_floor(static_cast<unsigned>(num_heads)));
+  std::vector<float> slopes;
+  for (int i = 0; i < num_heads; ++i)
+    slopes.push_back(i < below ? of_power(below, i) : of_power(2 * below, 2 * (i - below)));
+  return slopes;
+}
+
+}  // namespace attune

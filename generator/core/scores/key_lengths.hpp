@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Score feature key_lengths: keys from key_lengths[batch] on are hidden.
+#pragma once
+
+#include "generator/core/score_feature.hpp"
+
+namespace attune {
+
+const ScoreFeature& key_lengths_feature();
+
+}  // namespace attune

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// See softcap.hpp.
+#include "generator/core/scores/softcap.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score/parse.hpp"
+
+namespace attune {
+namespace {
+
+bool is_on(const SpecFields& spec) { return spec.softcap != 0; }
+
+void check(const Problem& problem) {
+  if (!std::isfinite(problem.softcap) || problem.softcap < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("softcap is {}; accepted are finite numbers above 0, and 0 for none",
+                            problem.softcap));
+}
+
+score::Program program(const SpecFields& spec) {
+  return score::parse(fmt::format("return {0:#} * tanh(score / {0:#});", spec.softcap),
+                      score::Kind::kScore, {}, "softcap");
+}
+
+std::vector<CaptureSpec> captures(const Problem&) { return {}; }
+
+}  // namespace
+
+const ScoreFeature& softcap_feature() {
+  static const ScoreFeature feature{"softcap", ScoreStep::kSoftcap, is_on, check, program,
+                                    captures};
+  return feature;
+}
+
+}  // namespace attune

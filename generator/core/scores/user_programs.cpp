@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// See user_programs.hpp.
+#include "generator/core/scores/user_programs.hpp"
+
+#include "generator/core/user_program.hpp"
+
+namespace attune {
+namespace {
+
+const score::Program& score_mod(const SpecFields& spec) {
+  return user_program(spec.score_mod, score::Kind::kScore, "score_mod").program;
+}
+
+const score::Program& mask_mod(const SpecFields& spec) {
+  return user_program(spec.mask_mod, score::Kind::kMask, "mask_mod").program;
+}
+
+// An index into a capture that is one name goes as far as the problem has of it, any other as far as both lengths together. So far
+// do tensors reach that are made for measuring; calls say how far theirs do.
+int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
+  const score::Node& node = program.nodes()[static_cast<size_t>(index)];
+  if (node.operation == score::Operation::kName) switch (static_cast<score::Name>(node.index)) {
+      case score::Name::kBatch:
+        return p.batch;
+      case score::Name::kHead:
+        return p.num_heads_q;
+      case score::Name::kKvHead:
+        return p.num_heads_kv;
+      case score::Name::kQIdx:
+        return p.seqlen_q;
+      case score::Name::kKvIdx:
+        return p.seqlen_kv;
+      default:
+        break;
+    }
+  return p.seqlen_q + p.seqlen_kv;
+}
+
+double sample(const std::vector<int64_t>&, std::mt19937_64& random) {
+  return std::normal_distribution<double>()(random);
+}
+
+double sample_whole(const std::vector<int64_t>& at, std::mt19937_64&) {
+  return at.empty() ? 1 : static_cast<double>(at.back() / 100 % 2);
+}
+
+std::vector<CaptureSpec> captures_of(const score::Program& program, const Problem& problem) {
+  std::vector<CaptureSpec> captures;
+  for (const score::Capture& capture : program.captures())
+    captures.push_back(
+        {capture.name, capture.type, std::vector<int64_t>(static_cast<size_t>(capture.rank), 1), "",
+         score::type_of(capture.type) == score::Type::kFloat ? sample : sample_whole, true});
+  for (const score::Node& node : program.nodes()) {
+    if (node.operation != score::Operation::kLoad) continue;
+    CaptureSpec& capture = captures[static_cast<size_t>(node.index)];
+    for (size_t i = 0; i < capture.extents.size(); ++i)
+      capture.extents[i] = std::max(capture.extents[i], reach(program, problem, node.operands[i]));
+  }
+  return captures;
+}
+
+}  // namespace
+
+const ScoreFeature& score_mod_feature() {
+  static const ScoreFeature feature{
+      "score_mod",
+      ScoreStep::kProgram,
+      [](const SpecFields& spec) { return static_cast<bool>(spec.score_mod); },
+      [](const Problem&) {},
+      [](const SpecFields& spec) { return score_mod(spec); },
+      [](const Problem& p) { return captures_of(score_mod(p), p); }};
+  return feature;
+}
+
+const ScoreFeature& mask_mod_feature() {
+  static const ScoreFeature feature{
+      "mask_mod",
+      ScoreStep::kMask,
+      [](const SpecFields& spec) { return static_cast<bool>(spec.mask_mod); },
+      [](const Problem&) {},
+      [](const SpecFields& spec) { return mask_mod(spec); },
+      [](const Problem& p) { return captures_of(mask_mod(p), p); }};
+  return feature;
+}
+
+}  // namespace attune

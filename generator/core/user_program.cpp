@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// See user_program.hpp.
+#include "generator/core/user_program.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <optional>
+
+#include "generator/core/digest.hpp"
+#include "generator/core/error.hpp"
+#include "generator/core/score/parse.hpp"
+#include "generator/core/score/text.hpp"
+#include "generator/core/score_operands.hpp"
+
+namespace attune {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::deque<UserProgram> programs;  // addresses stay
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+const UserProgram* find(const Registry& all, const ProgramDigest& digest) {
+  for (const UserProgram& program : all.programs)
+    if (program.digest == digest) return &program;
+  return nullptr;
+}
+
+std::optional<ProgramDigest> digest_of(std::string_view hex) {
+  if (hex.size() != 32) return std::nullopt;
+  ProgramDigest digest;
+  for (const auto& [part, value] :
+       {std::pair{hex.substr(0, 16), &digest.high}, std::pair{hex.substr(16), &digest.low}}) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), *value, 16);
+    if (error != std::errc() || end != part.data() + part.size()) return std::nullopt;
+  }
+  return digest;
+}
+
+ProgramDigest digest_of(const score::Program& program) {
+  std::string text = score::digest(program);
+  for (const score::Capture& capture : program.captures()) text += "\n" + capture.name;
+  for (const score::Scalar& scalar : program.scalars()) text += "\n" + scalar.name;
+  return *digest_of(xxh3_128_hex(text));
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+std::optional<CaptureType> parse_element(std::string_view name) {
+  for (const CaptureType type :
+       {CaptureType::kFp32, CaptureType::kBf16, CaptureType::kFp16, CaptureType::kInt32,
+        CaptureType::kInt64, CaptureType::kUint8, CaptureType::kBool})
+    if (name == element_name(type)) return type;
+  return std::nullopt;
+}
+
+// "slopes: fp32[1]"
+std::optional<score::Capture> parse_capture(std::string_view text) {
+  const size_t colon = text.find(':'), open = text.find('[');
+  if (colon == std::string_view::npos || open == std::string_view::npos || text.back() != ']')
+    return std::nullopt;
+  const std::string_view rank = trimmed(text.substr(open + 1, text.size() - open - 2));
+  const auto type = parse_element(trimmed(text.substr(colon + 1, open - colon - 1)));
+  if (!type || rank.size() != 1 || rank[0] < '0' || rank[0] > '4') return std::nullopt;
+  return score::Capture{std::string(trimmed(text.substr(0, colon))), *type, rank[0] - '0'};
+}
+
+// "window: int"
+std::optional<score::Scalar> parse_scalar(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string_view type = trimmed(text.substr(colon + 1));
+  for (const score::Type one : {score::Type::kBool, score::Type::kInt, score::Type::kFloat})
+    if (type == score::type_name(one))
+      return score::Scalar{std::string(trimmed(text.substr(0, colon))), one};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_text(const ProgramDigest& digest) {
+  return digest ? fmt::format("{:016x}{:016x}", digest.high, digest.low) : "none";
+}
+
+ProgramDigest parse_program_digest(std::string_view text) {
+  if (text == "none") return {};
+  if (const auto digest = digest_of(text)) return *digest;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("\"{}\" is no digest of a program; accepted are none and 32 hex digits", text));
+}
+
+const UserProgram& add_user_program(std::string_view text, score::Kind kind,
+                                    const score::Declarations& declarations,
+                                    std::string_view name) {
+  UserProgram made;
+  made.program = score::parse(text, kind, declarations, name, &made.warnings);
+  made.digest = digest_of(made.program);
+  for (const score::Capture& capture : made.program.captures())
+    made.text += fmt::format("// capture {}: {}[{}]\n", capture.name, element_name(capture.type),
+                             capture.rank);
+  for (const score::Scalar& scalar : made.program.scalars())
+    made.text += fmt::format("// scalar {}: {}\n", scalar.name, score::type_name(scalar.type));
+  made.text += score::canonical_text(made.program);
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (const UserProgram* known = find(all, made.digest)) return *known;
+  return all.programs.emplace_back(std::move(made));
+}
+
+const UserProgram& read_user_program(std::string_view text, score::Kind kind,
+                                     std::string_view name) {
+  return add_user_program(text, kind, declarations_in(text, name), name);
+}
+
+const UserProgram& load_user_program(const std::string& path, score::Kind kind) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw Error(ErrorCode::kIo, fmt::format("the program file {} cannot be read", path));
+  return read_user_program(text, kind, path);
+}
+
+const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const UserProgram* found = find(all, digest);
+  if (found == nullptr)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is {}; this process was given no program of that digest", field,
+                            to_text(digest)));
+  if (found->program.kind() != kind)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is a program that gives {}; accepted is one that gives {}", field,
+                            kind == score::Kind::kScore ? "whether a key is seen" : "a score",
+                            kind == score::Kind::kScore ? "a score" : "whether a key is seen"));
+  return *found;
+}
+
+score::Declarations declarations_in(std::string_view text, std::string_view name) {
+  score::Declarations all;
+  for (int line_number = 1; !text.empty(); ++line_number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!line.starts_with("//")) continue;
+    line = trimmed(line.substr(2));
+    const bool is_capture = line.starts_with("capture "), is_scalar = line.starts_with("scalar ");
+    if (!is_capture && !is_scalar) continue;
+    const std::string_view rest = line.substr(line.find(' ') + 1);
+    const auto capture = is_capture ? parse_capture(rest) : std::nullopt;
+    const auto scalar = is_scalar ? parse_scalar(rest) : std::nullopt;
+    if (!capture && !scalar)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "{}:{}: \"{}\" is no declaration; accepted are \"capture NAME: TYPE[RANK]\" with "
+              "fp32, bf16, fp16, int32, int64, uint8 or bool and 0 to 4, and \"scalar "
+              "NAME: float\", int or bool",
+              name, line_number, line));
+    if (capture) all.captures.push_back(*capture);
+    if (scalar) all.scalars.push_back(*scalar);
+  }
+  return all;
+}
+
+}  // namespace attune

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// See score_room.hpp.
+#include "generator/families/score_room.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "generator/core/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+// Largest first.
+std::vector<int64_t> values_up_to(const SearchSpace& legal, const char* knob, int64_t most) {
+  std::vector<int64_t> values;
+  for (const Knob& one : legal.knobs())
+    if (one.name == knob)
+      for (const int64_t value : one.values)
+        if (value <= most) values.push_back(value);
+  std::sort(values.rbegin(), values.rend());
+  return values;
+}
+
+// The config, or it with other values of the knobs that follow from a tile.
+std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
+  if (!legal.broken(config)) return config;
+  constexpr int64_t kAny = 1 << 20;
+  for (const char* knob : {"min_blocks", "q_place", "hold_offsets"}) {
+    const std::vector<int64_t> values = values_up_to(legal, knob, kAny);
+    if (values.empty()) continue;
+    for (const int64_t min_blocks : values_up_to(legal, "min_blocks", kAny))
+      for (const int64_t value : values) {
+        Config changed = config;
+        changed.set("min_blocks", min_blocks);
+        changed.set(knob, value);
+        if (!legal.broken(changed)) return changed;
+      }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Config with_room_for_scores(const SearchSpace& legal, const KernelSpec& spec, const Config& config,
+                            int64_t block_n) {
+  if (!is_scored(spec) || config.at("block_n") <= block_n) return config;
+  for (const int64_t narrower : values_up_to(legal, "block_n", block_n)) {
+    Config candidate = config;
+    candidate.set("block_n", narrower);
+    if (auto found = legal_with(legal, candidate)) return *found;
+  }
+  return config;
+}
+
+}  // namespace attune

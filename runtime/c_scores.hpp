@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Score features and programs in the C interface: the fields of attune_problem and attune_operands that speak of them. Used by
+// c_problem.cpp and c_plan.cpp.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "runtime/c_support.hpp"
+#include "runtime/plan.hpp"
+
+namespace attune::c_api {
+
+// A field that must be one of an enumeration's values, which are `first` to `last`.
+template <class Value>
+Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
+  if (value < first || value > last)
+    refuse(fmt::format("problem->{} is {}; accepted are {}", field, value, accepted));
+  return static_cast<Value>(value);
+}
+
+void read_scores(const attune_problem& c, Problem* p);
+// Null for no program.
+const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
+// Those of a plan's score features. Operands has a pointer to it.
+ScoreOperands score_operands_of(const attune_score_operands* given, const Plan& plan);
+
+}  // namespace attune::c_api

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineOptions: what a program chooses when it opens an Engine. options.hpp reads them from the
+// environment.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "cache/records.hpp"
+#include "runtime/policy.hpp"
+
+namespace attune {
+
+// A low layer's view of live tuning (policy tune_on_miss); the tuner implements it.
+class ConfigSource {
+ public:
+  virtual ~ConfigSource() = default;
+  virtual std::optional<WinnerRecord> tune(const Problem& problem) = 0;
+};
+
+struct EngineOptions {
+  std::filesystem::path user_store;  // empty = default location (default_store_path())
+  std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
+  std::vector<std::filesystem::path>
+      bundles;  // folders written by write_bundle; asked before the stores
+  bool use_store = true;
+  bool may_compile = true;       // false = policy no_jit
+  bool check_workspace = false;  // runs wait for the GPU and refuse a workspace not initialised
+  bool keep_images = true;       // write images of plans made here into the user store
+  Policy policy = Policy::kDefault;
+  std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
+  ConfigSource* config_source = nullptr;  // not owned
+  size_t max_plans = 2048;  // kept at a time, the least recently used go first; 3 to 8 KB each
+};
+
+}  // namespace attune

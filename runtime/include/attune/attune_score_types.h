@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What stands between the scores and the softmax beyond scale, mask and window: programs of callers,
+ * and the tensors and numbers that score features read. attune_types.h includes it; attune_problem
+ * (attune_types.h) says which features a problem has.
+ */
+#ifndef ATTUNE_ATTUNE_SCORE_TYPES_H_
+#define ATTUNE_ATTUNE_SCORE_TYPES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct attune_program
+    attune_program; /* a score or mask program; lives as long as the process */
+
+/* Elements of a capture. */
+typedef enum attune_capture_type {
+  ATTUNE_CAPTURE_FP32 = 0,
+  ATTUNE_CAPTURE_BF16 = 1,
+  ATTUNE_CAPTURE_FP16 = 2,
+  ATTUNE_CAPTURE_INT32 = 3,
+  ATTUNE_CAPTURE_INT64 = 4, /* the low 32 bits are read */
+  ATTUNE_CAPTURE_UINT8 = 5,
+  ATTUNE_CAPTURE_BOOL = 6 /* a byte */
+} attune_capture_type;
+
+typedef enum attune_program_kind {
+  ATTUNE_SCORE_MOD = 0, /* gives the new score, a float */
+  ATTUNE_MASK_MOD = 1   /* gives whether the key is seen, a bool */
+} attune_program_kind;
+
+typedef enum attune_scalar_type {
+  ATTUNE_SCALAR_BOOL = 0,
+  ATTUNE_SCALAR_INT = 1,
+  ATTUNE_SCALAR_FLOAT = 2
+} attune_scalar_type;
+
+/* What a program may read beside its names: tensors as name[i][j].. and numbers of the call. */
+typedef struct attune_program_capture {
+  const char* name;
+  int32_t type; /* attune_capture_type */
+  int32_t rank; /* 0 to 4 */
+} attune_program_capture;
+
+typedef struct attune_program_scalar {
+  const char* name;
+  int32_t type; /* attune_scalar_type */
+} attune_program_scalar;
+
+typedef struct attune_program_desc {
+  size_t size;
+  const char*
+      text;     /* in the score language, e.g. "return score - slopes[head] * abs(q_idx - kv_idx);"
+                       Declarations that stand in it as comments ("// capture slopes: fp32[1]") join those below */
+  int32_t kind; /* attune_program_kind */
+  const char* name; /* in messages; NULL = score_mod or mask_mod */
+  const attune_program_capture* captures;
+  size_t num_captures;
+  const attune_program_scalar* scalars;
+  size_t num_scalars;
+} attune_program_desc;
+
+/* Whether a bias is added, and its type. */
+typedef enum attune_score_tensor {
+  ATTUNE_SCORE_TENSOR_NONE = 0,
+  ATTUNE_SCORE_TENSOR_FP32 = 1,
+  ATTUNE_SCORE_TENSOR_BF16 = 2,
+  ATTUNE_SCORE_TENSOR_FP16 = 3
+} attune_score_tensor;
+
+/* A tensor that a score feature reads. */
+typedef struct attune_capture {
+  const char* name;   /* "alibi_slopes" */
+  const void* data;   /* on the device, until the call's work is done */
+  int64_t strides[4]; /* elements, one for each axis; 0 repeats */
+  int64_t extents[4]; /* of captures of programs; not read of others. Indices beyond are clamped */
+} attune_capture;
+
+/* A number that a program reads. */
+typedef struct attune_scalar {
+  const char* name;
+  double value; /* becomes what the program declared */
+} attune_scalar;
+
+typedef struct attune_score_operands {
+  const attune_capture* captures; /* those of the problem's features, in any order */
+  size_t num_captures;
+  int32_t q_position0; /* where row 0 and key 0 stand in longer sequences, for features that look at
+                          positions one by one; masks and windows are not moved by it */
+  int32_t kv_position0;
+  const attune_scalar* scalars; /* those of the programs, in any order */
+  size_t num_scalars;
+} attune_score_operands;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTUNE_ATTUNE_SCORE_TYPES_H_ */

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each function here says of one operand what the function of the same subject in operand_check.cpp
+// says; a test holds the two against each other. Strides are compared as unsigned numbers: a
+// negative one is larger than any that is allowed.
+#include "runtime/operand_rules.hpp"
+
+#include <utility>
+
+namespace attune {
+namespace {
+
+bool is_misaligned(const void* address, uint64_t alignment) {
+  return (reinterpret_cast<uintptr_t>(address) & (alignment - 1)) != 0;
+}
+
+struct Step {
+  uint64_t stride, more;
+};
+
+void order(Step& a, Step& b) {
+  if (b.stride < a.stride) std::swap(a, b);
+}
+
+}  // namespace
+
+// Elements have at most 16 bytes with room to spare, so no offset in bytes overflows.
+OperandRules::Dimension OperandRules::dimension(int64_t extent, int64_t element_bytes) {
+  if (extent <= 1) return {};
+  return {~uint64_t{0}, static_cast<uint64_t>(extent - 1),
+          static_cast<uint64_t>(INT64_MAX / 16 / extent), (kTensorMapReach - 1) / element_bytes};
+}
+
+OperandRules::OperandRules(const OperandList& list) : list_(list) {
+  for (const OperandSpec& operand : list) {
+    if (operand.written && !operand.empty()) writes_nothing_ = false;
+    switch (kind_of(operand.role)) {
+      case OperandKind::kTensor:
+        add_tensor(operand);
+        break;
+      case OperandKind::kRowSums:
+        has_row_sums_ = true;
+        row_sums_required_ = !operand.optional && !operand.empty();
+        row_sums_ = {{dimension(operand.heads, 4), dimension(operand.batch, 4), {}},
+                     static_cast<uint64_t>(operand.rows),
+                     1,
+                     0,
+                     false};
+        break;
+      case OperandKind::kFactors:
+        add_factors(operand);
+        break;
+    }
+  }
+}
+
+void OperandRules::add_tensor(const OperandSpec& x) {
+  const int64_t bytes = dtype_bytes(x.dtype);
+  const auto line = static_cast<uint64_t>(x.line());
+  tensors_[num_tensors_++] = {
+      tensor_of(x.role),
+      x.empty(),
+      {{dimension(x.heads, bytes), dimension(x.lines(), bytes), dimension(x.batch, bytes)},
+       line,
+       line,
+       static_cast<uint64_t>(kOperandAlignment / bytes - 1),
+       !x.written}};
+}
+
+void OperandRules::add_factors(const OperandSpec& x) {
+  for (size_t i = 0; i < factors_.size(); ++i)
+    if (kFactorRoles[i].role == x.role)
+      factors_[i] = {is_fp8(x.dtype),
+                     !x.optional,
+                     x.written,
+                     static_cast<int>(x.heads),
+                     {dimension(x.batch, 4), dimension(x.heads, 4), dimension(x.blocks(), 4)}};
+}
+
+// Sorted by stride, each dimension must step over all that the smaller ones span.
+bool OperandRules::Strided::allows(const uint64_t (&strides)[3]) const noexcept {
+  Step steps[3];
+  bool wrong = false;
+  for (size_t i = 0; i < 3; ++i) {
+    const Dimension& d = dimensions[i];
+    const uint64_t stride = strides[i] & d.used;
+    wrong |= stride > d.most || (stride & part) != 0;
+    wrong |= stride < (least & d.used) && (stride != 0 || !may_repeat);
+    steps[i] = {stride, d.more};
+  }
+  order(steps[0], steps[1]), order(steps[1], steps[2]), order(steps[0], steps[1]);
+  uint64_t span = line;
+  for (const Step& step : steps) {
+    wrong |= step.stride != 0 && step.stride < span;
+    span += step.stride * step.more;
+  }
+  return !wrong;
+}
+
+bool OperandRules::Factors::allows(const ScaleView& view) const noexcept {
+  if (!view.data) return !required;
+  if (!given || is_misaligned(view.data, sizeof(float))) return false;
+  const int64_t strides[3] = {view.batch_stride, view.head_stride, view.block_stride};
+  for (size_t i = 0; i < 3; ++i) {
+    const uint64_t used = dimensions[i].used & static_cast<uint64_t>(strides[i]);
+    if (strides[i] < 0 || used > dimensions[i].most) return false;
+    if (written && used == 0 && dimensions[i].used != 0) return false;
+  }
+  if (view.heads_per_scale == 1) return true;
+  return !written && view.heads_per_scale > 1 && heads % view.heads_per_scale == 0;
+}
+
+bool OperandRules::allow_row_sums(const Operands& given) const noexcept {
+  if (!given.lse) return !row_sums_required_;
+  if (!has_row_sums_) return true;
+  if (is_misaligned(given.lse, sizeof(float))) return false;
+  if (given.lse_batch_stride == 0 && given.lse_head_stride == 0) return true;  // contiguous
+  return row_sums_.allows({static_cast<uint64_t>(given.lse_head_stride),
+                           static_cast<uint64_t>(given.lse_batch_stride), 0});
+}
+
+bool OperandRules::allow(const Operands& operands) const noexcept {
+  if (list_.empty()) return false;
+  for (size_t i = 0; i < num_tensors_; ++i) {
+    const Tensor& tensor = tensors_[i];
+    const OperandView& view = operands.*tensor.view;
+    if (tensor.empty) continue;
+    if (!view.data || is_misaligned(view.data, kOperandAlignment)) return false;
+    if (!tensor.layout.allows({static_cast<uint64_t>(view.head_stride),
+                               static_cast<uint64_t>(view.row_stride),
+                               static_cast<uint64_t>(view.batch_stride)}))
+      return false;
+  }
+  if (!allow_row_sums(operands)) return false;
+  for (size_t i = 0; i < factors_.size(); ++i)
+    if (!factors_[i].allows(operands.*factors_of(kFactorRoles[i].role))) return false;
+  return true;
+}
+
+bool OperandRules::suit_tensor_maps(const Operands& operands) const noexcept {
+  for (size_t i = 0; i < num_tensors_; ++i) {
+    const OperandView& view = operands.*tensors_[i].view;
+    const int64_t strides[3] = {view.head_stride, view.row_stride, view.batch_stride};
+    for (size_t k = 0; k < 3; ++k) {
+      const Dimension& d = tensors_[i].layout.dimensions[k];
+      if (d.used != 0 && (strides[k] == 0 || strides[k] > d.most_maps)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace attune

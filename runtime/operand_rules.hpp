@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// OperandRules: what the operands of a problem must be, as numbers to compare with. A plan works
+// them out once, so that a run looks at each stride a few times and divides nothing. They say yes
+// or no; operand_check.hpp finds the sentence for a no.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+
+#include "generator/core/op.hpp"
+#include "runtime/operands.hpp"
+
+namespace attune {
+
+// Bytes: addresses of tensors, and their strides in dimensions longer than 1.
+inline constexpr int kOperandAlignment = 16;
+
+// How far a tensor's strides in bytes may reach for TMA.
+inline constexpr int64_t kTensorMapReach = int64_t{1} << 40;
+
+class OperandRules {
+ public:
+  OperandRules() = default;
+  OperandRules(const OperandList& list);  // NOLINT: it is the list, with what follows from it
+
+  const OperandList& list() const { return list_; }
+  // All outputs have no elements: there is nothing to launch.
+  bool writes_nothing() const { return writes_nothing_; }
+
+  // Whether check_operands takes them.
+  bool allow(const Operands& operands) const noexcept;
+  // Whether TMA can load them: tensor_map_refusal has no reason.
+  bool suit_tensor_maps(const Operands& operands) const noexcept;
+
+ private:
+  // A dimension that strides step over. One of a single step has `used` 0: its stride is free.
+  struct Dimension {
+    uint64_t used = 0;      // else all ones
+    uint64_t more = 0;      // steps after the first
+    uint64_t most = 0;      // largest stride that stays in the address range
+    int64_t most_maps = 0;  // largest that TMA takes
+  };
+  struct Strided {
+    std::array<Dimension, 3> dimensions;
+    uint64_t line = 0;       // contiguous elements
+    uint64_t least = 0;      // smallest stride but 0
+    uint64_t part = 0;       // bits of a stride that is no multiple of the alignment
+    bool may_repeat = true;  // a stride of 0
+    bool allows(const uint64_t (&strides)[3]) const noexcept;
+  };
+  struct Tensor {
+    OperandView Operands::*view = nullptr;
+    bool empty = false;
+    Strided layout;
+  };
+  struct Factors {
+    bool given = false;  // they may be
+    bool required = false, written = false;
+    int heads = 1;
+    std::array<Dimension, 3> dimensions;
+    bool allows(const ScaleView& view) const noexcept;
+  };
+
+  static Dimension dimension(int64_t extent, int64_t element_bytes);
+  void add_tensor(const OperandSpec& tensor);
+  void add_factors(const OperandSpec& factors);
+  bool allow_row_sums(const Operands& operands) const noexcept;
+
+  OperandList list_;
+  std::array<Tensor, std::size(kTensorRoles)> tensors_;
+  size_t num_tensors_ = 0;
+  std::array<Factors, std::size(kFactorRoles)> factors_;  // as kFactorRoles
+  Strided row_sums_;
+  bool has_row_sums_ = false, row_sums_required_ = false;
+  bool writes_nothing_ = true;
+};
+
+}  // namespace attune

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands: the addresses and strides of one call, by name and by the role that an OperandSpec
+// (generator/core/op.hpp) speaks of. With roles, code that walks the operands of an op needs no names.
+// What they must be: operand_check.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "generator/core/op.hpp"
+#include "generator/core/score_operands.hpp"
+#include "templates/shared/kernel_arguments.h"
+
+namespace attune {
+
+// Strides (elements) and addresses of one call; see AttentionArgs for shapes.
+struct Operands {
+  OperandView q, k, v, o;
+  float* lse = nullptr;
+  int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
+  int64_t lse_head_stride = 0;
+  ScaleView q_scale{}, k_scale{}, v_scale{};  // 8-bit operands; null data: every factor is 1
+  ScaleView o_scale{};                        // written by the quantise op
+  const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
+};
+
+// Of roles whose kind is kTensor.
+constexpr OperandView Operands::*tensor_of(Role role) {
+  switch (role) {
+    case Role::kQ:
+      return &Operands::q;
+    case Role::kK:
+      return &Operands::k;
+    case Role::kV:
+      return &Operands::v;
+    default:
+      return &Operands::o;
+  }
+}
+
+// Of roles whose kind is kFactors.
+constexpr ScaleView Operands::*factors_of(Role role) {
+  switch (role) {
+    case Role::kQScale:
+      return &Operands::q_scale;
+    case Role::kKScale:
+      return &Operands::k_scale;
+    case Role::kVScale:
+      return &Operands::v_scale;
+    default:
+      return &Operands::o_scale;
+  }
+}
+
+// Strides of the default layout, rows of each head at 16 bytes; no address.
+OperandView contiguous_view(const OperandSpec& tensor);
+// Views with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
+Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o,
+                             float* lse);
+
+}  // namespace attune

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Plan in words: what runs, on which rung it stands and why, how long it takes.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+
+#include "runtime/ladder.hpp"
+#include "runtime/launch_text.hpp"
+#include "runtime/plan.hpp"
+
+namespace attune {
+namespace {
+
+std::string age_of(const std::string& created) {
+  std::tm utc{};
+  if (!strptime(created.c_str(), "%Y-%m-%dT%H:%M:%S", &utc)) return "at an unknown time";
+  const double days = std::difftime(std::time(nullptr), timegm(&utc)) / 86400;
+  return days < 1 ? "today"
+                  : fmt::format("{:.0f} day{} ago", std::floor(days), days < 2 ? "" : "s");
+}
+
+std::string measured_text(const WinnerRecord& winner, const Device& device) {
+  std::string text = fmt::format(
+      "{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} "
+      "candidates",
+      winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
+      winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
+      winner.candidates);
+  if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
+  if (winner.driver != device.identity().driver)
+    text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",
+                        winner.driver, device.identity().driver);
+  return text;
+}
+
+std::string resources_text(const Plan& plan) {
+  std::string text = plan.device->target() == Target::kCpu
+                         ? fmt::format("{} threads", plan.device->facts().sm_count)
+                         : launch_text(plan.launch);
+  if (!plan.kernel) return text;
+  const ImageInfo& info = plan.kernel->info();
+  if (info.registers >= 0) text += fmt::format(", {} registers", info.registers);
+  if (info.stack_bytes > 0) text += fmt::format(", {} bytes of stack", info.stack_bytes);
+  return text;
+}
+
+}  // namespace
+
+std::string Plan::explain(const Problem& asked) const {
+  std::string text = fmt::format("problem    {}\n", to_text(asked));
+  if (!(asked == problem)) text += fmt::format("the same   {}\n", to_text(problem));
+  text += fmt::format("device     {}\n", device->identity().facts_title());
+  text += fmt::format("kernel     {} for {}\n", kernel_template->name(), arch.name());
+  text += fmt::format("config     {}\n", config.to_text());
+  text += fmt::format("rung       {}: {}\n", rung_name(rung), why);
+  if (winner) text += fmt::format("timing     {}\n", measured_text(*winner, *device));
+  text += fmt::format("resources  {}\n", resources_text(*this));
+  if (!image_from.empty())
+    text += fmt::format("image      from the {}{}\n", image_from,
+                        kernel ? "" : ", when a program first asks for it");
+  text += fmt::format("workspace  {} bytes\n", workspace_bytes());
+  for (const std::string& sentence : warnings) text += fmt::format("warning    {}\n", sentence);
+  for (const std::string& sentence : passed_over) text += fmt::format("not taken  {}\n", sentence);
+  return text;
+}
+
+}  // namespace attune

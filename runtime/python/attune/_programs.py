@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""score_mod() and mask_mod(): programs of the score language made of Python functions or given as text, and what a call of attention()
+binds to them. Used by _scores.py; _trace.py reads functions."""
+import ctypes
+import functools
+import re
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._library import ProgramDesc, check, library
+from ._torch import refuse_gradients
+from ._trace import NAMES, trace
+from ._values import CAPTURE_TYPES, MAX_RANK, is_bool, is_number, is_tensor
+
+KINDS = tuple(NAMES)  # by attune_program_kind
+_DECLARATION = re.compile(r"^\s*//\s*(capture|scalar)\s+(\w+)\s*:\s*(\w+)\s*(?:\[(\d)\])?", re.M)
+
+# `handle`: an attune_program. `text`: canonical. `captures`: by name its type and rank. `scalars`: by name its type.
+Program = namedtuple("Program", "handle text captures scalars")
+
+
+@functools.lru_cache(maxsize=1024)
+def program_of(kind, text):
+    desc = ProgramDesc(size=ctypes.sizeof(ProgramDesc), text=text.encode(), kind=KINDS.index(kind), name=kind.encode())
+    handle = ctypes.c_void_p()
+    check(library.attune_program_parse(ctypes.byref(desc), ctypes.byref(handle), None, 0))
+    canonical = library.attune_program_text(handle).decode()
+    declared = _DECLARATION.findall(canonical)
+    return Program(handle.value, canonical, {name: (type_, int(rank)) for what, name, type_, rank in declared if what == "capture"},
+                   {name: type_ for what, name, type_, _ in declared if what == "scalar"})
+
+
+@functools.lru_cache(maxsize=64)
+def _type_name(dtype):
+    return tensors.dtype_text(dtype)
+
+
+class Bound:
+    """A program with what one call gives it: `captures` and `scalars`, by name a label and a tensor or number."""
+
+    __slots__ = ("kind", "program", "captures", "scalars")
+
+    def __init__(self, kind, program, captures, scalars):
+        self.kind, self.program = kind, program
+        self.captures = {name: captures[name] for name in program.captures}
+        self.scalars = {name: self._checked(*scalars[name], type_) for name, type_ in program.scalars.items()}
+        for name, wanted in program.captures.items():
+            label, tensor = self.captures[name]
+            tensors.check_plain(label, tensor)
+            found = (_type_name(tensor.dtype), len(tensor.shape))
+            if found != wanted:
+                raise ValueError(f"{label} is {found[0]} with {found[1]} dimensions; {kind} declares {wanted[0]} with {wanted[1]}")
+            if 0 in tensor.shape or min(tensors.element_strides(label, tensor), default=0) < 0:
+                raise ValueError(f"{label} has shape {tuple(tensor.shape)} and strides {tuple(tensors.element_strides(label, tensor))}; accepted "
+                                 f"for {kind} are extents of 1 and more and strides of 0 and more")
+        refuse_gradients(self.captures.values())
+
+    def _checked(self, label, value, type_):
+        if type_ == "int" and not -2 ** 31 <= value < 2 ** 31:
+            raise ValueError(f"{label} is {value}; accepted for {self.kind} are ints of 32 bits")
+        return label, float(value)
+
+    def apart_from(self, taken):
+        """This, or the same with other names in the place of taken ones."""
+        clash = [name for name in (*self.captures, *self.scalars) if name in taken]
+        if not clash:
+            return self
+        text, names = self.program.text, {}
+        words = set(re.findall(r"\w+", text)) | set(taken)
+        for name in clash:
+            names[name] = next(f"{name}_{i}" for i in range(2, len(words) + 3) if f"{name}_{i}" not in words)
+            text = re.sub(rf"\b{name}\b", names[name], text)
+        renamed = lambda given: {names.get(name, name): value for name, value in given.items()}
+        return Bound(self.kind, program_of(self.kind, text), renamed(self.captures), renamed(self.scalars))
+
+
+class Mod:
+    """What score_mod() and mask_mod() return, for attention(). `text`: the program, in the score language. Those of functions may be
+    called as the functions themselves, and stand in functions that are traced."""
+
+    def bind(self):
+        """The Bound of a call now."""
+        raise NotImplementedError
+
+    @property
+    def text(self):
+        return self.bind().program.text
+
+    def __repr__(self):
+        return f"<attune.{self.kind}>\n{self.text}"
+
+
+def _bind_function(kind, function):
+    traced, leaves = trace(kind, function)
+    captures = {name: leaves[leaf] if isinstance(leaf, int) else leaf for name, leaf in traced.captures.items()}
+    return Bound(kind, program_of(kind, traced.text), captures, {name: leaves[leaf] for name, leaf in traced.scalars.items()})
+
+
+class FunctionMod(Mod):
+    def __init__(self, kind, function):
+        self.kind, self.traced_function = kind, function
+        functools.update_wrapper(self, function, updated=())
+        self.bind()  # refuses now what it would refuse at a call
+
+    def __call__(self, *args):
+        return self.traced_function(*args)
+
+    def bind(self):
+        return _bind_function(self.kind, self.traced_function)
+
+
+class TextMod(Mod):
+    def __init__(self, kind, text, given):
+        if "\0" in text:
+            raise ValueError(f"{kind} is {text!r}; accepted is a text in the score language")
+        self.kind, declared, lines = kind, {name for _, name, _, _ in _DECLARATION.findall(text)}, []
+        for name, value in given.items():
+            if name not in declared:
+                lines.append(_declaration(kind, name, value))
+        self._program = program_of(kind, "\n".join([text, *lines]))  # behind it: messages count the text's own lines
+        missing = [name for name in (*self._program.captures, *self._program.scalars) if name not in given]
+        if missing:
+            raise ValueError(f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; accepted is "
+                             f"attune.{kind}(text, {missing[0]}=...)")
+        self._given = {name: (name, value) for name, value in given.items()}
+        self.bind()
+
+    def bind(self):
+        return Bound(self.kind, self._program, self._given, self._given)
+
+
+def _declaration(kind, name, value):
+    if is_tensor(value):
+        type_ = tensors.dtype_text(value.dtype)
+        if type_ not in CAPTURE_TYPES or len(value.shape) > MAX_RANK:
+            raise ValueError(f"{name} is {type_} with {len(value.shape)} dimensions; accepted for {kind} are {', '.join(CAPTURE_TYPES)} with at "
+                             f"most {MAX_RANK}")
+        return f"// capture {name}: {type_}[{len(value.shape)}]"
+    if is_bool(value) or is_number(value):
+        return f"// scalar {name}: {'bool' if is_bool(value) else 'int' if hasattr(value, '__index__') else 'float'}"
+    raise TypeError(f"{name} is of type {type(value).__name__}; accepted for {kind} are tensors and numbers")
+
+
+def _made(kind, program, captures):
+    if isinstance(program, str):
+        return TextMod(kind, program, captures)
+    if isinstance(program, Mod):
+        if program.kind != kind:
+            raise ValueError(f"{kind} is what attune.{program.kind}() made; accepted is one of attune.{kind}()")
+        return program
+    if not callable(program):
+        raise TypeError(f"{kind} is of type {type(program).__name__}; accepted are a function, text and what attune.{kind}() returns")
+    if captures:
+        raise TypeError(f"{kind} is a function and {', '.join(captures)} given beside it; accepted are captures of a text, for functions "
+                        "read their variables")
+    return FunctionMod(kind, program)
+
+
+def bind(kind, program):
+    """The Bound of what attention() was given as score_mod or mask_mod."""
+    if isinstance(program, (str, Mod)) or not callable(program):
+        return _made(kind, program, {}).bind()
+    return _bind_function(kind, program)
+
+
+def score_mod(program, **captures):
+    """What becomes of each score, for attention(score_mod=): a function (score, b, h, q_idx, kv_idx), as
+    torch.nn.attention.flex_attention has them, or text of the score language (generator/core/score/parse.hpp) with the tensors and
+    numbers that it names as keywords: score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes).
+
+    The function runs once, on values that write down what is done with them. It may use arithmetic, comparisons, & | ~ and
+    torch's or NumPy's abs, clamp, exp, exp2, floor, log, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt, sigmoid,
+    sqrt, tanh and where; floats are fp32 and ints have 32 bits. Tensors around it are read element by element, tensor[b, h, q_idx], each call anew; indices beyond a tensor's
+    ends are moved to them. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
+    stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
+    objects runs again at each call. A Python `if` on a value is refused: use torch.where."""
+    return _made("score_mod", program, captures)
+
+
+def mask_mod(program, **captures):
+    """Which keys are seen, for attention(mask_mod=): a function (b, h, q_idx, kv_idx), or text, that gives a bool. As score_mod()."""
+    return _made("mask_mod", program, captures)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Score features of attention(): what stands between the scores and the softmax beyond scale, mask and window. Each keyword becomes a
+field of the problem's text and, where it is a tensor, a capture of the call. Used by _attention.py."""
+import ctypes
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._library import Capture, Scalar, ScoreOperands
+from ._problem import real, whole
+from ._programs import KINDS, bind
+
+# `axes`: of each capture, by the problem's extents; those in front may be missing, and any may be 1: then it repeats.
+# `dtypes`: accepted, with the value of the field for each.
+Feature = namedtuple("Feature", "keyword captures axes dtypes")
+_FLOATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+_EACH = ("batch", "num_heads_q", "seqlen_q", "seqlen_kv")
+TENSORS = (
+    Feature("bias", ("bias",), (_EACH,), _FLOATS),
+    Feature("relative_bias", ("relative_bias",), (("num_heads_q", "distances"),), _FLOATS),
+    Feature("alibi_slopes", ("alibi_slopes",), (("batch", "num_heads_q"),), {"fp32": "1"}),
+    Feature("mask_tensor", ("mask_tensor",), (_EACH,), {"bool": "1"}),
+    Feature("key_lengths", ("key_lengths",), (("batch",),), {"int32": "1"}),
+    Feature("documents", ("documents_q", "documents_kv"), (("batch", "seqlen_q"), ("batch", "seqlen_kv")), {"int32": "1"}),
+    Feature("sinks", ("sinks",), (("num_heads_q",),), _FLOATS),
+    Feature("prefix", ("prefix",), (("batch",),), {"int32": "1"}),
+)
+_FIELDS = {"alibi_slopes": "alibi"}  # where the problem's field has another name
+
+
+class Scores:
+    """The features of one call: `text` behind the problem's, `key` that tells calls apart, `operands(plan)` for the C interface."""
+
+    __slots__ = ("text", "key", "captures", "mods")
+
+    def __init__(self, text, captures, mods):
+        self.text, self.captures, self.mods = text, captures, mods
+        self.key = (text, *((mod.kind, mod.program.text) for mod in mods)) if mods else text
+
+    def programs(self):
+        """Fields of the problem that are not of its text."""
+        return [(mod.kind, mod.program.handle) for mod in self.mods]
+
+    def operands(self, plan):
+        """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
+        p = plan.problem
+        extents = {"batch": p.batch, "num_heads_q": p.num_heads_q, "seqlen_q": p.seqlen_q, "seqlen_kv": p.seqlen_kv,
+                   "distances": max(p.seqlen_q + p.seqlen_kv - 1, 0)}
+        captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
+        for capture, (name, tensor, axes) in zip(captures, self.captures):
+            _fill(capture, name, name, tensor, plan)
+            capture.strides[:len(axes)] = _strides(name, tensor, axes, [extents[axis] for axis in axes])
+        of_mods = [(name, *given) for mod in self.mods for name, given in mod.captures.items()]
+        for capture, (name, label, tensor) in zip(captures[len(self.captures):], of_mods):
+            _fill(capture, name, label, tensor, plan)
+            rank = len(tensor.shape)
+            capture.strides[:rank], capture.extents[:rank] = tensors.element_strides(label, tensor), tuple(tensor.shape)
+        numbers = [Scalar(name.encode(), value) for mod in self.mods for name, (_, value) in mod.scalars.items()]
+        scalars = (Scalar * len(numbers))(*numbers)
+        return ScoreOperands(captures, len(captures), 0, 0, scalars, len(scalars)), (captures, scalars)
+
+
+def _fill(capture, name, label, tensor, plan):
+    if tensors.target_of(tensor) != plan.target:
+        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; accepted are tensors on {plan.target}, as q")
+    capture.name, capture.data = name.encode(), tensors.address(label, tensor)
+
+
+def _strides(name, tensor, axes, extents):
+    shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
+    missing = len(axes) - len(shape)
+    wanted = f"[{', '.join(axes)}]".replace("distances", "seqlen_q + seqlen_kv - 1")
+    if missing < 0:
+        raise ValueError(f"{name} has shape {shape}; accepted are {wanted}, or less axes, which then repeat")
+    result = [0] * missing
+    for found, stride, extent in zip(shape, strides, extents[missing:]):
+        if found not in (1, extent):
+            raise ValueError(f"{name} has shape {shape}; accepted are {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
+        if found == extent and stride < 0:
+            raise ValueError(f"{name} has strides {strides}; accepted are strides of 0 and more (a copy has them)")
+        result.append(stride if found == extent and extent > 1 else 0)
+    return result
+
+
+def _tensor(keyword, name, tensor, dtypes):
+    if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
+        tensors.refuse_kind(name, tensor)
+    tensors.check_plain(name, tensor)
+    dtype = tensors.dtype_text(tensor.dtype)
+    if dtype not in dtypes:
+        hint = "; a float mask is a bias" if keyword == "mask_tensor" else ""
+        raise ValueError(f"{name} is {dtype}; accepted is {' or '.join(dtypes)}{hint}")
+    return dtypes[dtype]
+
+
+def _mods(features, given):
+    """What is bound of score_mod and mask_mod, with names apart from each other and from those of other features."""
+    taken, mods = {name for name, _, _ in features}, []
+    for kind in KINDS:
+        if given.get(kind) is not None:
+            mods.append(bind(kind, given[kind]).apart_from(taken))
+            taken |= {*mods[-1].captures, *mods[-1].scalars}
+    return mods
+
+
+def scores_of(softcap=None, chunk=None, **given):
+    """None where no feature is on."""
+    text, captures = "", []
+    if softcap is not None:
+        number = real("softcap", softcap)
+        if not 0 < ctypes.c_float(number).value < float("inf"):
+            raise ValueError(f"softcap is {number}; accepted are numbers above 0, and None")
+        text += f",softcap={number!r}"
+    if chunk is not None:
+        if whole("chunk", chunk) < 1:
+            raise ValueError(f"chunk is {chunk}; accepted are 1 and more, and None")
+        text += f",chunk={whole('chunk', chunk)}"
+    for feature in TENSORS:
+        value = given.get(feature.keyword)
+        if value is None:
+            continue
+        parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
+        if len(parts) != len(feature.captures):
+            raise ValueError(f"{feature.keyword} has {len(parts)} parts; accepted is a tensor" +
+                             (" or a pair (of rows, of keys)" if len(feature.captures) == 2 else ""))
+        fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
+        text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
+        captures += list(zip(feature.captures, parts, feature.axes))
+    mods = () if given.get("score_mod") is None and given.get("mask_mod") is None else _mods(captures, given)
+    return Scores(text, captures, mods) if text or mods else None
+
+
+def alibi_slopes(num_heads):
+    """The slopes of ALiBi for so many heads, as a list: 2^(-8 i / n) for a power of two, else those of the power of two below and
+    every other one of the next."""
+    heads = whole("num_heads", num_heads)
+    if heads < 1:
+        raise ValueError(f"num_heads is {heads}; accepted are 1 and more")
+    below = 1 << (heads.bit_length() - 1)
+    of_power = lambda n, i: 2.0 ** (-8.0 * (i + 1) / n)
+    return [of_power(below, i) if i < below else of_power(2 * below, 2 * (i - below)) for i in range(heads)]

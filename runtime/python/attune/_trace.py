@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a FlexAttention-style function once on values (_values.py) and keeps the program that it writes. Traces are found again by the
+function's code and by the types of what it closes over (_closures.py), never by source text. Used by _programs.py."""
+import ctypes
+import functools
+import inspect
+import math
+import sys
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._closures import Walk
+from ._context import _Recent
+from ._functions import TABLE, as_bool, as_float
+from ._values import (BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, TensorValue, Value, is_bool, is_number, is_tensor, refuse, values_in)
+
+NAMES = {"score_mod": ("score", "batch", "head", "q_idx", "kv_idx"), "mask_mod": ("batch", "head", "q_idx", "kv_idx")}
+SIGNATURES = {"score_mod": "(score, b, h, q_idx, kv_idx)", "mask_mod": "(b, h, q_idx, kv_idx)"}
+_TRACES, _FIXED = _Recent(512), _Recent(512)
+
+# `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
+# leaf's number.
+Traced = namedtuple("Traced", "text captures scalars")
+
+
+class Trace:
+    """One run of the function. `fixed`: leaves whose value (of a tensor: shape) is a constant here."""
+
+    def __init__(self, kind, leaves, fixed):
+        self.kind, self.leaves, self.fixed, self.built = kind, list(leaves), fixed, {}
+        self._lines, self._declared, self._names, self._own = [], [], {}, {}
+        self._counts = {"t": 0, "s": 0}
+        self._prefix = "" if kind == "score_mod" else "mask_"  # both kinds stand in one call
+
+    def operation(self, name):
+        return TABLE[name]
+
+    def find_operation(self, name):
+        return TABLE.get(name)
+
+    def call(self, function, args, kwargs):
+        name = getattr(function, "__name__", str(function)).strip("_")
+        library = "numpy" if type(function).__name__ == "ufunc" or "numpy" in str(getattr(function, "__module__", "")) else "torch"
+        operation = TABLE.get(name)
+        if operation is None and name[:1] == "r" and name[1:] in TABLE:
+            return TABLE[name[1:]](*reversed(args))
+        if operation is None:
+            refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, exp, exp2, floor, log, log2, logical_and, "
+                   "logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sqrt, tanh, where and what is made of them")
+        try:
+            inspect.signature(operation).bind(*args, **kwargs)
+        except TypeError as error:
+            refuse(f"{library}.{name} is in the score language, but not with these arguments: {error}")
+        return operation(*args, **kwargs)
+
+    def emit(self, type_, text, operands):
+        name = f"v{len(self._lines)}"
+        self._lines.append(f"{type_} {name} = {text};")
+        known = None if any(one.leaves is None for one in operands) else frozenset().union(*(one.leaves for one in operands))
+        return Value(self, name, type_, known)
+
+    def lift(self, value):
+        """What stands beside values as one."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, TensorValue):
+            refuse(f"{value} is no value yet: a program reads single elements of tensors")
+        if is_tensor(value):
+            if len(value.shape) or tensors.target_of(value) != "cpu":
+                return self._own_tensor(value)[()]
+            value = value.item()
+        if is_bool(value):
+            return Value(self, "true" if value else "false", BOOL, frozenset())
+        if not is_number(value):
+            refuse(f"{value!r} is of type {type(value).__name__}; accepted are bools, ints, floats and single elements of tensors")
+        if hasattr(value, "__index__"):
+            return Value(self, _int_text(int(value)), INT, frozenset())
+        return Value(self, _float_text(float(value)), FLOAT, frozenset())
+
+    def index(self, label, value):
+        if value is None or value is Ellipsis or isinstance(value, slice):
+            refuse(f"{label} is indexed by {value!r}; accepted are values of type int: a program reads single elements")
+        value = self.lift(value)
+        if value.type != INT:
+            refuse(f"{label} is indexed by {value}; accepted are ints" + (" (.int() makes one)" if value.type == FLOAT else ""))
+        if value.text.startswith("(-"):
+            refuse(f"{label} is indexed by {value.text[1:-1]}; accepted are indices of 0 and more")
+        return value
+
+    def load(self, leaf, indices):
+        label, tensor = self.leaves[leaf]
+        type_ = tensors.dtype_text(tensor.dtype)
+        if type_ not in CAPTURE_TYPES:
+            refuse(f"{label} is {type_}; accepted are tensors of {', '.join(CAPTURE_TYPES)}")
+        if len(indices) > MAX_RANK:
+            refuse(f"{label} has {len(indices)} dimensions; accepted are at most {MAX_RANK}")
+        name = self._names.get(leaf)
+        if name is None:
+            name = self._names[leaf] = self._new_name("t")
+            self._declared.append(f"// capture {name}: {type_}[{len(indices)}]")
+        text = name + "".join(f"[{one.text}]" for one in indices)
+        return self.emit(CAPTURE_TYPES[type_], text, (*indices, Value(self, name, INT)))
+
+    def _new_name(self, letter):
+        """By the order of use: the names of variables make no other program."""
+        self._counts[letter] += 1
+        return f"{self._prefix}{letter}{self._counts[letter] - 1}"
+
+    def tensor(self, leaf):
+        """In the place of a captured tensor."""
+        return TensorValue(self, leaf) if len(self.leaves[leaf][1].shape) else self.load(leaf, ())
+
+    def _own_tensor(self, tensor):
+        """Of one that the walk over the closure does not see, such as an attribute."""
+        leaf = self._own.get(id(tensor))
+        if leaf is None:
+            leaf = self._own[id(tensor)] = len(self.leaves)
+            self.leaves.append(("a tensor", tensor))
+        return TensorValue(self, leaf)
+
+    def number(self, leaf):
+        """In the place of a number of the call."""
+        value = self.leaves[leaf][1]
+        if leaf in self.fixed:
+            return value
+        type_ = INT if hasattr(value, "__index__") else FLOAT
+        name = self._names.get(leaf)
+        if name is None:
+            name = self._names[leaf] = self._new_name("s")
+            self._declared.append(f"// scalar {name}: {type_}")
+        return Value(self, name, type_, frozenset([leaf]))
+
+    def run(self, function, num_leaves):
+        arguments = [Value(self, name, FLOAT if name == "score" else INT) for name in NAMES[self.kind]]
+        try:
+            inspect.signature(function).bind(*arguments)
+        except TypeError as error:
+            raise TypeError(f"{self.kind} is called with {SIGNATURES[self.kind]}: {error}") from None
+        with _indexing(self):
+            result = function(*arguments)
+        if not isinstance(result, Value) and not is_number(result) and not is_bool(result) and not is_tensor(result):
+            raise TypeError(f"{self.kind} returns {result!r}; accepted is {'a score' if self.kind == 'score_mod' else 'a bool'}")
+        result = self.lift(result)
+        if self.kind == "mask_mod" and result.type != BOOL:
+            raise TypeError(f"mask_mod returns {result}; accepted is a bool: compare it, as in x != 0")
+        result = as_float(result) if self.kind == "score_mod" else as_bool(result)
+        text = "\n".join([*self._declared, *self._lines, f"return {result.text};"])
+        captures = {name: leaf if leaf < num_leaves else self.leaves[leaf] for leaf, name in self._names.items() if is_tensor(self.leaves[leaf][1])}
+        return Traced(text, captures, {name: leaf for leaf, name in self._names.items() if name not in captures})
+
+
+def _int_text(value):
+    if not -2 ** 31 < value < 2 ** 31:
+        refuse(f"{value} does not fit in an int of 32 bits")
+    return str(value) if value >= 0 else f"({value})"
+
+
+def _float_text(value):
+    if math.isnan(value):
+        refuse("nan is not in the score language")
+    rounded = ctypes.c_float(value).value
+    if math.isinf(rounded) and not math.isinf(value):
+        refuse(f"{value} does not fit in a float of 32 bits")
+    text = "INFINITY" if math.isinf(value) else repr(abs(value) if rounded else 0.0)
+    if text.partition("e")[0].isdigit():
+        text = text.replace("e", ".0e")
+    return text if math.copysign(1, value) > 0 else f"(-{text})"
+
+
+@functools.lru_cache(maxsize=None)
+def _mode_type(modes):
+    class Indexing(modes.TorchFunctionMode):
+        """Sees values as indices of PyTorch's own tensors, such as attributes of objects."""
+
+        def __init__(self, trace):
+            super().__init__()
+            self._trace = trace
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if getattr(function, "__name__", "") == "__getitem__" and next(values_in(args[1:]), None) is not None:
+                return self._trace._own_tensor(args[0])[args[1]]
+            return function(*args, **(kwargs or {}))
+
+    return Indexing
+
+
+def _indexing(trace):
+    modes = sys.modules.get("torch.overrides")
+    return _NoMode() if modes is None else _mode_type(modes)(trace)
+
+
+class _NoMode:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def _fixed_value(leaf):
+    value = leaf[1]
+    return tuple(value.shape) if is_tensor(value) else (type(value), repr(value))
+
+
+def trace(kind, function):
+    """A pair: what is Traced of the function, and the leaves of this call."""
+    walk = Walk(function)
+    fixed = (_FIXED.find((kind, walk.key)) if walk.is_stable else None) or frozenset()
+    while True:
+        key = (kind, walk.key, tuple((i, _fixed_value(walk.leaves[i])) for i in sorted(fixed)))
+        traced = _TRACES.find(key) if walk.is_stable else None
+        if traced is not None:
+            return traced, walk.leaves
+        try:
+            traced = (run := Trace(kind, walk.leaves, fixed)).run(walk.rebuild(run), len(walk.leaves))
+        except NeedsValue as needed:
+            fixed |= needed.leaves
+            continue
+        if walk.is_stable:
+            _FIXED.keep((kind, walk.key), fixed)
+            _TRACES.keep(key, traced)
+        return traced, walk.leaves

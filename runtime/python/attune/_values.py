@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a score program while a Python function is traced: each operation on one appends a declaration of the score language
+(generator/core/score/parse.hpp). What the operations are is in _functions.py; _closures.py calls the function."""
+import functools
+import os
+import sys
+
+from . import _tensors as tensors
+
+BOOL, INT, FLOAT = "bool", "int", "float"
+CAPTURE_TYPES = {"fp32": FLOAT, "bf16": FLOAT, "fp16": FLOAT, "int32": INT, "int64": INT, "uint8": INT, "bool": BOOL}
+MAX_RANK = 4
+_LIBRARIES = ("torch", "numpy", "attune", "functools")
+_CHOICE = ("a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the kernel; use "
+           "torch.where, &, |, ~, torch.minimum and torch.maximum")
+
+
+class NeedsValue(BaseException):
+    """The function asks for what a number or a tensor's shape is: it is traced again with that value as a constant."""
+
+    def __init__(self, leaves):
+        super().__init__()
+        self.leaves = frozenset(leaves)
+
+
+def place():
+    """File and line of the traced function."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame = frame.f_back
+    return "score program" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def refuse(message):
+    raise TypeError(f"{place()}: {message}")
+
+
+def _operation(name, swapped=False):
+    def method(self, other):
+        return self.program.operation(name)(other, self) if swapped else self.program.operation(name)(self, other)
+    return method
+
+
+class _Operators:
+    """What Python, PyTorch and NumPy call on a value. `program`: the Trace that it belongs to."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __array_priority__ = 1000
+    for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+        locals()[f"__{_name}__"] = _operation(_name)
+        locals()[f"__r{_name}__"] = _operation(_name, True)
+    for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        locals()[f"__{_name}__"] = _operation(_name)
+    del _name
+
+    def __neg__(self):
+        return self.program.operation("neg")(self)
+
+    def __pos__(self):
+        return self
+
+    def __invert__(self):
+        return self.program.operation("invert")(self)
+
+    def __abs__(self):
+        return self.program.operation("abs")(self)
+
+    def __getattr__(self, name):
+        operation = None if name.startswith("__") else self.program.find_operation(name)
+        if operation is None:
+            raise AttributeError(f"{place()}: .{name} of {self} is not in the score language")
+        return functools.partial(operation, self)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return program_of((args, kwargs)).call(function, args, kwargs or {})
+
+    def __array_function__(self, function, types, args, kwargs):
+        return self.program.call(function, args, kwargs)
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        if method != "__call__":
+            refuse(f"numpy.{ufunc.__name__}.{method} is not in the score language")
+        return self.program.call(ufunc, args, kwargs)
+
+
+class Value(_Operators):
+    """A bool, int or float. `text`: a name or a literal. `leaves`: the numbers of the call that it is made of, None where it depends on
+    more than those."""
+
+    __slots__ = ("program", "text", "type", "leaves")
+    shape, ndim, device = (), 0, None
+
+    def __init__(self, program, text, type_, leaves=None):
+        self.program, self.text, self.type, self.leaves = program, text, type_, leaves
+
+    def __str__(self):
+        return f"a value of type {self.type}"
+
+    __repr__ = __str__
+
+    @property
+    def dtype(self):
+        torch = sys.modules.get("torch")
+        return getattr(torch, {BOOL: "bool", INT: "int32", FLOAT: "float32"}[self.type]) if torch else self.type
+
+    def dim(self):
+        return 0
+
+    def __getitem__(self, index):
+        return self if index in ((), Ellipsis) else refuse(f"{self} has no dimensions to index")
+
+    def _known(self, otherwise):
+        if self.leaves:
+            raise NeedsValue(self.leaves)
+        refuse(otherwise)
+
+    def __bool__(self):
+        self._known(_CHOICE)
+
+    def __index__(self):
+        self._known("an index or a count in Python must be known when the function is traced; a tensor that is indexed by q_idx and others "
+                    "stands in a variable of the function or around it, not in a list, and is of PyTorch or NumPy")
+
+    def __float__(self):
+        self._known("float(), int() and the functions of math need a value now; accepted are torch's and numpy's, and .float(), .int()")
+
+    __int__ = __round__ = __trunc__ = __iter__ = __len__ = __float__
+
+
+class TensorValue(_Operators):
+    """A captured tensor, of which `indices` are given so far; less than its rank."""
+
+    __slots__ = ("program", "leaf", "indices")
+
+    def __init__(self, program, leaf, indices=()):
+        self.program, self.leaf, self.indices = program, leaf, indices
+
+    def __str__(self):
+        label, tensor = self.program.leaves[self.leaf]
+        given = f"{len(self.indices)} {'index' if len(self.indices) == 1 else 'indices'}" if self.indices else "none"
+        return f"{label} with {given} of its {len(tensor.shape)} indices"
+
+    __repr__ = __str__
+
+    def __getitem__(self, index):
+        label, tensor = self.program.leaves[self.leaf]
+        indices = self.indices + tuple(self.program.index(label, one) for one in (index if isinstance(index, tuple) else (index,)))
+        rank = len(tensor.shape)
+        if len(indices) > rank:
+            refuse(f"{label} has {rank} dimensions, shape {tuple(tensor.shape)}, and gets {len(indices)} indices")
+        return TensorValue(self.program, self.leaf, indices) if len(indices) < rank else self.program.load(self.leaf, indices)
+
+    def _shape(self):
+        if self.leaf not in self.program.fixed:
+            raise NeedsValue([self.leaf])
+        return self.program.leaves[self.leaf][1].shape[len(self.indices):]
+
+    shape = property(_shape)
+
+    def size(self, axis=None):
+        return self.shape if axis is None else self.shape[axis]
+
+    def __len__(self):
+        return self.shape[0]
+
+    @property
+    def ndim(self):
+        return len(self.program.leaves[self.leaf][1].shape) - len(self.indices)
+
+    def dim(self):
+        return self.ndim
+
+    @property
+    def dtype(self):
+        return self.program.leaves[self.leaf][1].dtype
+
+    @property
+    def device(self):
+        return getattr(self.program.leaves[self.leaf][1], "device", None)
+
+    def __bool__(self):
+        refuse(_CHOICE)
+
+    def __iter__(self):
+        refuse(f"{self} is no value of a score yet, and cannot be iterated over")
+
+
+def values_in(arguments):
+    """Values among arguments, also in tuples, lists and keywords."""
+    if isinstance(arguments, _Operators):
+        yield arguments
+    elif isinstance(arguments, (tuple, list)):
+        for one in arguments:
+            yield from values_in(one)
+    elif isinstance(arguments, dict):
+        yield from values_in(list(arguments.values()))
+
+
+def program_of(arguments):
+    return next(values_in(arguments)).program
+
+
+def is_number(value):
+    """An int or a float of Python or NumPy; not a bool."""
+    if type(value) in (int, float):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.integer, numpy.floating))
+
+
+def is_bool(value):
+    numpy = sys.modules.get("numpy")
+    return type(value) is bool or (numpy is not None and isinstance(value, numpy.bool_))
+
+
+def is_tensor(value):
+    return tensors.is_torch(value) or tensors.is_numpy(value)

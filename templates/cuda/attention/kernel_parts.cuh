@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The argument parts of a kernel (shared/kernel_arguments.h), as its functions hand them on.
+// Functions that need the base alone take AttentionArgs.
+#pragma once
+
+#include "shared/kernel_arguments.h"  // where kAccuracy
+#include "shared/score_args.h"        // where kScoreArgs
+
+namespace attune {
+
+struct KernelParts {
+  const AttentionArgs& base;
+  const ScaleArgs& scales;  // where kAccuracy
+  const ScoreArgs& scores;  // where kScoreArgs
+
+  __device__ __forceinline__ operator const AttentionArgs&() const { return base; }
+};
+
+}  // namespace attune

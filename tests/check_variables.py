@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails when a source reads an environment variable that the table in generator/README.md lacks, when the table has one that
+nobody reads, and when a .md file names a file of the tree that is not there. Run by CTest.
+"""
+import pathlib
+import re
+import sys
+
+import check_repo
+
+TABLE = "generator/README.md"
+NAME = r"([A-Z][A-Z0-9_]+)"
+# What reads one, by the language of the file. In C++ the helpers that pass a name on count too.
+CPP = [rf'\b(?:\w*getenv|environment_variable|variable|flag|folder_in|from_environment)\(\s*"{NAME}"']
+# Names in a list that a loop passes to such a helper.
+CPP_LIST = re.compile(r"for \(const char\* name : \{([^}]*)\}\)")
+PYTHON = [rf'\benviron(?:\.get|\.pop)?[\(\[]\s*"{NAME}"', rf'\bgetenv\(\s*"{NAME}"']
+SHELL = [rf"\$\{{{NAME}:?[-?+=]", r"\$\{?(ATTUNE[A-Z_]*)\b"]
+READS = {".c": CPP, ".h": CPP, ".cpp": CPP, ".hpp": CPP, ".py": PYTHON, ".sh": SHELL, ".bash": SHELL, ".bats": SHELL}
+OF_THE_SHELL = {"SECONDS", "BATS_TEST_TMPDIR", "BATS_FILE_TMPDIR"}
+# Tests of the readers themselves have variables of their own.
+OF_ITS_TEST = {"tests/generator/core/environment_test.cpp": {"ATTUNE_TEST_VARIABLE"}, "tests/check_test.py": {"ATTUNE_A"}}
+ROOTS = "generator|templates|tuner|runtime|cache|tests|examples"
+
+
+def variables_read(path, text):
+    suffix = pathlib.PurePosixPath(path).suffix
+    found = {name for pattern in READS.get(suffix, []) for name in re.findall(pattern, text)}
+    if suffix == ".cpp" and "environment_variable(" in text:
+        for names in CPP_LIST.findall(text):
+            found |= set(re.findall(rf'"{NAME}"', names))
+    return found - OF_THE_SHELL - OF_ITS_TEST.get(path, set())
+
+
+def variables_listed(text):
+    """Of the table whose head begins with "variable"; one row may hold several."""
+    rows = re.search(r"^\| variable \|.*\n\|[-|]+\|\n((?:\|.*\n)*)", text, re.M)
+    return {name for row in (rows.group(1) if rows else "").splitlines() for name in re.findall(rf"`{NAME}`", row.split("|")[1])}
+
+
+def missing_files(path, text, tree):
+    """Line and name of each `folder/file.suffix` and each link to a file that is not in the tree."""
+    folder = pathlib.PurePosixPath(path).parent
+    for number, line in enumerate(text.splitlines(), 1):
+        for name in re.findall(rf"`((?:{ROOTS})/[\w./-]+)`", line):
+            if name not in tree and name.rstrip("/") not in tree:
+                yield number, name
+        for link in re.findall(r"\]\(([^)#:]+)\)", line):
+            target = pathlib.Path(check_repo.ROOT / folder / link)
+            if not target.exists():
+                yield number, link
+
+
+def main():
+    paths = check_repo.files()
+    texts = {path: (check_repo.ROOT / path).read_text(errors="replace") for path in paths
+             if pathlib.PurePosixPath(path).suffix in {*READS, ".md"}}
+    listed = variables_listed(texts[TABLE])
+    found, read = [], set()
+    for path, text in texts.items():
+        names = variables_read(path, text)
+        read |= names
+        found += [f"{path}: reads {name}, which the table in {TABLE} lacks" for name in sorted(names - listed)]
+    found += [f"{TABLE}: nobody reads {name}" for name in sorted(listed - read)]
+    tree = set(paths) | {parent.as_posix() for path in paths for parent in pathlib.PurePosixPath(path).parents}
+    for path in (path for path in texts if path.endswith(".md")):
+        found += [f"{path}:{number}: {name} is not there" for number, name in missing_files(path, texts[path], tree)]
+    print("\n".join(found) if found else f"variables: {len(read)} are read, and {TABLE} has them; .md files name files that are there")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Score features and callers' programs through the program `attune`: check, tune, explain, db, bench and emit treat them as any part
+of a problem, and nothing but the program's file is new.
+
+Usage: score_program_test.py PROGRAM
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BASE = "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen_q=70,seqlen_kv=90"
+SCORE = """// Less for far keys, more for keys of the row's own kind.
+// capture kind: int32[2]
+// capture gain: fp32[1]
+int far = abs(q_idx - kv_idx) - 4;
+float bonus = kind[batch][q_idx] == kind[batch][kv_idx] ? gain[head] : 0.0;
+return far > 0 ? score - 0.01 * far + bonus : score + bonus;
+"""
+MASK = "return kv_idx % 7 != 3 || kv_idx > q_idx;\n"
+
+
+def main():
+    program = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, ATTUNE_STORE=str(pathlib.Path(folder) / "store/store.db"), ATTUNE_LOCKS=folder)
+        score, mask = pathlib.Path(folder) / "score.txt", pathlib.Path(folder) / "mask.txt"
+        score.write_text(SCORE)
+        mask.write_text(MASK)
+
+        def run(*words, code=0):
+            done = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=250, check=False)
+            if done.returncode != code:
+                sys.exit(f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+            return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
+
+        problems = [f"{BASE},mask=none,score_mod=@{score},mask_mod=@{mask}", f"{BASE},mask=causal_bottom_right,score_mod=@{score}",
+                    f"{BASE},softcap=30,alibi=1,bias=bf16,key_lengths=1,window=40:5"]
+        for problem in problems:
+            about = ("--target", "cpu", "--problem", problem)
+            rows = run("check", *about, "--sample", "4", "--json")["rows"]
+            assert any(row["template"] == "prefill_cpu" for row in rows), rows
+            assert all(row["status"] == "ok" and row["error_max"] <= 1 for row in rows), rows
+
+        about = ("--target", "cpu", "--problem", problems[0])
+        run("tune", *about, "--effort", "quick", "--budget", "60", "--json")
+        chosen = run("explain", *about, "--json")
+        assert chosen["rung"] == "exact" and chosen["template"] == "prefill_cpu", chosen
+        row = run("bench", *about, "--time", "0.2", "--json")["rows"][0]
+        assert row["flops"] > 0, row
+        source = run("emit", "--arch", "cpu", "--problem", problems[0], "--what", "source")
+        assert "score_element" in source and "kScored" in source, source
+        plain = run("emit", "--arch", "cpu", "--problem", BASE + ",mask=none", "--what", "source")
+        assert "kScored" not in plain and "score_element" not in plain, plain
+
+        # The same program by other words has the same winner; another has none.
+        score.write_text(SCORE.replace("int far", "int away").replace("far ", "away ").replace("* far", "* away"))
+        assert run("explain", *about, "--json")["rung"] == "exact"
+        score.write_text(SCORE.replace("0.01", "0.02"))
+        assert run("explain", *about, "--json")["rung"] != "exact"
+
+        score.write_text("return score - slops[head];\n")
+        refused = run("explain", *about, code=1)
+        assert "score.txt:1:16: 'slops' is not declared" in refused, refused
+        score.write_text("// capture x: fp99[1]\nreturn score;\n")
+        assert "is no declaration" in run("explain", *about, code=1)
+    print("check, tune, explain, bench, emit: score features and programs pass")
+
+
+if __name__ == "__main__":
+    main()

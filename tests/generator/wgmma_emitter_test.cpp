@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The generated wgmma statements, carried out on the host: descriptors address tiles laid out as in
+// templates/shared/prefill_sm90_layout.h, registers are taken by number, and the two products come
+// out right. Compiled on a device they are tested by numerics_test.
+#include "generator/wgmma_emitter.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <regex>
+#include <sstream>
+#include <vector>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kRows = 64;             // of Q, S, P and O: one warpgroup
+constexpr int kRowStep = 21;          // rows looked at: 0, 21, 42, 63
+constexpr int kDescriptorUnit = 16;   // bytes
+constexpr int kRegistersPerStep = 4;  // of P
+
+struct Matrix {
+  int rows, columns;
+  std::vector<int64_t> values;
+  Matrix(int r, int c) : rows(r), columns(c), values(static_cast<size_t>(r) * c) {}
+  int64_t& at(int r, int c) { return values[static_cast<size_t>(r) * columns + c]; }
+  int64_t at(int r, int c) const { return values[static_cast<size_t>(r) * columns + c]; }
+};
+
+// Different in each place, so that no two places can be taken for each other.
+Matrix numbered(int rows, int columns, int seed) {
+  Matrix m(rows, columns);
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) m.at(r, c) = (r * 7919 + c * 104729 + seed * 31) % 1009 - 500;
+  return m;
+}
+
+// A tile in shared memory: panels of `row_bytes` bytes of each row, one panel after the other, zeros
+// behind the last column. (The swizzle moves 16-byte pieces within a row, for descriptor and TMA
+// alike; it is left out.)
+struct Tile {
+  Matrix matrix;
+  int row_bytes, element_bytes;
+
+  int columns_per_panel() const { return row_bytes / element_bytes; }
+  int panel_bytes() const { return matrix.rows * row_bytes; }
+  int64_t at_byte(int64_t address) const {
+    const int64_t panel = address / panel_bytes(), inside = address % panel_bytes();
+    const int64_t column = panel * columns_per_panel() + inside % row_bytes / element_bytes;
+    if (column >= matrix.columns) return 0;
+    return matrix.at(static_cast<int>(inside / row_bytes), static_cast<int>(column));
+  }
+};
+
+// One wgmma of the text, with the descriptor moves ahead of it.
+struct Statement {
+  std::string types;  // "f32.bf16.bf16"
+  int n = 0, k = 0;
+  std::vector<int> accumulators;  // operand numbers
+  std::vector<int> registers;     // of A, when it is not in shared memory
+  std::optional<int> a, b;        // bytes from the start of the tile
+  std::string adds;               // what the predicate was set from
+};
+
+std::vector<int> numbers_of(const std::string& list) {
+  std::vector<int> numbers;
+  const std::regex number("%(\\d+)");
+  for (std::sregex_iterator at(list.begin(), list.end(), number), end; at != end; ++at)
+    numbers.push_back(std::stoi((*at)[1]));
+  return numbers;
+}
+
+// The lines of PTX of one function.
+std::vector<std::string> ptx_of(const std::string& text, const std::string& function) {
+  std::string body = text.substr(text.find("void " + function));
+  body = body.substr(0, body.find("\n}\n"));
+  std::string joined;
+  const std::regex literal("\"((?:[^\"\\\\]|\\\\.)*)\"");
+  for (std::sregex_iterator at(body.begin(), body.end(), literal), end; at != end; ++at) {
+    const std::string piece = (*at)[1];
+    if (piece == "+f" || piece == "l" || piece == "r" || piece == "memory") continue;
+    joined += piece;
+  }
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < joined.size();) {
+    const size_t end = joined.find("\\n", at);
+    lines.push_back(joined.substr(at, end - at));
+    at = end + 2;
+  }
+  return lines;
+}
+
+std::vector<Statement> statements_of(const std::string& text, const std::string& function) {
+  std::vector<Statement> found;
+  Statement next;
+  int moved = 0;
+  std::smatch m;
+  const std::regex add("add\\.u32 low, [qkv]_low, (\\d+);"), move("mov\\.b64 ([ab]), \\{low, .*");
+  const std::regex predicate("setp\\.ne\\.b32 p, (\\S+), 0;");
+  const std::regex product(
+      "wgmma\\.mma_async\\.sync\\.aligned\\.m64n(\\d+)k(\\d+)\\.(\\S+) \\{([^}]*)\\}, "
+      "(a|\\{[^}]*\\}), b, p, 1, 1.*");
+  for (const std::string& line : ptx_of(text, function)) {
+    if (std::regex_match(line, m, add)) moved = std::stoi(m[1]) * kDescriptorUnit;
+    if (std::regex_match(line, m, move)) (m[1] == "a" ? next.a : next.b) = moved;
+    if (std::regex_match(line, m, predicate)) next.adds = m[1];
+    if (!std::regex_match(line, m, product)) continue;
+    next.n = std::stoi(m[1]), next.k = std::stoi(m[2]);
+    next.types = m[3];
+    next.accumulators = numbers_of(m[4]);
+    next.registers = numbers_of(m[5]);
+    found.push_back(next);
+    next.a = next.b = std::nullopt;
+  }
+  return found;
+}
+
+std::vector<int> counted(int first, int count) {
+  std::vector<int> all;
+  for (int i = 0; i < count; ++i) all.push_back(first + i);
+  return all;
+}
+
+struct Case {
+  int block_n, head_dim_qk, head_dim_v;
+  int element_bytes = 2;
+  int row_qk = 128, row_v = 128;
+  std::string qk_types, pv_types;
+
+  std::string name() const {
+    std::ostringstream text;
+    text << block_n << " keys, head dims " << head_dim_qk << " and " << head_dim_v << ", rows of "
+         << row_qk << " and " << row_v << " bytes, " << qk_types;
+    return text.str();
+  }
+};
+
+// S = Q K^T by the statements.
+void expect_qk(const std::string& text, const Case& c) {
+  const Tile q{numbered(kRows, c.head_dim_qk, 1), c.row_qk, c.element_bytes};
+  const Tile k{numbered(c.block_n, c.head_dim_qk, 2), c.row_qk, c.element_bytes};
+  Matrix s = numbered(kRows, c.block_n, 3);  // left from the step before
+  for (const Statement& step : statements_of(text, "wgmma_qk")) {
+    ASSERT_EQ(step.types, c.qk_types);
+    ASSERT_EQ(step.n, c.block_n);
+    ASSERT_EQ(step.accumulators, counted(0, c.block_n / 2));
+    ASSERT_TRUE(step.a && step.b && step.registers.empty());
+    if (step.adds == "0") s = Matrix(kRows, c.block_n);
+    for (int row = 0; row < kRows; row += kRowStep)
+      for (int key = 0; key < c.block_n; ++key)
+        for (int i = 0; i < step.k; ++i)
+          s.at(row, key) += q.at_byte(*step.a + row * c.row_qk + i * c.element_bytes) *
+                            k.at_byte(*step.b + key * c.row_qk + i * c.element_bytes);
+  }
+  for (int row = 0; row < kRows; row += kRowStep)
+    for (int key = 0; key < c.block_n; ++key) {
+      int64_t want = 0;
+      for (int i = 0; i < c.head_dim_qk; ++i) want += q.matrix.at(row, i) * k.matrix.at(key, i);
+      ASSERT_EQ(s.at(row, key), want) << c.name() << " row " << row << " key " << key;
+    }
+}
+
+// O += P V by the statements. 16-bit V lies as it was given, a row for each key; 8-bit V transposed.
+void expect_pv(const std::string& text, const Case& c) {
+  const bool wide = c.element_bytes == 2;
+  const Matrix p = numbered(kRows, c.block_n, 4), v = numbered(c.block_n, c.head_dim_v, 5);
+  Matrix turned(c.head_dim_v, c.block_n);
+  for (int key = 0; key < c.block_n; ++key)
+    for (int column = 0; column < c.head_dim_v; ++column)
+      turned.at(column, key) = v.at(key, column);
+  const Tile tile{wide ? v : turned, c.row_v, c.element_bytes};
+  const int first_register = c.head_dim_v / 2;  // behind the accumulators
+  const int adds_operand =
+      first_register + kRegistersPerStep * c.block_n * c.element_bytes / 32 + 1;
+  Matrix o(kRows, c.head_dim_v);
+  std::string adds = "%" + std::to_string(adds_operand);
+  for (const Statement& step : statements_of(text, "wgmma_pv")) {
+    ASSERT_EQ(step.types, c.pv_types);
+    ASSERT_EQ(step.n, c.head_dim_v);
+    ASSERT_EQ(step.accumulators, counted(0, c.head_dim_v / 2));
+    ASSERT_TRUE(step.b && !step.a);
+    ASSERT_EQ(step.adds.empty() ? adds : step.adds, adds);  // the caller's word counts in the first
+    adds = "1";
+    ASSERT_EQ((step.registers.front() - first_register) % kRegistersPerStep, 0);
+    ASSERT_EQ(step.registers, counted(step.registers.front(), kRegistersPerStep));
+    const int first_key = (step.registers.front() - first_register) / kRegistersPerStep * step.k;
+    for (int row = 0; row < kRows; row += kRowStep)
+      for (int column = 0; column < c.head_dim_v; ++column)
+        for (int i = 0; i < step.k; ++i) {
+          const int64_t address = wide
+                                      ? *step.b + i * c.row_v +
+                                            column / tile.columns_per_panel() * tile.panel_bytes() +
+                                            column % tile.columns_per_panel() * c.element_bytes
+                                      : *step.b + column * c.row_v + i;
+          o.at(row, column) += p.at(row, first_key + i) * tile.at_byte(address);
+        }
+  }
+  for (int row = 0; row < kRows; row += kRowStep)
+    for (int column = 0; column < c.head_dim_v; ++column) {
+      int64_t want = 0;
+      for (int key = 0; key < c.block_n; ++key) want += p.at(row, key) * v.at(key, column);
+      ASSERT_EQ(o.at(row, column), want) << c.name() << " row " << row << " column " << column;
+    }
+}
+
+TEST(WgmmaEmitter, SixteenBitStatementsComputeTheProducts) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16})
+    for (const int block_n : {48, 80, 176})
+      for (const auto& [qk, v] : {std::pair{16, 256}, {64, 64}, {72, 136}, {128, 40}, {256, 8}}) {
+        const std::string type = dtype == Dtype::kBf16 ? "bf16" : "f16";
+        const std::string types = "f32." + type + "." + type;
+        const Case c{.block_n = block_n,
+                     .head_dim_qk = qk,
+                     .head_dim_v = v,
+                     .qk_types = types,
+                     .pv_types = types};
+        const std::string text = emit_wgmma_products({dtype, block_n, qk, v});
+        expect_qk(text, c);
+        expect_pv(text, c);
+      }
+}
+
+TEST(WgmmaEmitter, EightBitStatementsComputeTheProducts) {
+  for (const Dtype dtype : {Dtype::kE4m3, Dtype::kE5m2})
+    for (const int block_n : {64, 96, 224})
+      for (const auto& [row_qk, row_v] : {std::pair{128, 128}, {64, 32}, {32, 64}, {128, 32}})
+        for (const auto& [qk, v] : {std::pair{16, 256}, {136, 72}, {256, 40}}) {
+          const std::string types =
+              std::string("f32.e4m3.") + (dtype == Dtype::kE4m3 ? "e4m3" : "e5m2");
+          const Case c{block_n, qk, v, 1, row_qk, row_v, types, types};
+          const std::string text = emit_fp8_wgmma_products({dtype, block_n, qk, v, row_qk, row_v});
+          expect_qk(text, c);
+          expect_pv(text, c);
+        }
+}
+
+TEST(WgmmaEmitter, WritesLinesOfAHundredColumns) {
+  std::istringstream text(emit_wgmma_products({Dtype::kBf16, 176, 256, 256}));
+  for (std::string line; std::getline(text, line);) {
+    EXPECT_LE(line.size(), 100u) << line;
+    EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
+  }
+}
+
+TEST(WgmmaEmitter, RefusesTypesThatWgmmaDoesNotTake) {
+  EXPECT_THROW(emit_wgmma_products({Dtype::kFp32, 64, 64, 64}), Error);
+  EXPECT_THROW(emit_fp8_wgmma_products({Dtype::kBf16, 64, 64, 64, 64, 64}), Error);
+}
+
+}  // namespace
+}  // namespace attune

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Score features of attune.attention() on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU
+target."""
+import os
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+
+import attune
+
+BATCH, HEADS, HEADS_KV, ROWS, KEYS, DIM = 2, 4, 2, 37, 53, 64
+
+
+def operands():
+    random = np.random.default_rng(3)
+    draw = lambda *shape: random.standard_normal(shape).astype(np.float32)
+    return draw(BATCH, ROWS, HEADS, DIM), draw(BATCH, KEYS, HEADS_KV, DIM), draw(BATCH, KEYS, HEADS_KV, DIM)
+
+
+def expected(q, k, v, score, seen=True):
+    """score: a function of [batch, heads, rows, keys]; seen: what broadcasts to it."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = np.repeat(k, HEADS // HEADS_KV, axis=2), np.repeat(v, HEADS // HEADS_KV, axis=2)
+    scores = np.where(seen, score(np.einsum("bihd,bjhd->bhij", q, k) * DIM ** -0.5), -np.inf)
+    weights = np.exp(scores)
+    total = weights.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.einsum("bhij,bjhd->bihd", np.where(total[..., None] > 0, weights / total[..., None], 0), v), np.log(total)
+
+
+class ScoresTest(unittest.TestCase):
+    random = np.random.default_rng(5)
+    row, key = np.arange(ROWS)[:, None], np.arange(KEYS)[None, :]
+
+    def compare(self, score=lambda s: s, seen=True, **features):
+        given = operands()
+        o, lse = attune.attention(*given, return_lse=True, **features)
+        want_o, want_lse = expected(*given, score, seen)
+        self.assertLess(np.abs(o - want_o).max(), 3e-5)
+        np.testing.assert_allclose(lse, want_lse, atol=1e-4)
+
+    def test_softcap(self):
+        self.compare(lambda s: 1.5 * np.tanh(s / 1.5), softcap=1.5)
+
+    def test_bias_of_any_broadcast(self):
+        for shape in ((BATCH, HEADS, ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS), (BATCH, 1, ROWS, 1), (KEYS,)):
+            bias = self.random.standard_normal(shape).astype(np.float32)
+            self.compare(lambda s: s + bias, bias=bias)
+            self.compare(lambda s: s + bias.astype(np.float16).astype(np.float64), bias=bias.astype(np.float16))
+
+    def test_a_bias_may_have_any_strides(self):
+        bias = self.random.standard_normal((KEYS, ROWS, HEADS)).astype(np.float32).transpose(2, 1, 0)
+        self.compare(lambda s: s + bias, bias=bias)
+
+    def test_a_bias_of_minus_infinity_hides(self):
+        bias = np.where(self.random.random((ROWS, KEYS)) < 0.5, -np.inf, 1).astype(np.float32)
+        bias[3] = -np.inf  # a row that sees nothing
+        self.compare(lambda s: s + bias, bias=bias)
+
+    def test_relative_bias(self):
+        table = self.random.standard_normal((HEADS, ROWS + KEYS - 1)).astype(np.float32)
+        self.compare(lambda s: s + table[:, self.key - self.row + ROWS - 1], relative_bias=table)
+
+    def test_alibi(self):
+        slopes = np.array(attune.alibi_slopes(HEADS), np.float32)
+        distance = np.abs(self.row + KEYS - ROWS - self.key)
+        self.compare(lambda s: s - slopes[:, None, None] * distance, alibi_slopes=slopes)
+        each = np.stack([slopes, 2 * slopes])
+        self.compare(lambda s: s - each[:, :, None, None] * distance, alibi_slopes=each)
+
+    def test_slopes_of_other_head_counts(self):
+        self.assertEqual(attune.alibi_slopes(8), [2.0 ** -i for i in range(1, 9)])
+        self.assertEqual(attune.alibi_slopes(6), [2.0 ** -2, 2.0 ** -4, 2.0 ** -6, 2.0 ** -8, 2.0 ** -1, 2.0 ** -3])
+
+    def test_what_hides_keys(self):
+        keep = self.random.random((BATCH, 1, ROWS, KEYS)) < 0.7
+        self.compare(seen=keep, mask_tensor=keep)
+        lengths = np.array([20, KEYS], np.int32)
+        self.compare(seen=self.key < lengths[:, None, None, None], key_lengths=lengths)
+        rows, keys = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(0, 3, (BATCH, KEYS)).astype(np.int32)
+        self.compare(seen=(rows[:, :, None] == keys[:, None, :])[:, None], documents=(rows, keys))
+        prefix = np.array([0, 30], np.int32)
+        self.compare(seen=(self.key <= self.row + KEYS - ROWS) | (self.key < prefix[:, None, None, None]), prefix=prefix)
+        self.compare(seen=(self.row + KEYS - ROWS) // 16 == self.key // 16, chunk=16)
+
+    def test_sinks(self):
+        sinks = np.array([0.5, -3, 20, -np.inf], np.float32)
+        given = operands()
+        lengths = np.array([0, KEYS], np.int32)  # rows of the first entry have the sink alone
+        o, lse = attune.attention(*given, return_lse=True, sinks=sinks, key_lengths=lengths)
+        plain_o, plain_lse = attune.attention(*given, return_lse=True, key_lengths=lengths)
+        want = np.logaddexp(plain_lse.astype(np.float64), sinks[:, None])
+        np.testing.assert_allclose(lse, want, atol=1e-4)
+        with np.errstate(invalid="ignore"):
+            share = np.where(np.isneginf(plain_lse), 0, np.exp(plain_lse - want)).transpose(0, 2, 1)[..., None]
+        self.assertLess(np.abs(o - plain_o * share).max(), 3e-5)
+        np.testing.assert_array_equal(o[:, :, 3], plain_o[:, :, 3])  # -inf is none, bit for bit
+
+    def test_several_at_a_time_stand_in_their_order(self):
+        bias = self.random.standard_normal((HEADS, ROWS, KEYS)).astype(np.float32)
+        lengths = np.array([50, 9], np.int32)
+        slopes = np.array(attune.alibi_slopes(HEADS), np.float32)
+        distance = np.abs(self.row + KEYS - ROWS - self.key)
+        self.compare(lambda s: 2 * np.tanh(s / 2) + bias - slopes[:, None, None] * distance, self.key < lengths[:, None, None, None],
+                     softcap=2.0, bias=bias, alibi_slopes=slopes, key_lengths=lengths)
+
+    def test_the_same_call_with_other_tensors(self):
+        for _ in range(3):
+            bias = self.random.standard_normal((ROWS, KEYS)).astype(np.float32)
+            self.compare(lambda s: s + bias, bias=bias)
+
+    def test_refusals_name_what_came(self):
+        q, k, v = operands()
+        for message, features in (("softcap is -1.0", dict(softcap=-1.0)), ("softcap is nan", dict(softcap=float("nan"))),
+                                  ("bias has shape (5, 53)", dict(bias=np.zeros((5, KEYS), np.float32))),
+                                  ("bias is float64", dict(bias=np.zeros((ROWS, KEYS)))),
+                                  ("a float mask is a bias", dict(mask_tensor=np.zeros((ROWS, KEYS), np.float32))),
+                                  ("key_lengths is int64", dict(key_lengths=np.array([3, 4]))),
+                                  ("chunk is 0", dict(chunk=0)), ("alibi_slopes has shape (3,)", dict(alibi_slopes=np.zeros(3, np.float32))),
+                                  ("documents has 3 parts", dict(documents=(1, 2, 3)))):
+            with self.assertRaisesRegex((ValueError, TypeError), message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
+                attune.attention(q, k, v, **features)
+        with self.assertRaisesRegex(attune.Error, "prefix is 1 and mask is causal_top_left"):
+            attune.attention(q, k, v, mask="causal_top_left", prefix=np.array([1, 2], np.int32))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ATTUNE_STORE"] = os.path.join(folder, "store", "store.db")
+        try:
+            attune.Context("cpu")
+        except attune.Error as error:
+            print(f"SKIP: there is no CPU target here: {error}")
+            sys.exit(77)
+        unittest.main()
