@@ -5,6 +5,7 @@
     python3 tests/bench/readme_table.py --check   exit status 1 when either is not what the results give
 """
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -16,6 +17,11 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
 NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4", "flex": "FlexAttention"}
+
+
+def lowest(ratio):
+    """Rounded down: no point that is behind reads as level."""
+    return f"{math.floor(100 * ratio) / 100:.2f}"
 
 
 def load(name):
@@ -67,7 +73,7 @@ def fp8_cell(row):
 
 def cpu_line(cpu):
     runs = [f"{run['threads']} thread{'s' if run['threads'] > 1 else ''} {run['summary']['geomean_over_torch']:.2f} times (lowest "
-            f"{run['summary']['worst_over_torch']:.2f})" for run in cpu["results"]]
+            f"{lowest(run['summary']['worst_over_torch'])})" for run in cpu["results"]]
     return (f"On a CPU ({cpu['processor']}, {cpu['dtype']}, head_dim 64 and 128, full and causal, 512 to 4096) against PyTorch {cpu['torch']} SDPA with the same "
             f"threads: {', '.join(runs)}.")
 
@@ -75,7 +81,7 @@ def cpu_line(cpu):
 def xeon_line(fp32, fp16, bf16):
     """An Intel CPU with AMX, which PyTorch uses for 16 bits and attune does not."""
     runs = [f"{result['dtype']} {result['results'][0]['summary']['geomean_over_torch']:.2f} times (lowest "
-            f"{result['results'][0]['summary']['worst_over_torch']:.2f})" for result in (fp32, fp16, bf16)]
+            f"{lowest(result['results'][0]['summary']['worst_over_torch'])})" for result in (fp32, fp16, bf16)]
     return (f" On an {fp32['processor'].replace('(R)', '')} with AMX, 2 threads, not tuned, {fp32['date'][:10]}: {', '.join(runs)}; PyTorch's bf16 runs on AMX there, attune has "
             "no kernel for it.")
 
@@ -83,7 +89,7 @@ def xeon_line(fp32, fp16, bf16):
 def over_peers(result, usual=None):
     """The result's summary; names its peers where they are not those of `usual`."""
     summary = result["summary"]
-    text = f"{summary['geomean_over_best_peer']:.2f} times, lowest {summary['worst_over_best_peer']:.2f}"
+    text = f"{summary['geomean_over_best_peer']:.2f} times, lowest {lowest(summary['worst_over_best_peer'])}"
     if usual is not None and measured_peers(result) != measured_peers(usual):
         text += f" (over {listed(NAMES[name] for name in measured_peers(result))} alone)"
     return text
@@ -121,7 +127,7 @@ def fp8_text():
     over = {mode: summary[mode]["over_flash3_fp8_d128_d256"] for mode in ("accurate", "fast")}
     lines += ["",
               f"Over FlashAttention-3's e4m3 kernels ({speeds['peers']['flash3']}, same tensors, same run), head_dim 128 and 256: accurate "
-              f"{over['accurate']['geomean']:.2f} times (lowest {over['accurate']['lowest']:.2f}), fast {over['fast']['geomean']:.2f} (lowest {over['fast']['lowest']:.2f}). "
+              f"{over['accurate']['geomean']:.2f} times (lowest {lowest(over['accurate']['lowest'])}), fast {over['fast']['geomean']:.2f} (lowest {lowest(over['fast']['lowest'])}). "
               f"Root mean square error over a kernel with one factor a tensor, accurate: "
               f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with a factor a head and a rotation, "
               f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
