@@ -49,7 +49,7 @@ void read_word(std::string_view word, const ModelFields& fields, Problem* proble
   } else if (word == "alibi_of_13b") {
     set_baichuan_positions(fields, problem, scores);
   } else if (word == "sinks") {
-    scores->not_supported.emplace_back("sinks");
+    problem->sinks = tensor_of(problem->dtype_o);
   } else {
     throw Error(
         ErrorCode::kInternal,
@@ -96,7 +96,7 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
 }
 
 void follow_dtype(Problem* problem) {
-  for (ScoreTensor* tensor : {&problem->relative_bias, &problem->bias})
+  for (ScoreTensor* tensor : {&problem->relative_bias, &problem->bias, &problem->sinks})
     if (*tensor != ScoreTensor::kNone) *tensor = tensor_of(problem->dtype_o);
 }
 

@@ -236,14 +236,14 @@ ended() {
 
 @test "what is not supported stands in text and in the --json of a tune" {
   need_cpu_target
-  mkdir "$dir/oss"
-  echo '{"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24}' >"$dir/oss/config.json"
-  attune tune "$dir/oss" --target cuda --dry-run
+  mkdir "$dir/esm"
+  echo '{"model_type": "esm", "hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2, "position_embedding_type": "relative_key"}' >"$dir/esm/config.json"
+  attune tune "$dir/esm" --target cuda --dry-run
   expect 0
-  [[ $output == *"not supported, tuned without it: sinks"* && $errors == *"causal, window 128: sinks"* ]]
-  quick "$dir/oss" --seqlen 64 --batch 1 --dtype fp32 --budget 60 --json
+  [[ $output == *"not supported, tuned without it: positions relative_key"* && $errors == *"both directions: positions relative_key"* ]]
+  quick "$dir/esm" --seqlen 64 --batch 1 --dtype fp32 --budget 60 --json
   [ "$status" -eq 0 ] || expect 6
-  json 'len(o["notes"]) == 2 and o["layer_kinds"][0]["not_supported"] == ["sinks"]'
+  json 'o["notes"] and "relative_key" in o["layer_kinds"][0]["not_supported"][0]'
 }
 
 @test "--padded tunes a model's encoders for batches with padding" {
