@@ -39,10 +39,10 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view) {
                          i, view.strides[i]));
 }
 
-void check_position(const char* name, int64_t first, int64_t count) {
-  if (first < 0 || first + count > std::numeric_limits<int32_t>::max() / 2)
-    refuse(fmt::format("{} is {}; accepted are 0 to {}", name, first,
-                       std::numeric_limits<int32_t>::max() / 2 - count));
+void check_position(const char* name, int64_t first) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  if (first < 0 || first > kMost)
+    refuse(fmt::format("{} is {}; accepted are 0 to {}", name, first, kMost));
 }
 
 }  // namespace
@@ -137,8 +137,8 @@ void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* oper
   }
   if (operands == nullptr) return;
   for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
-  check_position("q_position0", operands->q_position0, 0);
-  check_position("kv_position0", operands->kv_position0, 0);
+  check_position("q_position0", operands->q_position0);
+  check_position("kv_position0", operands->kv_position0);
 }
 
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,

@@ -144,7 +144,8 @@ class PrefillSm90 final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     const Config config =
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
-    return with_room_for_scores(space(spec, arch), spec, config, spec.head_dim_v > 128 ? 48 : 80);
+    if (!is_scored(spec)) return config;
+    return with_room_for_scores(space(spec, arch), config, spec.head_dim_v > 128 ? 48 : 80);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

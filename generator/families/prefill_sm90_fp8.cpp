@@ -191,7 +191,8 @@ class PrefillSm90Fp8 final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     const Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
                                        sm90_fp8_predicted_clocks);
-    return with_room_for_scores(space(spec, arch), spec, config, 64);
+    if (!is_scored(spec)) return config;
+    return with_room_for_scores(space(spec, arch), config, 64);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,

@@ -6,8 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "generator/core/score_feature.hpp"
-
 namespace attune {
 namespace {
 
@@ -42,9 +40,8 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
 
 }  // namespace
 
-Config with_room_for_scores(const SearchSpace& legal, const KernelSpec& spec, const Config& config,
-                            int64_t block_n) {
-  if (!is_scored(spec) || config.at("block_n") <= block_n) return config;
+Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n) {
+  if (config.at("block_n") <= block_n) return config;
   for (const int64_t narrower : values_up_to(legal, "block_n", block_n)) {
     Config candidate = config;
     candidate.set("block_n", narrower);

@@ -2,7 +2,6 @@
 // See alibi.hpp.
 #include "generator/core/scores/alibi.hpp"
 
-#include <bit>
 #include <cmath>
 
 #include "generator/core/score/parse.hpp"
@@ -39,17 +38,6 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 const ScoreFeature& alibi_feature() {
   static const ScoreFeature feature{"alibi", ScoreStep::kAlibi, is_on, check, program, captures};
   return feature;
-}
-
-std::vector<float> alibi_slopes(int num_heads) {
-  const auto of_power = [](int n, int i) {
-    return static_cast<float>(std::exp2(-8.0 * (i + 1) / n));
-  };
-  const int below = static_cast<int>(std::bit_floor(static_cast<unsigned>(num_heads)));
-  std::vector<float> slopes;
-  for (int i = 0; i < num_heads; ++i)
-    slopes.push_back(i < below ? of_power(below, i) : of_power(2 * below, 2 * (i - below)));
-  return slopes;
 }
 
 }  // namespace attune

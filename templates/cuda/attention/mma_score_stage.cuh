@@ -21,7 +21,7 @@ class ScoreStage {
         head_(parts.scores.head0 + tile.head),
         kv_head_(parts.scores.kv_head0 + tile.head / kGqaRatio),
         first_row_(parts.scores.q_position0 + first_row),
-        to_natural_(parts.base.softmax_scale * 0.6931471805599453f),
+        to_natural_(parts.base.softmax_scale * kScoreLn2),
         on_head_(score_head(scores_, batch_, head_, kv_head_)) {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -50,9 +50,9 @@ class ScoreStage {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             float& score = s[m][n][2 * half + j];
-            score = 1.4426950408889634f * score_element(scores_, on_head_, on_row_[m][half], column,
-                                                        score * scale, batch_, head_, kv_head_,
-                                                        q_idx(m, half), kv_idx);
+            score = kScoreLog2E * score_element(scores_, on_head_, on_row_[m][half], column,
+                                                score * scale, batch_, head_, kv_head_,
+                                                q_idx(m, half), kv_idx);
           }
         }
       }

@@ -24,7 +24,7 @@ class ScoreStage {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     batch_ = scores.batch0 + tile.batch;
     kv_head_ = scores.kv_head0 + tile.head / kGqaRatio;
-    to_natural_ = parts.base.softmax_scale * 0.6931471805599453f;
+    to_natural_ = parts.base.softmax_scale * kScoreLn2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       q_idx_[half] = scores.q_position0 + first_row + thread_row(thread) + half * kNextRow;
@@ -52,20 +52,14 @@ class ScoreStage {
             score_column(scores, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
         s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j] * scale, batch_,
                                  head_[0], kv_head_, q_idx_[0], kv_idx);
-        if constexpr (kNextHead == 0) {
-          s[i + j + 2] =
-              score_element(scores, on_head_[1], on_row_[1], column, s[i + j + 2] * scale, batch_,
-                            head_[1], kv_head_, q_idx_[1], kv_idx);
-        } else {
-          const ScoreColumn of_next =
-              score_column(scores, on_head_[1], batch_, head_[1], kv_head_, kv_idx);
-          s[i + j + 2] =
-              score_element(scores, on_head_[1], on_row_[1], of_next, s[i + j + 2] * scale, batch_,
-                            head_[1], kv_head_, q_idx_[1], kv_idx);
-        }
+        const ScoreColumn below =
+            kNextHead == 0 ? column
+                           : score_column(scores, on_head_[1], batch_, head_[1], kv_head_, kv_idx);
+        s[i + j + 2] = score_element(scores, on_head_[1], on_row_[1], below, s[i + j + 2] * scale,
+                                     batch_, head_[1], kv_head_, q_idx_[1], kv_idx);
       }
     }
-    return 1.4426950408889634f;
+    return kScoreLog2E;
   }
 
  private:

@@ -15,11 +15,10 @@ __device__ __forceinline__ void join_sink(const ScoreArgs& scores, int head, flo
   constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);
   const float sink = load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
   if (sink == -score_infinity()) return;
-  const float above = sink - lse;  // +inf where the row saw nothing
-  const float less =
-      exp2_approx(-1.4426950408889634f * fabsf(above));  // of the two, over the other
+  const float above = sink - lse;                               // +inf where the row saw nothing
+  const float less = exp2_approx(-kScoreLog2E * fabsf(above));  // of the two, over the other
   inverse *= (above > 0.f ? less : 1.f) / (1.f + less);
-  lse = fmaxf(lse, sink) + 0.6931471805599453f * log2_approx(1.f + less);
+  lse = fmaxf(lse, sink) + kScoreLn2 * log2_approx(1.f + less);
 }
 
 }  // namespace attune
