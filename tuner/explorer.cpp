@@ -59,6 +59,11 @@ bool Explorer::is_over(const StepTime& time) const {
 }
 
 bool Explorer::wave(const StepTime& time) {
+  try_proposed(time);
+  return propose_neighbours(time);
+}
+
+void Explorer::try_proposed(const StepTime& time) {
   TrialList racing = trials_.live();
   // Leaders of former waves are timed again beside the new ones: nothing is compared across drift.
   race_.clear();
@@ -67,7 +72,6 @@ bool Explorer::wave(const StepTime& time) {
     if (enter(*trial, time)) racing.push_back(trial);
   if (racing.size() > num_leaders) race(racing, time);
   keep_leaders();
-  return propose_neighbours(time);
 }
 
 // Makes a new candidate ready to race; false when it is known already, failed, is hopeless, or time

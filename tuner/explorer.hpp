@@ -18,6 +18,8 @@ class Explorer {
   void propose(const std::vector<TuneCandidate>& candidates);
   // Races what was proposed, and proposes neighbours of the best. False when the search is over.
   bool wave(const StepTime& time);
+  // Races what was proposed; nothing follows.
+  void try_proposed(const StepTime& time);
   // Time ended the search before it was over.
   bool was_cut() const { return was_cut_; }
 

@@ -8,6 +8,11 @@
 #include "generator/core/error.hpp"
 
 namespace attune {
+namespace {
+
+constexpr double kNearWinner = 1.01;
+
+}  // namespace
 
 ShapeTuner::ShapeTuner(TuneContext& context, const Problem& problem,
                        std::shared_ptr<SearchSpaces> spaces)
@@ -117,6 +122,30 @@ std::optional<WinnerRecord> ShapeTuner::settled() const {
   if (!winner || !winner->complete || !trials_.unknown(explorer_.first_wave({})).empty())
     return std::nullopt;
   return winner;
+}
+
+void ShapeTuner::meet(const std::vector<TuneCandidate>& rivals, double deadline) {
+  const StepTime time{context_.now(), deadline};
+  guarded([&] {
+    trials_.add_known();
+    explorer_.propose(rivals);
+    trials_.open();
+    explorer_.try_proposed(time);
+    if (context_.stopped() || !comes_near(rivals)) return;
+    decide(top_and_default(trials_, *earlier_winner_), time, true);
+  });
+  report_.complete = true;  // what is not known of rivals ends no search
+  was_cut_ = false;
+  report_.seconds = context_.now() - time.began;
+}
+
+// The winner was timed under load, rivals a moment ago: they look faster than they are.
+bool ShapeTuner::comes_near(const std::vector<TuneCandidate>& rivals) {
+  return std::any_of(rivals.begin(), rivals.end(), [&](const TuneCandidate& rival) {
+    const Trial& trial = trials_.add(rival);
+    return trial.is_timed() &&
+           trial.record.timing.lo_us <= earlier_winner_->timing.hi_us * kNearWinner;
+  });
 }
 
 ShapeReport ShapeTuner::finish() {

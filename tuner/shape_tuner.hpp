@@ -23,6 +23,9 @@ class ShapeTuner {
   // Makes one wave of the search and, after the last one, the final. True when there is more to do.
   // `hints`: candidates that were good for other shapes.
   bool step(const std::vector<TuneCandidate>& hints, double deadline);
+  // Tries what won at other shapes and was not tried here, after resume(). Only where one of them comes near the winner is there
+  // another final.
+  void meet(const std::vector<TuneCandidate>& rivals, double deadline);
   // Times the top 3 and the default again; nothing else.
   void refresh(double deadline);
   // Returns what was found. To be called last.
@@ -40,6 +43,7 @@ class ShapeTuner {
   bool begin(const std::vector<TuneCandidate>& hints);
   bool explore(const std::vector<TuneCandidate>& hints, const StepTime& time);
   void decide(TrialList contestants, const StepTime& time, bool search_complete);
+  bool comes_near(const std::vector<TuneCandidate>& rivals);
   template <class Work>
   void guarded(const Work& work);
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "generator/core/visibility.hpp"
 #include "tuner/oracles/reference_kernels.hpp"
@@ -148,6 +149,7 @@ class TuneLoop {
     Problem problem;
     std::unique_ptr<ShapeTuner> tuner;  // while it is being tuned
     std::vector<TuneCandidate> hints;   // its best so far, for other shapes
+    std::vector<TuneCandidate> rivals;  // what won at other shapes and is still to be tried here
     std::optional<ShapeReport> report;  // of the passes so far
   };
 
@@ -178,12 +180,15 @@ class TuneLoop {
     return spaces;
   }
 
-  // When all shapes of a spec are done, what they shared goes.
-  void forget_if_done(const Group& group) {
-    const bool is_done = std::all_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
+  bool is_done(const Group& group) const {
+    return std::all_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
       return shape.group != &group || (shape.report && !shape.tuner && !goes_on(*shape.report));
     });
-    if (!is_done) return;
+  }
+
+  // When all shapes of a spec are done, what they shared goes.
+  void forget_if_done(const Group& group) {
+    if (!is_done(group)) return;
     spaces_.erase(&group);
     pool_.forget(group.spec);
   }
@@ -207,13 +212,54 @@ class TuneLoop {
       if (turn.empty()) return;
       current_ = turn.front();
       turn.pop_front();
-      if (step(&shapes_[current_]))
+      if (step(&shapes_[current_])) {
         turn.push_back(current_);
-      else
-        finish(current_);
+        continue;
+      }
+      finish(current_);
+      const Group& group = *shapes_[current_].group;
+      for (const size_t other : shapes_with_rivals(group)) {
+        begin(&shapes_[other]);
+        turn.push_back(other);
+      }
+      forget_if_done(group);
     }
     for (current_ = 0; current_ < shapes_.size(); ++current_)
       if (shapes_[current_].tuner) finish(current_);
+  }
+
+  // Once a spec, when all its shapes have a winner: those that lack trials of others' winners, so that what a search came across at
+  // one shape and not at another decides nothing.
+  std::vector<size_t> shapes_with_rivals(const Group& group) {
+    if (options_.refresh || !is_done(group) || !has_met_.insert(&group).second) return {};
+    std::vector<const WinnerRecord*> winners;
+    for (const Shape& shape : shapes_)
+      if (shape.group == &group && shape.report->winner) winners.push_back(&*shape.report->winner);
+    std::vector<size_t> found;
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      Shape& shape = shapes_[i];
+      if (shape.group != &group || !shape.report->winner || shape.report->already_tuned) continue;
+      shape.rivals = untried(*shape.report, winners);
+      if (!shape.rivals.empty()) found.push_back(i);
+    }
+    const double seconds = kLeastPassSeconds * static_cast<double>(found.size());
+    if (context_.stopped() || end() - now_() < seconds) return {};
+    return found;
+  }
+
+  // Winners of other shapes that `shape` knows nothing of and may be tried there.
+  std::vector<TuneCandidate> untried(const ShapeReport& shape,
+                                     const std::vector<const WinnerRecord*>& winners) {
+    const KernelSpec& spec = shape.winner->spec;
+    std::vector<TuneCandidate> found;
+    std::set<std::string> known;
+    for (const TrialRecord& trial : shape.trials) known.insert(trial.config.to_text());
+    for (const WinnerRecord* winner : winners)
+      for (const Family& family : target_.families(spec))
+        if (target_.toolchain(family).digest() == winner->toolchain.digest() &&
+            known.insert(winner->config.to_text()).second)
+          found.push_back({family, winner->config, false});
+    return found;
   }
 
   void begin(Shape* shape) {
@@ -229,6 +275,10 @@ class TuneLoop {
     const double deadline = shares_.deadline(current_, now_(), end());
     if (options_.refresh) {
       shape->tuner->refresh(deadline);
+      return false;
+    }
+    if (!shape->rivals.empty()) {
+      shape->tuner->meet(shape->rivals, end());
       return false;
     }
     const bool goes_on = shape->tuner->step(hints_for(*shape), deadline);
@@ -250,8 +300,8 @@ class TuneLoop {
   }
 
   void finish(size_t index) {
-    shares_.done(index);
     Shape& shape = shapes_[index];
+    if (std::exchange(shape.rivals, {}).empty()) shares_.done(index);
     ShapeReport found;
     found.problem = shape.problem;
     if (shape.tuner) found = shape.tuner->finish();
@@ -260,7 +310,6 @@ class TuneLoop {
     given_up_ = given_up_ || (found.error && budget_is_over());
     const bool is_news = !shape.report || merge(&found, *shape.report);
     shape.report = std::move(found);
-    forget_if_done(*shape.group);
     if (is_news && options_.finished) options_.finished(*shape.report, index, shares_.num_shapes());
   }
 
@@ -299,6 +348,7 @@ class TuneLoop {
   TuneContext context_;
   std::vector<Shape> shapes_;
   std::map<const Group*, std::shared_ptr<SearchSpaces>> spaces_;  // of specs that are not done
+  std::set<const Group*> has_met_;  // whose shapes have tried each other's winners
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
 };

@@ -74,6 +74,38 @@ TEST(TuneLoop, FormsOfOneProblemAreTunedOnce) {
   EXPECT_EQ(run.report.shapes[1].problem, hides);
 }
 
+// What a search came across at one shape and not at another decides nothing.
+TEST(TuneLoop, WhatWinsAtOneShapeIsTriedAtAllOfItsSpec) {
+  Problem other = llama_problem(2048);
+  other.num_heads_kv = other.num_heads_q;
+  std::vector<Problem> problems = llama_problems();
+  problems.push_back(other);
+  for (const Target kind : {Target::kCuda, Target::kCpu}) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      const World world({.seed = seed});
+      SimulatedClock clock;
+      SimulatedTarget target(world);
+      target.kind_ = kind;
+      SimulatedBackend backend(world, clock, seed);
+      TuneOptions options;
+      options.effort = Effort::kQuick;
+      options.now = [&clock] { return clock.now_s; };
+      const TuneReport report = tune(target, backend, nullptr, problems, options);
+      for (const ShapeReport& winner : report.shapes)
+        for (const ShapeReport& shape : report.shapes) {
+          ASSERT_TRUE(winner.winner && shape.winner);
+          if (!(winner.winner->spec == shape.winner->spec)) continue;
+          EXPECT_TRUE(std::any_of(
+              shape.trials.begin(), shape.trials.end(),
+              [&](const TrialRecord& trial) { return trial.config == winner.winner->config; }))
+              << seed << ": " << winner.winner->config.to_text() << " at "
+              << to_text(shape.problem);
+          EXPECT_TRUE(shape.complete) << shape.note;
+        }
+    }
+  }
+}
+
 TEST(TuneLoop, TunedIsNeverSlowerThanDefault) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const World world({.seed = seed});
