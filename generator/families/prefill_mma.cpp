@@ -6,10 +6,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
 
+constexpr int kMaxHeadDimOf8Bits = 256;
+constexpr std::array<int64_t, 4> kWideVSlices{2, 4, 8, 3};  // in the order they are tried
 constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
@@ -173,10 +179,12 @@ PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  for (const auto& [name, value] :
-       {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
-    if (value < 16 || value > 256 || value % 8 != 0)
-      return fmt::format("{} is {}; it serves multiples of 8 from 16 to 256", name, value);
+  const bool narrow = is_fp8(spec);
+  for (const auto& [name, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; it serves multiples of 8 from 16 to {}", name, value, most);
   if (!is_fp8(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
     return "q, k, v and o must have one dtype";
   return std::nullopt;
@@ -193,9 +201,14 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   if (is_fp8(spec))  // multiples of 32, the depth of a product
     block_n =
         widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
-  return {{"block_m", {128, 64}, "rows of Q per tile"},
-          {"block_n", block_n, "rows of K and V per step"},
-          {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+  std::vector<int64_t> block_m{128, 64};
+  if (has_wide_heads(spec)) block_m.push_back(32);
+  std::vector<Knob> knobs{
+      {"block_m", block_m, "rows of Q per tile"},
+      {"block_n", block_n, "rows of K and V per step"},
+      {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+  add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
+  return knobs;
 }
 
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
@@ -207,7 +220,7 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
           {"min_blocks",
            {1, 2, 3, 4},
            "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent", masked ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
+          {"persistent", masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
            "1: as many blocks as fit, each takes tile after tile"},
           {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
            "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
@@ -231,7 +244,7 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {
     return Constraint{name, {}, [spec, arch, broken](const Config& config) {
-                        return broken(spec, arch, mma_config(config));
+                        return broken(slice_of(spec, config), arch, mma_config(config));
                       }};
   };
   return {rule("rows of a warp", rows_rule),     rule("offsets", offsets_rule),
@@ -241,19 +254,28 @@ std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch
           rule("place of Q", q_place_rule)};
 }
 
+KernelSpec PrefillMma::compiled_spec(const KernelSpec& spec, const Config& config) const {
+  return slice_of(spec, config);
+}
+
+std::vector<Constant> PrefillMma::extra_constants(const KernelSpec& spec, const Arch&,
+                                                  const Config& config) const {
+  return v_slice_constants(spec, config);
+}
+
 Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
                                 const Config& config) const {
   const MmaConfig c = mma_config(config);
-  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(spec, c)), register_cap(arch, c),
-          c.min_blocks};
+  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(slice_of(spec, config), c)),
+          register_cap(arch, c), c.min_blocks};
 }
 
 LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& config) const {
   const MmaConfig c = mma_config(config);
-  StepStructure step{
-      .parts = attention_parts(spec),
-      .threads = static_cast<unsigned>(c.threads()),
-      .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)))};
+  const PrefillSm80Layout layout = mma_layout(slice_of(spec, config), c);
+  StepStructure step{.parts = attention_parts(spec),
+                     .threads = static_cast<unsigned>(c.threads()),
+                     .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(layout))};
   return {.steps = {step}};
 }
 
@@ -261,14 +283,15 @@ LaunchSizes PrefillMma::sizes(const KernelSpec&, const Config& config, const Sha
                               const DeviceFacts& device) const {
   const MmaConfig c = mma_config(config);
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
-  const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q);
+  const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q * v_slices(config));
   const int blocks = c.persistent ? std::min(tiles, device.sm_count * c.min_blocks) : tiles;
   return {.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
 }
 
 double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                                   const Shape& shape, const DeviceFacts& device) const {
-  return mma_predicted_cost(spec, arch, mma_config(config), shape, device);
+  const KernelSpec slice = slice_of(spec, config);
+  return mma_predicted_cost(slice, arch, mma_config(config), shape, device) * v_slices(config);
 }
 
 std::optional<Config> PrefillMma::with_most_blocks(
@@ -276,9 +299,14 @@ std::optional<Config> PrefillMma::with_most_blocks(
   Config config;
   for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
   for (const auto& [knob, value] : chosen) config.set(knob, value);
-  for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
-    config.set("min_blocks", min_blocks);
-    if (!legal.broken(config)) return config;
+  const bool sliced = config.has("v_slices");
+  for (const int64_t slices : kWideVSlices) {
+    if (sliced) config.set("v_slices", slices);
+    for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
+      config.set("min_blocks", min_blocks);
+      if (!legal.broken(config)) return config;
+    }
+    if (!sliced) break;
   }
   return std::nullopt;
 }

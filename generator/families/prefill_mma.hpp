@@ -49,6 +49,9 @@ bool tiles_differ_in_length(const KernelSpec& spec);
 // space and its defaults.
 class PrefillMma : public KernelTemplate {
  public:
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override;
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override;
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override;
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override;
@@ -58,8 +61,8 @@ class PrefillMma : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override;
 
  protected:
-  // A config of these values, of the one min_blocks that the space accepts beside them, and of the
-  // first value of every other knob. nullopt when it is not legal.
+  // A config of these values, of the one min_blocks that the space accepts beside them (and the first
+  // v_slices that it accepts), and of the first value of every other knob. nullopt when it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
 };

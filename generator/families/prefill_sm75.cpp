@@ -23,6 +23,7 @@ constexpr DefaultTile kDefaultTiles[] = {
     {64, 64, 4, kQShared},
     {64, 32, 4, kQShared},
     {64, 16, 4, kQShared},
+    {32, 16, 2, kQShared},  // of heads above 256 alone
 };
 
 class PrefillSm75 final : public PrefillMma {

@@ -16,5 +16,7 @@ constexpr int kGqaRatio = 1;
 constexpr Mask kMask = Mask::kCausalBottomRight;
 constexpr int kWindowLeft = -1;   // -1 = open
 constexpr int kWindowRight = -1;  // -1 = open
+constexpr int kVSlices = 1;       // in kernels whose head_dim_v is above 256 alone
+constexpr int kLastVColumn = 0;
 
 }  // namespace attune

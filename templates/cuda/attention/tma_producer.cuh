@@ -36,6 +36,7 @@ class TmaProducer {
     TileStream tiles(args, shared_);
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
+      v_column_ = tile.v_column;  // where kVSlices
       const int origin = first_key(args, tile.first_row);
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
@@ -79,6 +80,7 @@ class TmaProducer {
 
   __device__ __forceinline__ void load_v(int key, int head, int batch) {
     if constexpr (kTransposeInside) return load_given_v(key, head, batch);
+    if constexpr (kVSlices > 0) return load_v_slice(key, head, batch);  // where kVSlices
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
@@ -86,6 +88,17 @@ class TmaProducer {
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
     cursors_.v().advance();
   }
+
+  __device__ __forceinline__ void load_v_slice(int key, int head, int batch) {   // where kVSlices
+    const int slot = cursors_.v().slot();                                        // where kVSlices
+    const unsigned full = shared_ + kLayout.v_full + 8 * slot;                   // where kVSlices
+    const unsigned tile = shared_ + kLayout.v + slot * kLayout.v_slot_bytes;     // where kVSlices
+    const unsigned empty = shared_ + kLayout.v_empty + 8 * slot;                 // where kVSlices
+    mbarrier_wait(empty, cursors_.v().parity() ^ 1, "v_empty");                  // where kVSlices
+    constexpr int kPanels = kLayout.panels_v;                                    // where kVSlices
+    load_panels<kPanels, kBlockN, kPanelRowBytes>(tile, v_, full, v_column_, key, head, batch);  // where kVSlices
+    cursors_.v().advance();                                                      // where kVSlices
+  }                                                                              // where kVSlices
 
   // Waits for the idle warps; they wait for consumers.
   __device__ __forceinline__ int await_given_slot() {
@@ -114,6 +127,7 @@ class TmaProducer {
   const TensorMap& k_;
   const TensorMap& v_;
   KvCursors cursors_;
+  int v_column_ = 0;  // where kVSlices
 };
 
 }  // namespace attune
