@@ -203,10 +203,9 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
         widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
   std::vector<int64_t> block_m{128, 64};
   if (has_wide_heads(spec)) block_m.push_back(32);
-  std::vector<Knob> knobs{
-      {"block_m", block_m, "rows of Q per tile"},
-      {"block_n", block_n, "rows of K and V per step"},
-      {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+  std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
+                          {"block_n", block_n, "rows of K and V per step"},
+                          {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
   add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
   return knobs;
 }
@@ -220,7 +219,8 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
           {"min_blocks",
            {1, 2, 3, 4},
            "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent", masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
+          {"persistent",
+           masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
            "1: as many blocks as fit, each takes tile after tile"},
           {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
            "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};

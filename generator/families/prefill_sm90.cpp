@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/prefill_sm90_wide.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 #include "generator/families/v_slices.hpp"
@@ -30,16 +31,6 @@ std::vector<int64_t> pack_heads(const KernelSpec& spec) {
   return values;
 }
 
-// Slices of V as wide as registers allow, or narrower ones. A head of more than 256 columns leaves
-// room for one slot of K and one of V, and none for O.
-void widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
-  for (Knob& knob : *knobs) {
-    if (knob.name == "stages") knob.values = {2, 1, 3};
-    if (knob.name == "o_staging" && has_wide_v(spec)) knob.values = {0};
-  }
-  add_v_slices(spec, {2, 1, 3, 4}, knobs);
-}
-
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
@@ -55,13 +46,13 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
        {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
        {"pack_heads", pack_heads(spec), "heads of a group that share the rows of a tile"}});
-  if (has_wide_heads(spec)) widen(spec, &all);
+  if (has_wide_heads(spec)) sm90_widen(spec, &all);
   return all;
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {
-  return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")),
-                                   slice_of(spec, c).head_dim_v, c.at("overlap") != 0);
+  return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), slice_of(spec, c).head_dim_v,
+                                   c.at("overlap") != 0);
 }
 
 Config config_of(std::initializer_list<std::pair<const char*, int>> changes, bool causal) {
@@ -83,35 +74,10 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
   return c;
 }
 
-// Of heads above 256 columns: tiles from the largest that fits 512 of them to one that fits any.
-std::vector<Config> wide_configs(const KernelSpec& spec) {
-  std::vector<Config> configs;
-  for (const int64_t slices : has_wide_v(spec) ? std::vector<int64_t>{1, 2, 3} : std::vector<int64_t>{0})
-    for (const int block_m : {128, 64})
-      for (const int block_n : {64, 48, 32, 16})
-        for (const int stages : {2, 1})
-          for (const int64_t heads : pack_heads(spec)) {
-            Config c = config_of({{"block_m", block_m},
-                                  {"block_n", block_n},
-                                  {"stages", stages},
-                                  {"ping_pong", 0},
-                                  {"row_max", 1}},
-                                 spec.mask != Mask::kNone);
-            c.set("pack_heads", heads);
-            c.set("o_staging", 0);
-            if (slices > 0) c.set("v_slices", slices);
-            configs.push_back(c);
-            if (slices > 0) continue;
-            configs.back().set("o_staging", 1);
-            configs.push_back(c);
-          }
-  return configs;
-}
-
 // The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md), then two
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
-  if (has_wide_heads(spec)) return wide_configs(spec);
+  if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
   const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
@@ -203,9 +169,10 @@ class PrefillSm90 final : public KernelTemplate {
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
+    const int part = sm90_part_columns(spec, config);
     return {{"generated/wgmma.cuh",
-             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")),
-                                  spec.head_dim_qk, slice_of(spec, config).head_dim_v})}};
+             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")), part,
+                                  slice_of(spec, config).head_dim_v, part < spec.head_dim_qk})}};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

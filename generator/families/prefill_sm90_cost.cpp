@@ -28,7 +28,7 @@ constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
 struct Tile {
-  int block_m, block_n, warpgroups, ctas, splits, stages;
+  int block_m, block_n, warpgroups, ctas, splits, stages, parts;
   bool overlap, ping_pong, ring, staged, wide;
   Sm90Scheduler scheduler;
 };
@@ -42,6 +42,7 @@ Tile tile_of(const KernelSpec& spec, const Config& c) {
   t.ctas = static_cast<int>(c.at("ctas_per_sm"));
   t.splits = static_cast<int>(c.at("kv_splits"));
   t.stages = static_cast<int>(c.at("stages"));
+  t.parts = static_cast<int>(c.get("k_parts", 1));
   t.overlap = c.at("overlap") != 0;
   t.ping_pong = c.at("ping_pong") != 0;
   t.ring = c.at("kv_ring") != 0;
@@ -63,7 +64,8 @@ double qk_slowdown(const Tile& t) {
 double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
   const double load = bytes / kL2Bytes;
-  return t.stages == 1 ? clocks + 0.4 * load : std::max(clocks, load);
+  const bool waits = t.stages == 1 && t.parts == 1;
+  return waits ? clocks + 0.4 * load : std::max(clocks, load);
 }
 
 // Clocks of one block_m x block_n step when the multiprocessor is this block's alone.

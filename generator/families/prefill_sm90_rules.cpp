@@ -82,6 +82,12 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
              c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
              "kv_ring is for head dims above 64, with stages 2");
        }},
+      {"parts",
+       {"k_parts", "kv_ring", "stages"},
+       [=](const Config& c) {
+         return broken_if(c.get("k_parts", 1) > 1 && (c.at("kv_ring") != 0 || c.at("stages") != 1),
+                          "k_parts above 1 is for one slot of K: stages 1 and kv_ring 0");
+       }},
       {"small_tiles",
        {"ctas_per_sm", "block_m"},
        [=](const Config& c) {
@@ -98,16 +104,17 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// What sm90_layout_config reads.
-const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",     "stages",
-                                            "kv_ring", "o_staging", "transpose_inside"};
+// What sm90_layout_config reads, where a family has it.
+const std::vector<std::string> kLayoutKnobs{"block_m",          "block_n",  "ctas_per_sm",
+                                            "stages",           "kv_ring",  "o_staging",
+                                            "transpose_inside", "v_slices", "k_parts"};
 
 // What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
 std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       Sm90Accumulators accumulators) {
   return {
       {"registers",
-       {"block_m", "block_n", "ctas_per_sm", "overlap"},
+       {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
        [=](const Config& c) {
          const int block_m = static_cast<int>(c.at("block_m"));
          const PrefillSm90Registers registers =
@@ -119,7 +126,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       accumulator_limit(registers)));
        }},
       {"operands",
-       {"block_m", "block_n", "ctas_per_sm"},
+       {"block_m", "block_n", "ctas_per_sm", "v_slices"},
        [=](const Config& c) {
          const PrefillSm90Registers registers = prefill_sm90_registers(
              static_cast<int>(c.at("block_m")) / kWarpgroupRows,
@@ -212,6 +219,7 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           knob("ctas_per_sm"),
           knob("stages"),
           knob("kv_ring"),
+          static_cast<int>(c.get("k_parts", 1)),
           knob("o_staging"),
           spec.head_dim_qk,
           slice_of(spec, c).head_dim_v,

@@ -24,6 +24,12 @@ __device__ __forceinline__ void load_panels(unsigned shared_address, const Tenso
              {column + panel * kRowBytes / kOperandBytes, row, head, batch});
 }
 
+}  // namespace attune
+
+#include "cuda/attention/wide_loads.cuh"  // where kKParts
+
+namespace attune {
+
 class TmaProducer {
  public:
   __device__ __forceinline__ TmaProducer(unsigned shared, const TensorMap& q, const TensorMap& k,
@@ -70,6 +76,8 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
+    if constexpr (kKParts > 1)
+      return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
@@ -80,7 +88,8 @@ class TmaProducer {
 
   __device__ __forceinline__ void load_v(int key, int head, int batch) {
     if constexpr (kTransposeInside) return load_given_v(key, head, batch);
-    if constexpr (kVSlices > 0) return load_v_slice(key, head, batch);  // where kVSlices
+    const int column = v_column_;                                            // where kVSlices
+    return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
@@ -88,17 +97,6 @@ class TmaProducer {
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
     cursors_.v().advance();
   }
-
-  __device__ __forceinline__ void load_v_slice(int key, int head, int batch) {   // where kVSlices
-    const int slot = cursors_.v().slot();                                        // where kVSlices
-    const unsigned full = shared_ + kLayout.v_full + 8 * slot;                   // where kVSlices
-    const unsigned tile = shared_ + kLayout.v + slot * kLayout.v_slot_bytes;     // where kVSlices
-    const unsigned empty = shared_ + kLayout.v_empty + 8 * slot;                 // where kVSlices
-    mbarrier_wait(empty, cursors_.v().parity() ^ 1, "v_empty");                  // where kVSlices
-    constexpr int kPanels = kLayout.panels_v;                                    // where kVSlices
-    load_panels<kPanels, kBlockN, kPanelRowBytes>(tile, v_, full, v_column_, key, head, batch);  // where kVSlices
-    cursors_.v().advance();                                                      // where kVSlices
-  }                                                                              // where kVSlices
 
   // Waits for the idle warps; they wait for consumers.
   __device__ __forceinline__ int await_given_slot() {
