@@ -294,19 +294,39 @@ double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, cons
   return mma_predicted_cost(slice, arch, mma_config(config), shape, device) * v_slices(config);
 }
 
+// Not measured: of the tiles that leave room for such heads somewhere, the one that should take
+// least.
+std::optional<Config> PrefillMma::wide_default(const KernelSpec& spec, const Arch& arch,
+                                               const Shape& shape,
+                                               const DeviceFacts& device) const {
+  constexpr std::array<std::array<int64_t, 3>, 7> kTiles{
+      {{128, 32, 8}, {64, 64, 4}, {64, 32, 4}, {64, 16, 4}, {32, 64, 2}, {32, 32, 2}, {32, 16, 2}}};
+  const SearchSpace legal = space(spec, arch);
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const auto& [block_m, block_n, warps] : kTiles)
+    for (const int64_t slices : has_wide_v(spec) ? kWideVSlices : std::array<int64_t, 4>{1}) {
+      std::vector<std::pair<std::string, int64_t>> chosen{
+          {"block_m", block_m}, {"block_n", block_n}, {"warps", warps}};
+      if (has_wide_v(spec)) chosen.emplace_back("v_slices", slices);
+      const std::optional<Config> config = with_most_blocks(legal, chosen);
+      if (!config) continue;
+      const double cost = predicted_cost(spec, arch, *config, shape, device);
+      if (best && cost >= best_cost) continue;
+      best = config;
+      best_cost = cost;
+    }
+  return best;
+}
+
 std::optional<Config> PrefillMma::with_most_blocks(
     const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen) {
   Config config;
   for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
   for (const auto& [knob, value] : chosen) config.set(knob, value);
-  const bool sliced = config.has("v_slices");
-  for (const int64_t slices : kWideVSlices) {
-    if (sliced) config.set("v_slices", slices);
-    for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
-      config.set("min_blocks", min_blocks);
-      if (!legal.broken(config)) return config;
-    }
-    if (!sliced) break;
+  for (int min_blocks = 1; min_blocks <= kMaxBlocksTried; ++min_blocks) {
+    config.set("min_blocks", min_blocks);
+    if (!legal.broken(config)) return config;
   }
   return std::nullopt;
 }

@@ -61,10 +61,13 @@ class PrefillMma : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override;
 
  protected:
-  // A config of these values, of the one min_blocks that the space accepts beside them (and the first
-  // v_slices that it accepts), and of the first value of every other knob. nullopt when it is not legal.
+  // A config of these values, of the one min_blocks that the space accepts beside them, and of the
+  // first value of every other knob. nullopt when it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
+  // The default for heads of more than 256 columns.
+  std::optional<Config> wide_default(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                                     const DeviceFacts& device) const;
 };
 
 }  // namespace attune

@@ -11,6 +11,7 @@
 #include "generator/families/prefill_mma.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
@@ -31,8 +32,7 @@ constexpr DefaultTile kDefaultTiles[] = {
     {112, 128, 64, 4, 2, 0}, {112, 128, 64, 4, 1, 0}, {120, 128, 32, 4, 2, 1},  //
     {128, 128, 64, 4, 2, 0}, {128, 128, 64, 4, 1, 0}, {128, 128, 32, 4, 1, 1},  //
     {256, 64, 64, 4, 1, 1},  {256, 128, 64, 8, 1, 1}, {256, 128, 32, 8, 1, 1},
-    {256, 64, 32, 4, 1, 1},  {576, 128, 32, 8, 1, 1}, {576, 64, 64, 4, 1, 1},
-    {576, 64, 32, 4, 1, 1},  {576, 64, 16, 4, 1, 1},  {576, 32, 16, 2, 1, 1},
+    {256, 64, 32, 4, 1, 1},
 };
 
 // With limits on both sides registers run out: ptxas 13.0 spills on sm_89 and sm_90 where offsets
@@ -56,8 +56,11 @@ class PrefillSm80 final : public PrefillMma {
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
-                        const DeviceFacts&) const override {
+                        const DeviceFacts& device) const override {
     const SearchSpace legal = space(spec, arch);
+    if (has_wide_heads(spec))
+      if (const auto config = wide_default(spec, arch, shape, device))
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     std::optional<Config> small;  // legal, but few warps
     for (const DefaultTile& tile : kDefaultTiles) {

@@ -76,8 +76,7 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
-    if constexpr (kKParts > 1)
-      return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
+    return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
