@@ -151,7 +151,11 @@ class PrefillSm90 final : public KernelTemplate {
     const Config config =
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
-    return with_room_for_scores(space(spec, arch), config, spec.head_dim_v > 128 ? 48 : 80);
+    const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
+    return with_room_for_scores(space(spec, arch), config,
+                                columns > 256   ? 32
+                                : columns > 128 ? 48
+                                                : 80);
   }
 
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {

@@ -60,7 +60,7 @@ std::vector<Config> sm90_wide_configs(const KernelSpec& spec, const std::vector<
         for (const int64_t o_staging : staging) {
           Config c = first;
           if (c.has("v_slices")) c.set("v_slices", slice_count);
-          c.set("k_parts", stages == 1 ? usual_parts(spec) : 1);
+          c.set("k_parts", stages == 1 && block_m > 64 ? usual_parts(spec) : 1);
           c.set("block_m", block_m);
           c.set("block_n", block_n);
           c.set("stages", stages);
