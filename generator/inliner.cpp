@@ -146,10 +146,11 @@ bool Inliner::is_needed(std::string_view line) const {
     if (comparison == "!=") return found->value != value;
     const auto left = number(found->value), right = number(value);
     if (comparison == ">" && left && right) return *left > *right;
+    if (comparison == "<" && left && right) return *left < *right;
   }
   throw Error(ErrorCode::kInternal,
               fmt::format("template {} has \"{}\"; accepted is a constant, alone or, where the "
-                          "kernel has it, with ==, != or > and a value",
+                          "kernel has it, with ==, !=, > or < and a value",
                           kernel_template_.name(), line));
 }
 

@@ -4,7 +4,7 @@
 // Every #include "..." (paths relative to templates/, or templates/... as host code spells it) is replaced by the file's
 // text, once. An include that not every kernel needs says when it is needed, and is left out elsewhere:
 //   #include "cuda/attention/kv_split.cuh"  // where kKvSplits > 1
-// The condition compares a constant of the preamble (==, !=, >) with a number or a name, or is a constant alone: whether the
+// The condition compares a constant of the preamble (==, !=, >, <) with a number or a name, or is a constant alone: whether the
 // kernel has it. An editor or nvcc reads such a line as a plain include. Any other line may end in a condition, too: so the
 // text of a kernel holds nothing of what it does not use.
 //

@@ -80,6 +80,9 @@ class KernelTemplate {
                                 const DeviceFacts& device) const = 0;
   virtual Resources resources(const KernelSpec& spec, const Arch& arch,
                               const Config& config) const = 0;
+  // The spec that the constants of a kernel tell: with another head_dim_v where a kernel computes
+  // some columns of O at a time (families/v_slices.hpp).
+  virtual KernelSpec compiled_spec(const KernelSpec& spec, const Config&) const { return spec; }
   // Constants of this family. The renderer writes the common ones: the spec, one kCamel int per
   // knob.
   virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,

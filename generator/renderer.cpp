@@ -89,7 +89,8 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
 
 std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const KernelSpec& spec,
                                    const Arch& arch, const Config& config) {
-  std::vector<Constant> constants = spec_constants(spec, arch);
+  std::vector<Constant> constants =
+      spec_constants(kernel_template.compiled_spec(spec, config), arch);
   if (has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
   if (is_scored(spec)) constants.push_back({"bool", "kScored", "true"});
   if (spec.sinks != ScoreTensor::kNone) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "generator/core/error.hpp"
@@ -14,6 +15,8 @@ namespace {
 constexpr int kStepBytes = 32;  // of k, in one instruction of any operand type
 constexpr int kPanelRowBytes = 128;
 constexpr int kRowsOfQ = 64;
+constexpr int kPanelColumns = kPanelRowBytes / 2;
+constexpr int kMostColumns = 256;    // of one wgmma
 constexpr int kDescriptorUnit = 16;  // addresses in descriptors count 16 bytes
 
 std::string_view ptx_type(Dtype dtype) {
@@ -82,6 +85,7 @@ struct Products {
   Dtype type_q, type_p, type_kv;
   int block_n, head_dim_qk, head_dim_v;
   int row_qk, row_v;  // bytes
+  bool adds_qk = false;
 
   int step_k() const { return kStepBytes / dtype_bytes(type_kv); }
   bool wide() const { return dtype_bytes(type_kv) == 2; }
@@ -102,6 +106,9 @@ int v_step(const Products& t, int step) {
                   : k_major_step(step, t.head_dim_v, t.row_v);
 }
 
+// A panel of V.
+int panel_units(const Products& t) { return t.block_n * kPanelRowBytes / kDescriptorUnit; }
+
 std::string emit_qk(const Products& t) {
   const int count = t.block_n / 2;
   const int steps = (t.head_dim_qk + t.step_k() - 1) / t.step_k();
@@ -109,14 +116,14 @@ std::string emit_qk(const Products& t) {
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
       "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q,\n"
-      "                                         unsigned long long k) {{\n  asm volatile(\n",
-      t.block_n, t.head_dim_qk, count);
+      "                                         unsigned long long k{3}) {{\n  asm volatile(\n",
+      t.block_n, t.head_dim_qk, count, t.adds_qk ? ", int adds = 0" : "");
   text += line("{ .reg .pred p; .reg .b64 a, b; .reg .b32 q_low, q_high, k_low, k_high, low;");
   text += line(fmt::format("mov.b64 {{q_low, q_high}}, %{};", count));
   text += line(fmt::format("mov.b64 {{k_low, k_high}}, %{};", count + 1));
   for (int step = 0; step < steps; ++step) {
-    text += line(
-        fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? 0 : 1));  // the first step overwrites s
+    const std::string first = t.adds_qk ? fmt::format("%{}", count + 2) : "0";  // 0: overwrites s
+    text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? first : "1"));
     text += moved("a", "q", k_major_step(step, kRowsOfQ, t.row_qk));
     text += moved("b", "k", k_major_step(step, t.block_n, t.row_qk));
     text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
@@ -125,14 +132,14 @@ std::string emit_qk(const Products& t) {
   }
   text += line("}");
   return text + operand_list(bindings("+f", "s", count)) +
-         "      : \"l\"(q), \"l\"(k)\n      : \"memory\");\n}\n";
+         fmt::format("      : \"l\"(q), \"l\"(k){}\n      : \"memory\");\n}}\n",
+                     t.adds_qk ? ", \"r\"(adds)" : "");
 }
 
 std::string emit_pv(const Products& t) {
   const int count = t.head_dim_v / 2;
   const int steps = t.block_n / t.step_k();
   const int p_count = 4 * steps;
-  const std::string o = operands(0, count);
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
       "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}],\n"
@@ -144,10 +151,15 @@ std::string emit_pv(const Products& t) {
   for (int step = 0; step < steps; ++step) {
     if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + p_count + 1));
     if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
-    text += moved("b", "v", v_step(t, step));
-    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};",
-                             t.shape(t.head_dim_v), ptx_type(t.type_p), ptx_type(t.type_kv), o,
-                             operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
+    const int width = wgmma_columns_of_v(t.head_dim_v);
+    for (int first = 0; first < t.head_dim_v; first += width) {
+      const int columns = std::min(width, t.head_dim_v - first);
+      text += moved("b", "v", v_step(t, step) + first / kPanelColumns * panel_units(t));
+      text += line(fmt::format(
+          "wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};", t.shape(columns),
+          ptx_type(t.type_p), ptx_type(t.type_kv), operands(first / 2, columns / 2),
+          operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
+    }
   }
   text += line("}");
   return text + operand_list(bindings("+f", "o", count)) +
@@ -161,12 +173,17 @@ std::string emit(const Products& t) {
 
 }  // namespace
 
+int wgmma_columns_of_v(int head_dim_v) {
+  if (head_dim_v <= kMostColumns) return head_dim_v;
+  return (head_dim_v / 2 + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+}
+
 std::string emit_wgmma_products(const WgmmaTile& tile) {
   if (dtype_bytes(tile.dtype) != 2)
     throw Error(ErrorCode::kInternal,
                 fmt::format("no 16-bit wgmma statement for {}", dtype_name(tile.dtype)));
   return emit({tile.dtype, tile.dtype, tile.dtype, tile.block_n, tile.head_dim_qk, tile.head_dim_v,
-               kPanelRowBytes, kPanelRowBytes});
+               kPanelRowBytes, kPanelRowBytes, tile.adds_qk});
 }
 
 std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {

@@ -14,8 +14,12 @@ struct WgmmaTile {
   Dtype dtype = Dtype::kBf16;  // of Q, K, V and P: bf16 or fp16
   int block_n = 128;           // keys of a step, a multiple of 16 up to 256
   int head_dim_qk = 128;  // multiple of 8; shared memory is zero beyond it up to a multiple of 16
-  int head_dim_v = 128;   // multiple of 8 up to 256
+  int head_dim_v = 128;   // multiple of 8; above 256 in two statements
+  bool adds_qk = false;   // head_dim_qk is a part's: wgmma_qk takes `adds` as wgmma_pv does
 };
+
+// Columns of V that the widest wgmma multiplies: all, or of more than 256 half of the panels.
+int wgmma_columns_of_v(int head_dim_v);
 
 // Text of "generated/wgmma.cuh", with the two products of one warpgroup (64 rows):
 //

@@ -16,7 +16,7 @@ namespace attune {
 namespace {
 
 constexpr int kMinHeadDim = 16;
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDimOf8Bits = 256;
 constexpr int kHeadDimStep = 8;
 constexpr int64_t kMaxLength =
     std::numeric_limits<int32_t>::max() - 65536;  // tiles round up within int
@@ -27,10 +27,17 @@ constexpr double kMaxRows = 0x1p50;  // of 1 KB: strides, tiles and bytes stay w
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-void check_head_dim(const char* name, int value) {
-  if (value < kMinHeadDim || value > kMaxHeadDim || value % kHeadDimStep != 0)
-    refuse(fmt::format("{} is {}; accepted are multiples of {} from {} to {}", name, value,
-                       kHeadDimStep, kMinHeadDim, kMaxHeadDim));
+void check_head_dim(const char* name, int value, int most, const char* where) {
+  if (value < kMinHeadDim || value > most || value % kHeadDimStep != 0)
+    refuse(fmt::format("{} is {}; accepted are multiples of {} from {} to {}{}", name, value,
+                       kHeadDimStep, kMinHeadDim, most, where));
+}
+
+void check_head_dims(const Problem& p) {
+  const bool narrow = is_fp8(p);
+  const char* where = narrow ? " with 8-bit operands" : "";
+  check_head_dim("head_dim_qk", p.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk, where);
+  check_head_dim("head_dim_v", p.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV, where);
 }
 
 void check_length(const char* name, int64_t value) {
@@ -84,8 +91,7 @@ float Problem::scale() const {
 }
 
 void validate(const Problem& p) {
-  check_head_dim("head_dim_qk", p.head_dim_qk);
-  check_head_dim("head_dim_v", p.head_dim_v);
+  check_head_dims(p);
   check_heads(p);
   check_length("batch", p.batch);
   check_length("seqlen_q", p.seqlen_q);

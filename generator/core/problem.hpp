@@ -94,6 +94,9 @@ struct Problem : SpecFields, Shape, CallFields {
   bool operator==(const Problem&) const = default;
 };
 
+constexpr int kMaxHeadDimQk = 576;  // of 16- and 32-bit operands
+constexpr int kMaxHeadDimV = 512;
+
 // Throws kInvalidArgument or kUnsupported with a sentence naming the argument, its value and what is accepted.
 void validate(const Problem& problem);
 

@@ -341,7 +341,7 @@ struct Shorthand {
 
 const std::vector<Shorthand>& shorthands() {
   static const std::vector<Shorthand> all{
-      {"head_dim", "elements of a head: multiples of 8, 16 to 256", {"head_dim_qk", "head_dim_v"}},
+      {"head_dim", "elements of a head: multiples of 8, 16 to 512", {"head_dim_qk", "head_dim_v"}},
       {"seqlen", "rows of q and of k and v", {"seqlen_q", "seqlen_kv"}},
       {"scale_block",
        "rows of q, and of k and v, that share a factor; 0: all",

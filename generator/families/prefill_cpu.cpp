@@ -218,10 +218,11 @@ class PrefillCpu final : public KernelTemplate {
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
   if (auto reason = any_dtype_refusal(spec)) return reason;
-  for (const auto& [what, value] :
-       {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}}) {
-    if (value < 16 || value > 256 || value % 8 != 0)
-      return fmt::format("{} is {}; accepted are multiples of 8 from 16 to 256", what, value);
+  for (const auto& [what, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}}) {
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; accepted are multiples of 8 from 16 to {}", what, value, most);
   }
   for (const auto& [what, value] :
        {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {

@@ -6,10 +6,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
 
+constexpr int kMaxHeadDimOf8Bits = 256;
+constexpr std::array<int64_t, 4> kWideVSlices{2, 4, 8, 3};  // in the order they are tried
 constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
@@ -173,10 +179,12 @@ PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  for (const auto& [name, value] :
-       {std::pair{"head_dim_qk", spec.head_dim_qk}, std::pair{"head_dim_v", spec.head_dim_v}})
-    if (value < 16 || value > 256 || value % 8 != 0)
-      return fmt::format("{} is {}; it serves multiples of 8 from 16 to 256", name, value);
+  const bool narrow = is_fp8(spec);
+  for (const auto& [name, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
+    if (value < 16 || value > most || value % 8 != 0)
+      return fmt::format("{} is {}; it serves multiples of 8 from 16 to {}", name, value, most);
   if (!is_fp8(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
     return "q, k, v and o must have one dtype";
   return std::nullopt;
@@ -193,9 +201,13 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   if (is_fp8(spec))  // multiples of 32, the depth of a product
     block_n =
         widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
-  return {{"block_m", {128, 64}, "rows of Q per tile"},
-          {"block_n", block_n, "rows of K and V per step"},
-          {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+  std::vector<int64_t> block_m{128, 64};
+  if (has_wide_heads(spec)) block_m.push_back(32);
+  std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
+                          {"block_n", block_n, "rows of K and V per step"},
+                          {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+  add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
+  return knobs;
 }
 
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
@@ -207,7 +219,8 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
           {"min_blocks",
            {1, 2, 3, 4},
            "blocks per multiprocessor that registers and shared memory allow"},
-          {"persistent", masked ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
+          {"persistent",
+           masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
            "1: as many blocks as fit, each takes tile after tile"},
           {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
            "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
@@ -231,7 +244,7 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch) {
   const auto rule = [&](const char* name, Rule broken) {
     return Constraint{name, {}, [spec, arch, broken](const Config& config) {
-                        return broken(spec, arch, mma_config(config));
+                        return broken(slice_of(spec, config), arch, mma_config(config));
                       }};
   };
   return {rule("rows of a warp", rows_rule),     rule("offsets", offsets_rule),
@@ -241,19 +254,28 @@ std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch
           rule("place of Q", q_place_rule)};
 }
 
+KernelSpec PrefillMma::compiled_spec(const KernelSpec& spec, const Config& config) const {
+  return slice_of(spec, config);
+}
+
+std::vector<Constant> PrefillMma::extra_constants(const KernelSpec& spec, const Arch&,
+                                                  const Config& config) const {
+  return v_slice_constants(spec, config);
+}
+
 Resources PrefillMma::resources(const KernelSpec& spec, const Arch& arch,
                                 const Config& config) const {
   const MmaConfig c = mma_config(config);
-  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(spec, c)), register_cap(arch, c),
-          c.min_blocks};
+  return {c.threads(), prefill_sm80_shared_bytes(mma_layout(slice_of(spec, config), c)),
+          register_cap(arch, c), c.min_blocks};
 }
 
 LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& config) const {
   const MmaConfig c = mma_config(config);
-  StepStructure step{
-      .parts = attention_parts(spec),
-      .threads = static_cast<unsigned>(c.threads()),
-      .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(mma_layout(spec, c)))};
+  const PrefillSm80Layout layout = mma_layout(slice_of(spec, config), c);
+  StepStructure step{.parts = attention_parts(spec),
+                     .threads = static_cast<unsigned>(c.threads()),
+                     .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(layout))};
   return {.steps = {step}};
 }
 
@@ -261,14 +283,40 @@ LaunchSizes PrefillMma::sizes(const KernelSpec&, const Config& config, const Sha
                               const DeviceFacts& device) const {
   const MmaConfig c = mma_config(config);
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
-  const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q);
+  const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q * v_slices(config));
   const int blocks = c.persistent ? std::min(tiles, device.sm_count * c.min_blocks) : tiles;
   return {.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
 }
 
 double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                                   const Shape& shape, const DeviceFacts& device) const {
-  return mma_predicted_cost(spec, arch, mma_config(config), shape, device);
+  const KernelSpec slice = slice_of(spec, config);
+  return mma_predicted_cost(slice, arch, mma_config(config), shape, device) * v_slices(config);
+}
+
+// Not measured: of the tiles that leave room for such heads somewhere, the one that should take
+// least.
+std::optional<Config> PrefillMma::wide_default(const KernelSpec& spec, const Arch& arch,
+                                               const Shape& shape,
+                                               const DeviceFacts& device) const {
+  constexpr std::array<std::array<int64_t, 3>, 7> kTiles{
+      {{128, 32, 8}, {64, 64, 4}, {64, 32, 4}, {64, 16, 4}, {32, 64, 2}, {32, 32, 2}, {32, 16, 2}}};
+  const SearchSpace legal = space(spec, arch);
+  std::optional<Config> best;
+  double best_cost = 0;
+  for (const auto& [block_m, block_n, warps] : kTiles)
+    for (const int64_t slices : has_wide_v(spec) ? kWideVSlices : std::array<int64_t, 4>{1}) {
+      std::vector<std::pair<std::string, int64_t>> chosen{
+          {"block_m", block_m}, {"block_n", block_n}, {"warps", warps}};
+      if (has_wide_v(spec)) chosen.emplace_back("v_slices", slices);
+      const std::optional<Config> config = with_most_blocks(legal, chosen);
+      if (!config) continue;
+      const double cost = predicted_cost(spec, arch, *config, shape, device);
+      if (best && cost >= best_cost) continue;
+      best = config;
+      best_cost = cost;
+    }
+  return best;
 }
 
 std::optional<Config> PrefillMma::with_most_blocks(

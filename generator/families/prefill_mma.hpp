@@ -49,6 +49,9 @@ bool tiles_differ_in_length(const KernelSpec& spec);
 // space and its defaults.
 class PrefillMma : public KernelTemplate {
  public:
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override;
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override;
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override;
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override;
@@ -62,6 +65,9 @@ class PrefillMma : public KernelTemplate {
   // first value of every other knob. nullopt when it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
+  // The default for heads of more than 256 columns.
+  std::optional<Config> wide_default(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                                     const DeviceFacts& device) const;
 };
 
 }  // namespace attune

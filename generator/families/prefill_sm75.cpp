@@ -9,6 +9,7 @@
 #include "generator/families/prefill_mma.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
@@ -39,9 +40,12 @@ class PrefillSm75 final : public PrefillMma {
     return SearchSpace(std::move(knobs), mma_constraints(spec, arch));
   }
 
-  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
-                        const DeviceFacts&) const override {
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
     const SearchSpace legal = space(spec, arch);
+    if (has_wide_heads(spec))
+      if (const auto config = wide_default(spec, arch, shape, device))
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     for (const DefaultTile& tile : kDefaultTiles)
       if (auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                  {"block_n", tile.block_n},

@@ -11,6 +11,7 @@
 #include "generator/families/prefill_mma.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
@@ -55,8 +56,11 @@ class PrefillSm80 final : public PrefillMma {
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
-                        const DeviceFacts&) const override {
+                        const DeviceFacts& device) const override {
     const SearchSpace legal = space(spec, arch);
+    if (has_wide_heads(spec))
+      if (const auto config = wide_default(spec, arch, shape, device))
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     std::optional<Config> small;  // legal, but few warps
     for (const DefaultTile& tile : kDefaultTiles) {

@@ -11,8 +11,10 @@
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/families/prefill_sm90_wide.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "generator/families/v_slices.hpp"
 #include "generator/wgmma_emitter.hpp"
 
 namespace attune {
@@ -32,21 +34,24 @@ std::vector<int64_t> pack_heads(const KernelSpec& spec) {
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 80, 96, 128, 176}
-                                                     : std::vector<int64_t>{48, 64, 80, 96, 112};
+  const std::vector<int64_t> block_n = widest <= 128   ? std::vector<int64_t>{64, 80, 96, 128, 176}
+                                       : widest <= 256 ? std::vector<int64_t>{48, 64, 80, 96, 112}
+                                                       : std::vector<int64_t>{16, 32, 48, 64, 80};
   const std::vector<int64_t> sections = !causal ? std::vector<int64_t>{0}
                                         : spec.window_left >= 0
                                             ? std::vector<int64_t>{32, 0}
                                             : std::vector<int64_t>{32, 16, 8, 4};
-  return sm90_knobs(
+  std::vector<Knob> all = sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
        {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
        {"pack_heads", pack_heads(spec), "heads of a group that share the rows of a tile"}});
+  if (has_wide_heads(spec)) sm90_widen(spec, &all);
+  return all;
 }
 
 int accumulators(const KernelSpec& spec, const Config& c) {
-  return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), spec.head_dim_v,
+  return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), slice_of(spec, c).head_dim_v,
                                    c.at("overlap") != 0);
 }
 
@@ -72,6 +77,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
 // The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md), then two
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
+  if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
   const bool causal = spec.mask != Mask::kNone;
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
@@ -145,7 +151,19 @@ class PrefillSm90 final : public KernelTemplate {
     const Config config =
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
-    return with_room_for_scores(space(spec, arch), config, spec.head_dim_v > 128 ? 48 : 80);
+    const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
+    return with_room_for_scores(space(spec, arch), config,
+                                columns > 256   ? 32
+                                : columns > 128 ? 48
+                                                : 80);
+  }
+
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
+    return slice_of(spec, config);
+  }
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config& config) const override {
+    return v_slice_constants(spec, config);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -155,9 +173,10 @@ class PrefillSm90 final : public KernelTemplate {
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
+    const int part = sm90_part_columns(spec, config);
     return {{"generated/wgmma.cuh",
-             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")),
-                                  spec.head_dim_qk, spec.head_dim_v})}};
+             emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")), part,
+                                  slice_of(spec, config).head_dim_v, part < spec.head_dim_qk})}};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

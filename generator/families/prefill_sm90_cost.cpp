@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generator/core/visibility.hpp"
+#include "generator/families/v_slices.hpp"
 
 namespace attune {
 namespace {
@@ -15,6 +16,8 @@ namespace {
 // Per multiprocessor and clock (sm_90).
 constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
+constexpr double kSharedBytes = 128;
+constexpr double kL2Bytes = 30;
 constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
 // How the tensor cores and the exponential unit overlap: time = (mma^p + exp^p)^(1/p), fitted to
 // d64, d128 and d256.
@@ -25,18 +28,21 @@ constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
 struct Tile {
-  int block_m, block_n, warpgroups, ctas, splits;
-  bool overlap, ping_pong, ring, staged;
+  int block_m, block_n, warpgroups, ctas, splits, stages, parts;
+  bool overlap, ping_pong, ring, staged, wide;
   Sm90Scheduler scheduler;
 };
 
-Tile tile_of(const Config& c) {
+Tile tile_of(const KernelSpec& spec, const Config& c) {
   Tile t{};
+  t.wide = has_wide_heads(spec);
   t.block_m = static_cast<int>(c.at("block_m"));
   t.block_n = static_cast<int>(c.at("block_n"));
   t.warpgroups = t.block_m / kWarpgroupRows;
   t.ctas = static_cast<int>(c.at("ctas_per_sm"));
   t.splits = static_cast<int>(c.at("kv_splits"));
+  t.stages = static_cast<int>(c.at("stages"));
+  t.parts = static_cast<int>(c.get("k_parts", 1));
   t.overlap = c.at("overlap") != 0;
   t.ping_pong = c.at("ping_pong") != 0;
   t.ring = c.at("kv_ring") != 0;
@@ -45,10 +51,28 @@ Tile tile_of(const Config& c) {
   return t;
 }
 
+// Q K^T reads both operands from shared memory: of few keys, Q for each of them too often. Short
+// steps are for wide heads, whose rows fill it.
+double qk_slowdown(const Tile& t) {
+  if (!t.wide) return 1;
+  const double product = t.block_n / 2.0;  // clocks of 64 rows and 32 bytes of k
+  const double bytes = (kWarpgroupRows + t.block_n) * 32.0;
+  return std::max(1.0, bytes / kSharedBytes / product);
+}
+
+// Wide heads: K and V of a step come from L2, with one slot only when the step before is done.
+double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
+  const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
+  const double load = bytes / kL2Bytes;
+  const bool waits = t.stages == 1 && t.parts == 1;
+  return waits ? clocks + 0.4 * load : std::max(clocks, load);
+}
+
 // Clocks of one block_m x block_n step when the multiprocessor is this block's alone.
 double step_clocks(const KernelSpec& spec, const Tile& t) {
   const double elements = static_cast<double>(t.block_m) * t.block_n;
-  const double mma = elements * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
+  const double mma =
+      elements * 2 * (qk_slowdown(t) * spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
   const double exponentials = elements / kExponentials;
   double clocks = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
                            1 / kOverlapPower);
@@ -64,7 +88,7 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   if (t.warpgroups >= 3 && spec.head_dim_v <= 64) clocks *= 0.97;
   const bool between = spec.head_dim_v > 64 && spec.head_dim_v % 128 != 0;
   if (t.warpgroups == 3 && between) clocks *= 0.94;  // measured at d80, d96, d112 and d160
-  return clocks;
+  return t.wide ? wide_step(spec, t, clocks) : clocks;
 }
 
 // Whether every tile has a block of its own at once, so that there is no order to choose.
@@ -160,7 +184,8 @@ Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
   const int64_t packed = config.get("pack_heads", 1);
   const int64_t rows = config.at("block_m") / packed;
   const int64_t heads = std::min<int64_t>(packed, shape.num_heads_q / shape.num_heads_kv);
-  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.batch * shape.num_heads_q / heads};
+  const int64_t groups = shape.batch * shape.num_heads_q / heads * v_slices(config);
+  return {rows, (shape.seqlen_q + rows - 1) / rows, groups};
 }
 
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
@@ -198,15 +223,15 @@ double sm90_section_factor(const KernelSpec& spec, const Config& config, const S
 
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device) {
-  const Tile t = tile_of(config);
-  const double step =
-      step_clocks(spec, t) * t.ctas * variant_penalty(spec, shape, config, t, device);
+  const Tile t = tile_of(spec, config);
+  const double step = step_clocks(slice_of(spec, config), t) * t.ctas *
+                      variant_penalty(spec, shape, config, t, device);
   return sm90_launch_clocks(spec, config, shape, device, step);
 }
 
 double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                           const DeviceFacts& device, double step) {
-  const Tile t = tile_of(config);
+  const Tile t = tile_of(spec, config);
   const Sm90Tiles whole = sm90_tiles(config, shape);
   const int64_t row_blocks = std::max<int64_t>(1, whole.row_blocks);
   const int64_t sampled = std::min<int64_t>(row_blocks, 64);

@@ -5,14 +5,18 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
+#include "generator/families/v_slices.hpp"
+#include "generator/wgmma_emitter.hpp"
 
 namespace attune {
 namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDimOf8Bits = 256;
 
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c) {
   const int bytes = prefill_sm90_layout(c).bytes;
@@ -46,8 +50,8 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
        [=](const Config& c) {
          return broken_if(
              c.at("kv_splits") > 1 &&
-                 (c.at("scheduler") != 0 || c.at("stages") != 2 || narrow_sections(c)),
-             "kv_splits above 1 needs scheduler 0 (one tile per block), stages 2 and an "
+                 (c.at("scheduler") != 0 || c.at("stages") > 2 || narrow_sections(c)),
+             "kv_splits above 1 needs scheduler 0 (one tile per block), stages up to 2 and an "
              "l2_section_mb of 32 or 0");
        }},
       {"sections",
@@ -78,6 +82,15 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
              c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
              "kv_ring is for head dims above 64, with stages 2");
        }},
+      {"parts",
+       {"k_parts", "kv_ring", "stages", "block_m"},
+       [=](const Config& c) {
+         return broken_if(
+             c.get("k_parts", 1) > 1 &&
+                 (c.at("kv_ring") != 0 || c.at("stages") != 1 || c.at("block_m") < 128),
+             "k_parts above 1 is for one slot of K (stages 1, kv_ring 0) and two warpgroups "
+             "(block_m 128): of a single one ptxas 13.0 serialises wgmma");
+       }},
       {"small_tiles",
        {"ctas_per_sm", "block_m"},
        [=](const Config& c) {
@@ -94,16 +107,17 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// What sm90_layout_config reads.
-const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",     "stages",
-                                            "kv_ring", "o_staging", "transpose_inside"};
+// What sm90_layout_config reads, where a family has it.
+const std::vector<std::string> kLayoutKnobs{"block_m",          "block_n",  "ctas_per_sm",
+                                            "stages",           "kv_ring",  "o_staging",
+                                            "transpose_inside", "v_slices", "k_parts"};
 
 // What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
 std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       Sm90Accumulators accumulators) {
   return {
       {"registers",
-       {"block_m", "block_n", "ctas_per_sm", "overlap"},
+       {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
        [=](const Config& c) {
          const int block_m = static_cast<int>(c.at("block_m"));
          const PrefillSm90Registers registers =
@@ -115,13 +129,14 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       accumulator_limit(registers)));
        }},
       {"operands",
-       {"block_m", "block_n", "ctas_per_sm"},
+       {"block_m", "block_n", "ctas_per_sm", "v_slices"},
        [=](const Config& c) {
          const PrefillSm90Registers registers = prefill_sm90_registers(
              static_cast<int>(c.at("block_m")) / kWarpgroupRows,
              static_cast<int>(c.at("ctas_per_sm")), dtype_bytes(spec.dtype_kv));
          const int64_t accumulators_per_wgmma =
-             std::max<int64_t>(c.at("block_n"), spec.head_dim_v) / 2;
+             std::max<int64_t>(c.at("block_n"), wgmma_columns_of_v(slice_of(spec, c).head_dim_v)) /
+             2;
          const int most = registers.launch - 24;  // beside A, descriptors and addresses
          return broken_if(
              accumulators_per_wgmma > most,
@@ -139,7 +154,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;
-         return broken_if(!c.at("o_staging") && fits_shared(arch, staged),
+         return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits_shared(arch, staged),
                           "o_staging 0 is for configs whose O does not fit in shared memory");
        }},
   };
@@ -191,9 +206,12 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
     return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
-  for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-    if (head_dim < 8 || head_dim > kMaxHeadDim || head_dim % 8 != 0)
-      return fmt::format("head dim {} is not a multiple of 8 from 8 to {}", head_dim, kMaxHeadDim);
+  const bool narrow = is_fp8(spec);
+  for (const auto& [name, value, most] :
+       {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
+        std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
+    if (value < 8 || value > most || value % 8 != 0)
+      return fmt::format("{} {} is not a multiple of 8 from 8 to {}", name, value, most);
   return std::nullopt;
 }
 
@@ -204,9 +222,10 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           knob("ctas_per_sm"),
           knob("stages"),
           knob("kv_ring"),
+          static_cast<int>(c.get("k_parts", 1)),
           knob("o_staging"),
           spec.head_dim_qk,
-          spec.head_dim_v,
+          slice_of(spec, c).head_dim_v,
           dtype_bytes(spec.dtype_kv),
           c.get("transpose_inside", 0) != 0};
 }
@@ -285,7 +304,7 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
     tile_count(whole_tiles * warpgroups);  // the kernel counts its tickets in an int
     sizes.workspace = {
         {.columns = split_ticket_bytes(static_cast<int>(whole_tiles), warpgroups) / 4},
-        {.columns = split_part_floats(spec.head_dim_v), .rows = warpgroups, .heads = tiles}};
+        {.columns = split_part_floats(c.head_dim_v), .rows = warpgroups, .heads = tiles}};
   }
   return sizes;
 }

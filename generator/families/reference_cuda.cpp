@@ -60,9 +60,11 @@ class ReferenceCuda final : public KernelTemplate {
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
     if (auto reason = any_dtype_refusal(spec)) return reason;
-    for (const int head_dim : {spec.head_dim_qk, spec.head_dim_v})
-      if (head_dim < 1 || head_dim > 256)
-        return fmt::format("a head dim is {}; it serves 1 to 256", head_dim);
+    for (const auto& [name, value, most] :
+         {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
+          std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}})
+      if (value < 1 || value > most)
+        return fmt::format("{} is {}; it serves 1 to {}", name, value, most);
     return std::nullopt;
   }
 };

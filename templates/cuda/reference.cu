@@ -2,8 +2,8 @@
 // reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp a
 // query row, one pass for the maximum, one for the weights. Slow and simple on purpose: it is the
 // tuner's oracle, and shares no part with the kernels it judges. Any dtype of fp32, bf16, fp16;
-// 8-bit Q, K and V times their factors, V in either layout, in both modes of accuracy; head dims up
-// to 256; no shared memory.
+// 8-bit Q, K and V times their factors, V in either layout, in both modes of accuracy; any
+// head dims; no shared memory.
 #include "shared/fp8_options.h"
 
 #include "cuda/attention/score_functions.cuh"  // where kScored

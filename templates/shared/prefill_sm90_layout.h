@@ -15,6 +15,8 @@
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
 // | stop     | 8 for each slot of given v: it is none   | mbarrier   | idle warps         |
 //
+// With k_parts > 1 a slot of K is so many, each of some panels, that are filled and given back one
+// after the other.
 // With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
 // A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
 // 16-byte chunk c of row r stands at chunk c ^ (r % 8). Panels follow each other; the last one is
@@ -35,6 +37,7 @@ struct PrefillSm90Config {
   int ctas_per_sm;
   int stages;
   int kv_ring;
+  int k_parts;    // where kKParts
   int o_staging;  // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
@@ -117,6 +120,8 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   }
   l.k_slots = ring ? c.kv_ring : c.stages;
   l.v_slots = ring ? 0 : c.stages;
+  l.k_slots *= c.k_parts;       // where kKParts
+  l.k_slot_bytes /= c.k_parts;  // where kKParts
   l.q = 0;
   l.k = l.q + l.warpgroups * l.q_bytes;
   l.v = ring ? l.k : l.k + l.k_slots * l.k_slot_bytes;

@@ -15,7 +15,7 @@ static void texts_are_refused(void) {
   } kTable[] = {
       {"dtype=float31,head_dim=64,heads=4,seqlen=8", "float31"},
       {"dtype=fp32,head_dim=100,heads=4,seqlen=8",
-       "head_dim_qk is 100; accepted are multiples of 8 from 16 to 256"},
+       "head_dim_qk is 100; accepted are multiples of 8 from 16 to 576"},
       {"dtype=fp32,head_dim_qk=64,head_dim_v=264,heads=4,seqlen=8", "head_dim_v is 264"},
       {"dtype=fp32,head_dim=64,heads=6/4,seqlen=8", "num_heads_kv must divide num_heads_q"},
       {"dtype=fp32,head_dim=64,heads=0,seqlen=8", "num_heads_q is 0"},
@@ -83,7 +83,7 @@ static void fields_are_refused(attune_context* context) {
   problem = good;                 \
   problem.field = value;          \
   problem_is_refused(context, &problem, words)
-  WITH(head_dim_qk, 100, "head_dim_qk is 100; accepted are multiples of 8 from 16 to 256");
+  WITH(head_dim_qk, 100, "head_dim_qk is 100; accepted are multiples of 8 from 16 to 576");
   WITH(head_dim_v, 0, "head_dim_v is 0");
   WITH(num_heads_kv, 3, "num_heads_kv is 3; num_heads_kv must divide num_heads_q");
   WITH(num_heads_q, -4, "num_heads_q is -4");

@@ -56,7 +56,9 @@ std::vector<KernelSpec> matrix_specs() {
          {"none", "causal_top_left", "causal_bottom_right", "causal_bottom_right,window=1024:0"})
       for (const char* dims :
            {"head_dim=64", "head_dim=80", "head_dim=96", "head_dim=128", "head_dim=192",
-            "head_dim=256", "head_dim=72", "head_dim_qk=192,head_dim_v=128"})
+            "head_dim=256", "head_dim=72", "head_dim_qk=192,head_dim_v=128", "head_dim=320",
+            "head_dim=384", "head_dim=512", "head_dim_qk=576,head_dim_v=512",
+            "head_dim_qk=264,head_dim_v=40", "head_dim_qk=48,head_dim_v=296"})
         for (const char* heads : {"1/1", "4/1", "7/1"})
           specs.push_back(spec_of(parse_problem(
               fmt::format("dtype={},{},heads={},seqlen=4096,mask={}", dtype, dims, heads, mask))));

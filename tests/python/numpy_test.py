@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 try:
     import numpy as np
@@ -64,6 +65,32 @@ class NumpyTest(unittest.TestCase):
         self.compare(operands(head_dim=48, head_dim_v=80))
         self.compare(operands(dtype=np.float16), tolerance=2e-3)
 
+    # Zeros in the columns that a kernel needs beside: the same scale, the same o, and the caller is told once.
+    def test_head_dims_between_those_of_kernels(self):
+        for head_dim, head_dim_v in ((59, 59), (111, 40), (64, 7), (9, 300)):
+            q, k, v = operands(head_dim=head_dim, head_dim_v=head_dim_v)
+            with self.assertWarnsRegex(UserWarning, f"head dims {head_dim} and {head_dim_v}"):
+                self.compare((q, k, v), mask="causal_bottom_right")
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.compare((q, k, v), scale=0.3)  # told before
+            out = np.full((*q.shape[:3], head_dim_v), np.nan, q.dtype)
+            o = attune.attention(q, k, v, out=out, pad_head_dim=True)
+            self.assertIs(o, out)
+            self.assertLess(np.abs(out - expected(q, k, v)[0]).max(), 2e-5)
+            with self.assertRaisesRegex(ValueError, "multiples of 8 from 16 on.*pad_head_dim=True"):
+                attune.attention(q, k, v, pad_head_dim=False)
+            with self.assertRaisesRegex(ValueError, "out is fp32 of shape"):
+                attune.attention(q, k, v, out=out[:1], pad_head_dim=True)
+        with self.assertRaisesRegex(TypeError, "pad_head_dim is 1"):
+            attune.attention(q, k, v, pad_head_dim=1)
+        with self.assertRaisesRegex(ValueError, "k has shape"):
+            attune.attention(q, k[..., :8], v)
+
+    def test_wide_heads(self):
+        for head_dim, head_dim_v in ((320, 320), (512, 512), (576, 512), (32, 392)):
+            self.compare(operands(head_dim=head_dim, head_dim_v=head_dim_v), mask="causal_bottom_right")
+
     def test_strided_views(self):
         q, k, v = operands()
         self.compare((q.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3), k, v))
@@ -112,8 +139,8 @@ class NumpyTest(unittest.TestCase):
 
     def test_errors_name_what_is_wrong(self):
         q, k, v = operands()
-        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 100") as caught:
-            attune.attention(*(np.zeros((1, 4, 2, 100), np.float32) for _ in range(3)))
+        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 600") as caught:
+            attune.attention(*(np.zeros((1, 4, 2, 600), np.float32) for _ in range(3)))
         self.assertEqual(caught.exception.status, "invalid_argument")
         with self.assertRaisesRegex(ValueError, "k has shape"):
             attune.Context("cpu", store="").plan("dtype=fp32,head_dim=64,heads=4/2,seqlen=8").run(q[:1, :8], k, v, q)

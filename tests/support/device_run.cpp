@@ -52,6 +52,13 @@ void draw_narrow(std::mt19937_64& random, Problem* p) {
   p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
 }
 
+// Of more than 256 columns: round ones, that of one latent head, and any.
+void draw_wide_heads(std::mt19937_64& random, Problem* p) {
+  p->head_dim_qk = pick(random, {320, 384, 512, 576, 264 + 8 * static_cast<int>(random() % 40)});
+  p->head_dim_v = std::min(p->head_dim_qk, 512);
+  if (random() % 3 == 0) p->head_dim_v = 8 * static_cast<int>(2 + random() % 63);
+}
+
 // Score features of any kind, one or several.
 void draw_scores(std::mt19937_64& random, Problem* p) {
   if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
@@ -159,6 +166,7 @@ Problem random_problem(std::mt19937_64& random, const Device& device,
     p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
     p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
     if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});
+    if (!is_fp8(p) && random() % 4 == 0) draw_wide_heads(random, &p);
     p.num_heads_kv = static_cast<int>(1 + random() % 3);
     p.num_heads_q = p.num_heads_kv * pick(random, {1, 1, 2, 4, 7, 16});
     if (p.num_heads_q > 16) p.num_heads_kv = 1, p.num_heads_q = 16;

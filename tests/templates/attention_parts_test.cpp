@@ -25,6 +25,7 @@ constexpr int kWindowLeft = ATTUNE_TEST_LEFT;
 constexpr int kWindowRight = ATTUNE_TEST_RIGHT;
 constexpr Dtype kDtypeKv = Dtype::kBf16;
 constexpr int kGqaRatio = 4;
+constexpr int kVSlices = 1, kLastVColumn = 0;
 constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
 }  // namespace attune

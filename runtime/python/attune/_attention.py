@@ -7,6 +7,7 @@ from collections import namedtuple
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
 from ._operands import Layout
+from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
 from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
@@ -75,12 +76,14 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
               v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
               softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-              chunk=None, score_mod=None, mask_mod=None, sinks=None):
+              chunk=None, score_mod=None, mask_mod=None, sinks=None, pad_head_dim=None):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
     head_dim_v], of PyTorch or NumPy and one dtype: bf16 or fp16, on the CPU also fp32. num_heads_kv divides num_heads_q. PyTorch's own
     scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such tensors, which copies nothing.
+    Head dims are multiples of 8 from 16 to 576, of v to 512 (8 bits: to 256). Others below that are computed in copies with columns of zeros,
+    and o is a view of a wider tensor: a warning says so once, pad_head_dim=True says that you know, False refuses.
     Tensors begin at multiples of 16 bytes, are contiguous in head_dim, and their other strides are multiples of 16 bytes, or 0.
 
     mask: None or "none"; "causal_top_left": query i sees keys 0 to i, as PyTorch's is_causal; "causal_bottom_right": the last query sees
@@ -108,6 +111,10 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
+    given = locals()
+    if is_between(q, k, v):
+        refuse_gradients((("q", q), ("k", k), ("v", v)))
+        return cut(attention(**widened_arguments(given)), v, out, return_lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
@@ -131,10 +138,13 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-            chunk=None, score_mod=None, mask_mod=None, sinks=None):
+            chunk=None, score_mod=None, mask_mod=None, sinks=None, pad_head_dim=None):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
+    given = locals()
+    if is_between(q, k, v):
+        return prepare(**widened_arguments(given))
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
@@ -39,6 +40,8 @@ __device__ __forceinline__ unsigned pack_times(float low, float high, float fact
 template <Dtype kDtype, int kTiles>
 __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor,
                                           void* row, int thread_in_quad) {
+  const int column = first_v_column(blockIdx.x);                         // where kVSlices
+  if (row != nullptr) row = static_cast<unsigned short*>(row) + column;  // where kVSlices
 #pragma unroll
   for (int first = 0; first < kTiles; first += 4) {
     unsigned words[4] = {0, 0, 0, 0};

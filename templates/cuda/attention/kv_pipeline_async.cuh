@@ -11,6 +11,7 @@
 
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
+#include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/cp_async.cuh"
 
 namespace attune {
@@ -56,6 +57,7 @@ class KvPipeline {
 
   // Starts on the blocks before `end`; the state need not be readable yet.
   __device__ void start(const Tile& tile, int end) {
+    v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
 #pragma unroll
     for (int group = 0; group < kAhead; ++group) {
       if constexpr (kPairs) {

@@ -8,6 +8,7 @@
 
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
+#include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
@@ -47,6 +48,7 @@ class KvPipeline {
   // Shared address of the K tile of `block`; valid until the matching acquire_v.
   __device__ unsigned acquire_k(int block) {
     put(k_, ring_);
+    v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
     fetch(v_, state_.tile(), block);
     return ring_;
   }

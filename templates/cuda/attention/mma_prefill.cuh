@@ -13,6 +13,7 @@
 #include "cuda/attention/sinks.cuh"            // where kSinks
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
+#include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
@@ -70,6 +71,7 @@ __device__ __forceinline__ void store_output(const KernelParts& parts, const Til
       const bool exists = row < args.seqlen_q;
       store_output_row(output[m], half, factors.output(parts, tile, result.normalizer),
                        exists ? base + row * o.row_stride : nullptr, thread_in_quad);
+      if (first_v_column(blockIdx.x) > 0) continue;  // where kVSlices
       if (args.lse != nullptr && exists && thread_in_quad == 0)
         args.lse[tile.batch * args.lse_batch_stride + tile.head * args.lse_head_stride + row] =
             result.lse;

@@ -44,6 +44,8 @@ class TileCopy {
   __device__ TileCopy(const OperandView& operand, int length)
       : operand_(operand), length_(length) {}
 
+  void __device__ begin_at(int column) { first_column_ = column; }  // where kVSlices
+
   // Calls copy(index, global, offset in the tile, bytes) for each of this thread's chunks of the
   // tile at `first_row` of `head`; `bytes` of the 16 exist.
   template <class Copy>
@@ -56,6 +58,7 @@ class TileCopy {
     const long long offset = batch * operand_.batch_stride + head * operand_.head_stride;
     const char* source = static_cast<const char*>(operand_.data) + kElementBytes * offset +
                          (first_row + operand_row) * row_bytes + 16 * column;
+    source += kElementBytes * first_column_;  // where kVSlices
     const unsigned target = Shared::offset(row, column);
     const int rows_left = length_ - first_row - operand_row;
 #pragma unroll
@@ -90,6 +93,7 @@ class TileCopy {
 
   const OperandView& operand_;  // kernel parameters: costs no registers
   int length_;
+  int first_column_ = 0;  // where kVSlices
 };
 
 }  // namespace attune

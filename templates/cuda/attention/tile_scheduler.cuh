@@ -48,6 +48,7 @@ class TileScheduler {
   }
 
   __device__ Tile operator()(int tile) const {
+    tile /= kVSlices;  // where kVSlices
     int section = 0;
     int section_heads = all_heads_;
     if constexpr (kOrder == kRowsFirst) {

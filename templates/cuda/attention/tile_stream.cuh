@@ -17,6 +17,7 @@
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
@@ -35,6 +36,7 @@ struct PrefillTile {
   int last_block;
   int number;  // tile number without the split
   int split;
+  int v_column;  // where kVSlices
   bool no_keys;  // no block of its own: the one that is visited all the same does not count
 };
 
@@ -59,6 +61,7 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, i
   PrefillTile work;
   work.number = tile / kKvSplits;
   work.split = tile % kKvSplits;
+  work.v_column = first_v_column(work.number);  // where kVSlices
   const Tile place = order(work.number);
   work.first_row = place.row_block * kTileRows;
   work.head = place.head * kTileHeads;
@@ -130,6 +133,7 @@ class TileStream {
     const Vector16 low = load_shared_16(words);
     const Vector16 high = load_shared_16(words + 16);
     number_ = uniform(low.word[0]);
+    tile.v_column = first_v_column(number_ / kKvSplits);  // where kVSlices
     tile.first_row = uniform(low.word[1]);
     tile.head = uniform(low.word[2]);
     tile.batch = uniform(low.word[3]);

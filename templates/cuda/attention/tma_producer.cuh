@@ -24,6 +24,12 @@ __device__ __forceinline__ void load_panels(unsigned shared_address, const Tenso
              {column + panel * kRowBytes / kOperandBytes, row, head, batch});
 }
 
+}  // namespace attune
+
+#include "cuda/attention/wide_loads.cuh"  // where kKParts
+
+namespace attune {
+
 class TmaProducer {
  public:
   __device__ __forceinline__ TmaProducer(unsigned shared, const TensorMap& q, const TensorMap& k,
@@ -36,6 +42,7 @@ class TmaProducer {
     TileStream tiles(args, shared_);
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       const int kv_head = tile.head / kGqaRatio;
+      v_column_ = tile.v_column;  // where kVSlices
       const int origin = first_key(args, tile.first_row);
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
@@ -69,6 +76,7 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
+    return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
@@ -79,6 +87,8 @@ class TmaProducer {
 
   __device__ __forceinline__ void load_v(int key, int head, int batch) {
     if constexpr (kTransposeInside) return load_given_v(key, head, batch);
+    const int column = v_column_;                                            // where kVSlices
+    return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
@@ -114,6 +124,7 @@ class TmaProducer {
   const TensorMap& k_;
   const TensorMap& v_;
   KvCursors cursors_;
+  int v_column_ = 0;  // where kVSlices
 };
 
 }  // namespace attune

@@ -29,6 +29,7 @@
 // Behind a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
 
+#include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/tile_stream.cuh"
@@ -129,6 +130,7 @@ class WgmmaProducts {
   __device__ __forceinline__ void multiply_first(bool last_step, Scores& s) {
     await_k();
     issue_qk(s);
+    release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
     release_k(last_step);
@@ -179,6 +181,7 @@ class WgmmaProducts {
   // `more`: the tile has another step. With one ring V is waited for when it is taken.
   __device__ __forceinline__ void await_operands(bool more) {
     if (more) await_k();
+    if constexpr (kKParts > 0) return;  // where kKParts
     if constexpr (kKvRing == 0) await_v();
   }
 
@@ -195,8 +198,10 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
+      release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
+      release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
     wgmma_pin(s);
@@ -217,6 +222,7 @@ class WgmmaProducts {
   static constexpr unsigned kVInRing = kKvRing > 0 ? kPanelOfV / 16 << 16 : 0;
 
   __device__ __forceinline__ void issue_qk(Scores& s) {
+    if constexpr (kKParts > 1) return issue_qk_parts(s, q_, k_, &k_empty_);  // where kKParts
     wgmma_fence();
     wgmma_qk(s, wgmma_descriptor<kLayout.row_qk>(q_), wgmma_descriptor<kLayout.row_qk>(k_.tile()));
     wgmma_commit();
@@ -226,6 +232,7 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
     if constexpr (kKvRing > 0) await_v();
+    if constexpr (kKvRing == 0) await_v();  // where kKParts
     wgmma_fence();
     wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
     adds_ = 1;
@@ -235,6 +242,7 @@ class WgmmaProducts {
   }
 
   __device__ __forceinline__ void skip_k() {
+    skip_k_parts(k_, lane_);  // where kKParts
     await_k();
     mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();

@@ -109,8 +109,11 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
 
 TEST(Problem, RefusesWithArgumentValueAndAccepted) {
   std::vector<Bad> table{
-      {"head_dim=100", {"head_dim_qk", "100", "multiples of 8 from 16 to 256"}},
-      {"head_dim_qk=64,head_dim_v=264", {"head_dim_v", "264"}},
+      {"head_dim=100", {"head_dim_qk", "100", "multiples of 8 from 16 to 576"}},
+      {"head_dim_qk=576,head_dim_v=520", {"head_dim_v is 520", "multiples of 8 from 16 to 512"}},
+      {"head_dim=584", {"head_dim_qk is 584", "multiples of 8 from 16 to 576"}},
+      {"dtype=e4m3,head_dim_qk=64,head_dim_v=264",
+       {"head_dim_v is 264", "multiples of 8 from 16 to 256 with 8-bit operands"}},
       {"heads=30/8", {"num_heads_q is 30", "num_heads_kv is 8", "divide"}},
       {"heads=4/8", {"num_heads_kv is 8", "1 to num_heads_q (4)"}},
       {"heads=0", {"num_heads_q is 0"}},

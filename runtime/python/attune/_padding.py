@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Head dims between those that kernels take: tensors of 16 and 32 bits are copied into wider ones, whose new columns hold zeros. Zeros
+add nothing to a score, and their columns of o are cut off. Used by attention() and prepare() in _attention.py."""
+import warnings
+
+from . import _tensors as tensors
+from ._problem import softmax_scale
+
+_STEP, _LEAST = 8, 16  # of what kernels take
+_told = set()          # pairs of head dims of which a warning told
+
+
+def _width(head_dim):
+    return max(_LEAST, -(-head_dim // _STEP) * _STEP)
+
+
+def is_between(q, k, v):
+    """Whether kernels take these head dims only in wider tensors. False for what attention() refuses, or takes as it stands."""
+    try:
+        head_dim, head_dim_v = q.shape[3], v.shape[3]
+        if not (head_dim % _STEP or head_dim_v % _STEP or head_dim < _LEAST or head_dim_v < _LEAST):
+            return False
+        return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16")
+                and q.dtype == k.dtype == v.dtype)
+    except (AttributeError, IndexError, TypeError):
+        return False
+
+
+def _tell(head_dim, head_dim_v, pad):
+    wide = f"{_width(head_dim)} (q, k) and {_width(head_dim_v)} (v)"
+    if pad is False:
+        raise ValueError(f"head dims are {head_dim} (q, k) and {head_dim_v} (v); accepted without copies are multiples of {_STEP} from "
+                         f"{_LEAST} on, and with pad_head_dim=True these in copies of {wide} columns")
+    if pad is None and (head_dim, head_dim_v) not in _told:
+        _told.add((head_dim, head_dim_v))
+        warnings.warn(f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
+                      "them in such tensors, or say that you know by pad_head_dim=True", stacklevel=5)
+
+
+def _widened(tensor):
+    wide = tensors.empty(tensor, (*tensor.shape[:3], _width(tensor.shape[3])), tensor.dtype)
+    wide[..., :tensor.shape[3]] = tensor
+    wide[..., tensor.shape[3]:] = 0
+    return wide
+
+
+def _check_pad(pad):
+    if pad is not None and type(pad) is not bool:
+        raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
+
+
+def widened_arguments(arguments):
+    """The arguments of a call with wider q, k and v, the scale of the given ones, and without out."""
+    q, v, pad = arguments["q"], arguments["v"], arguments["pad_head_dim"]
+    _check_pad(pad)
+    _tell(q.shape[3], v.shape[3], pad)
+    scale = arguments["scale"]
+    wide = {name: _widened(arguments[name]) for name in ("q", "k", "v")}
+    return {**arguments, **wide, "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
+
+
+def cut(result, given_v, out, return_lse):
+    """What attention() returns, of what it returned for widened_arguments()."""
+    o, lse = result if return_lse else (result, None)
+    o = o[..., :given_v.shape[3]]
+    if out is not None:
+        if tuple(out.shape) != tuple(o.shape) or tensors.dtype_text(out.dtype) != tensors.dtype_text(o.dtype):
+            raise ValueError(f"out is {tensors.dtype_text(out.dtype)} of shape {tuple(out.shape)}; accepted is {tensors.dtype_text(o.dtype)} of "
+                             f"shape {tuple(o.shape)}")
+        out[...] = o
+        o = out
+    return (o, lse) if return_lse else o
