@@ -111,7 +111,7 @@ void Inputs::open_captures(const Problem& problem) {
   for (const CaptureSpec& capture : captures_of(problem)) {
     int64_t count = 1;
     for (const int64_t extent : capture.extents) count *= extent;
-    const int64_t drawn = std::min(count, kTableSize), size = element_bytes(capture.type);
+    const int64_t drawn = std::min(count, kTableSize), size = capture_bytes(capture.type);
     std::string table(static_cast<size_t>(drawn * size), '\0');
     std::vector<int64_t> at(capture.extents.size());
     for (int64_t i = 0; i < drawn; ++i) {

@@ -36,10 +36,6 @@ int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
   return p.seqlen_q + p.seqlen_kv;
 }
 
-double sample(const std::vector<int64_t>&, std::mt19937_64& random) {
-  return std::normal_distribution<double>()(random);
-}
-
 double sample_whole(const std::vector<int64_t>& at, std::mt19937_64&) {
   return at.empty() ? 1 : static_cast<double>(at.back() / 100 % 2);
 }
@@ -49,7 +45,7 @@ std::vector<CaptureSpec> captures_of(const score::Program& program, const Proble
   for (const score::Capture& capture : program.captures())
     captures.push_back(
         {capture.name, capture.type, std::vector<int64_t>(static_cast<size_t>(capture.rank), 1), "",
-         score::type_of(capture.type) == score::Type::kFloat ? sample : sample_whole, true});
+         score::type_of(capture.type) == score::Type::kFloat ? sample_normal : sample_whole, true});
   for (const score::Node& node : program.nodes()) {
     if (node.operation != score::Operation::kLoad) continue;
     CaptureSpec& capture = captures[static_cast<size_t>(node.index)];
@@ -66,7 +62,7 @@ const ScoreFeature& score_mod_feature() {
       "score_mod",
       ScoreStep::kProgram,
       [](const SpecFields& spec) { return static_cast<bool>(spec.score_mod); },
-      [](const Problem&) {},
+      nullptr,
       [](const SpecFields& spec) { return score_mod(spec); },
       [](const Problem& p) { return captures_of(score_mod(p), p); }};
   return feature;
@@ -77,7 +73,7 @@ const ScoreFeature& mask_mod_feature() {
       "mask_mod",
       ScoreStep::kMask,
       [](const SpecFields& spec) { return static_cast<bool>(spec.mask_mod); },
-      [](const Problem&) {},
+      nullptr,
       [](const SpecFields& spec) { return mask_mod(spec); },
       [](const Problem& p) { return captures_of(mask_mod(p), p); }};
   return feature;
