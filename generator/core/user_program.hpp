@@ -28,6 +28,9 @@ struct UserProgram {
   score::Program program;
   std::string
       text;  // canonical, its declarations in front: read_user_program(text, kind) gives this program again
+  // As it was given first, with comments and names of locals; declarations that came beside it stand in front. It gives this program
+  // again, too.
+  std::string source;
   std::vector<std::string> warnings;
 };
 

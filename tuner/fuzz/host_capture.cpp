@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See host_capture.hpp.
-#include "tests/support/host_capture.hpp"
+#include "tuner/fuzz/host_capture.hpp"
 
 #include <algorithm>
 #include <numeric>
