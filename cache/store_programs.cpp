@@ -36,7 +36,8 @@ bool has_program(Database& database, const ProgramDigest& digest) {
   Statement select(database, "SELECT digest, kind, text FROM program WHERE digest = ?");
   select.bind(wanted);
   bool found = false;
-  for_each_row(select, "program", [&](Statement& row) { found = read_program(row).digest == digest; });
+  for_each_row(select, "program",
+               [&](Statement& row) { found = read_program(row).digest == digest; });
   return found;
 }
 

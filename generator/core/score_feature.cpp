@@ -149,7 +149,7 @@ std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
 }
 
 ScoreCaptures score_captures(const Problem& problem) {
-  ScoreCaptures all{has_score_args(problem), is_scored(problem), {}, {}};
+  ScoreCaptures all{has_score_args(problem), is_scored(problem), {}, {}, false};
   if (all.has_program) {
     const Composed made = compose(problem);
     all.captures = captures_in(made, problem);

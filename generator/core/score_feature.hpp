@@ -75,6 +75,8 @@ struct ScoreCaptures {
   bool has_program = false;  // and a score stage, which scales
   std::vector<CaptureSpec> captures;
   std::vector<score::Scalar> scalars;
+  // A caller's mask program has become a mask that positions do not move (recognised_programs.hpp).
+  bool has_fixed_masks = false;
 };
 ScoreCaptures score_captures(const Problem& problem);
 // Whether a field of specs is one of a feature.

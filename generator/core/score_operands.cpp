@@ -118,6 +118,12 @@ void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* oper
   for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
   check_position("q_position0", operands->q_position0);
   check_position("kv_position0", operands->kv_position0);
+  if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
+    refuse(fmt::format(
+        "q_position0 is {} and kv_position0 is {}; accepted are equal ones, for the mask program "
+        "became a built-in mask, which positions do not move: add a scalar to q_idx in its text "
+        "instead, and the program stays one",
+        operands->q_position0, operands->kv_position0));
 }
 
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,

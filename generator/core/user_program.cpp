@@ -109,6 +109,20 @@ std::string declarations_beside(const std::vector<Named>& all, const std::vector
   return lines;
 }
 
+// The program that is known, or this one with its digest and texts.
+const UserProgram& keep(UserProgram made) {
+  made.digest = digest_of(made.program);
+  for (const score::Capture& capture : made.program.captures())
+    made.text += declaration_of(capture);
+  for (const score::Scalar& scalar : made.program.scalars()) made.text += declaration_of(scalar);
+  made.text += score::canonical_text(made.program);
+  if (made.source.empty()) made.source = made.text;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (const UserProgram* known = find(all, made.digest)) return *known;
+  return all.programs.emplace_back(std::move(made));
+}
+
 }  // namespace
 
 std::string to_text(const ProgramDigest& digest) {
@@ -128,18 +142,16 @@ const UserProgram& add_user_program(std::string_view text, score::Kind kind,
                                     std::string_view name) {
   UserProgram made;
   made.program = score::parse(text, kind, declarations, name, &made.warnings);
-  made.digest = digest_of(made.program);
-  for (const score::Capture& capture : made.program.captures())
-    made.text += declaration_of(capture);
-  for (const score::Scalar& scalar : made.program.scalars()) made.text += declaration_of(scalar);
-  made.text += score::canonical_text(made.program);
   const score::Declarations in_text = declarations_in(text, name);
   made.source = declarations_beside(declarations.captures, in_text.captures) +
                 declarations_beside(declarations.scalars, in_text.scalars) + std::string(text);
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  if (const UserProgram* known = find(all, made.digest)) return *known;
-  return all.programs.emplace_back(std::move(made));
+  return keep(std::move(made));
+}
+
+const UserProgram& add_user_program(const score::Program& program) {
+  UserProgram made;
+  made.program = program;
+  return keep(std::move(made));
 }
 
 const UserProgram& read_user_program(std::string_view text, score::Kind kind,
@@ -154,10 +166,14 @@ const UserProgram& load_user_program(const std::string& path, score::Kind kind) 
   return read_user_program(text, kind, path);
 }
 
-const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+const UserProgram* find_user_program(const ProgramDigest& digest) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const UserProgram* found = find(all, digest);
+  return find(all, digest);
+}
+
+const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+  const UserProgram* const found = find_user_program(digest);
   if (found == nullptr)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is {}; this process was given no program of that digest", field,

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 
 #include "generator/core/user_program.hpp"
@@ -74,8 +76,11 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
 
   std::optional<Result> run(const KernelTemplate& t, const AttentionCase& c, const Config& config) {
     try {
-      const LoadedConfig loaded(device_, t, spec_of(c.problem), config);
-      const RunOutcome outcome = loaded.run(c);
+      std::unique_ptr<LoadedConfig>& loaded =
+          loaded_[fmt::format("{} {} {}", t.name(), to_text(spec_of(c.problem)), config.to_text())];
+      if (loaded == nullptr)
+        loaded = std::make_unique<LoadedConfig>(device_, t, spec_of(c.problem), config);
+      const RunOutcome outcome = loaded->run(c);
       return Result{outcome.result.o, outcome.result.lse};
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kCompile) << error.what();  // ptxas may want registers
@@ -112,6 +117,8 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
     }
     EXPECT_GT(ran, 0);
   }
+
+  std::map<std::string, std::unique_ptr<LoadedConfig>> loaded_;  // by template, spec and config
 
   static void nothing(AttentionCase*) {}
 

@@ -16,23 +16,25 @@ namespace {
 // A program returns on every path; a file's name seldom holds the word and a blank.
 bool is_text(const std::string& word) { return word.find("return ") != std::string::npos; }
 
-ProgramDigest read_program(const std::string& word, score::Kind kind, const char* option) {
+ProgramDigest read_program(const std::string& word, score::Kind kind, const std::string& name) {
   const UserProgram& made =
-      is_text(word) ? read_user_program(word, kind, option) : load_user_program(word, kind);
+      is_text(word) ? read_user_program(word, kind, name) : load_user_program(word, kind);
   for (const std::string& warning : made.warnings) print_notice("attune: warning: " + warning);
   return made.digest;
 }
 
-void give(const std::string& word, score::Kind kind, const char* option,
-          ProgramDigest SpecFields::*field, const std::vector<Problem*>& problems) {
+void give(const std::string& word, score::Kind kind, ProgramDigest SpecFields::*field,
+          const std::vector<Problem*>& problems) {
   if (word.empty()) return;
-  const ProgramDigest digest = read_program(word, kind, option);
+  const std::string name = kind == score::Kind::kMask ? "mask" : "score";
+  const ProgramDigest digest = read_program(word, kind, name + "_mod");
   for (Problem* problem : problems) {
     if (problem->*field)
       throw Error(
           ErrorCode::kInvalidArgument,
-          fmt::format("--{0} is given, and problem {1} has {0}={2}; accepted is one of them",
-                      option, to_text(*problem), to_text(problem->*field)));
+          fmt::format(
+              "--{0}-mod is given, and problem {1} has {0}_mod={2}; accepted is one of them", name,
+              to_text(*problem), to_text(problem->*field)));
     problem->*field = digest;
   }
 }
@@ -49,8 +51,8 @@ void add_program_options(Command command, ProgramOptions* options) {
 }
 
 void give_programs(const ProgramOptions& options, const std::vector<Problem*>& problems) {
-  give(options.score_mod, score::Kind::kScore, "score_mod", &SpecFields::score_mod, problems);
-  give(options.mask_mod, score::Kind::kMask, "mask_mod", &SpecFields::mask_mod, problems);
+  give(options.score_mod, score::Kind::kScore, &SpecFields::score_mod, problems);
+  give(options.mask_mod, score::Kind::kMask, &SpecFields::mask_mod, problems);
   if (options.score_mod.empty() && options.mask_mod.empty()) return;
   for (const Problem* problem : problems) validate(*problem);
 }
@@ -88,14 +90,15 @@ std::string program_words(const Problem& problem) {
 
 std::string program_texts(const SpecFields& spec) {
   std::string texts;
-  const auto add = [&](const ProgramDigest& digest, score::Kind kind, const char* field) {
+  const auto add = [&](const ProgramDigest& digest, const char* field) {
     if (!digest) return;
-    std::string source = user_program(digest, kind, field).source;
+    const UserProgram* const known = find_user_program(digest);
+    std::string source = known != nullptr ? known->source : "(its text is not here)";
     if (!source.ends_with('\n')) source += '\n';
     texts += fmt::format("{} {}\n{}", field, to_text(digest), source);
   };
-  add(spec.score_mod, score::Kind::kScore, "score_mod");
-  add(spec.mask_mod, score::Kind::kMask, "mask_mod");
+  add(spec.score_mod, "score_mod");
+  add(spec.mask_mod, "mask_mod");
   return texts;
 }
 

@@ -91,9 +91,11 @@ constexpr Add kFeatures[] = {
 };
 constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
 
-// The pair of this number: (0, 1), (0, 2), .. (1, 2), ..
-std::pair<int, int> feature_pair(int number) {
-  int first = 0;
+// Each pair once in as many seeds, few seeds spread over all: a stride that shares no factor with their number.
+std::pair<int, int> feature_pair(uint64_t seed) {
+  constexpr uint64_t kStride = 53;
+  const auto count = static_cast<uint64_t>(num_feature_pairs());
+  int number = static_cast<int>(seed % count * kStride % count), first = 0;
   for (int more = kNumFeatures - 1; number >= more; --more) {
     number -= more;
     ++first;
@@ -122,8 +124,7 @@ DrawnKernel draw_kernel(uint64_t seed, const Device& device,
                         const std::vector<const KernelTemplate*>& templates) {
   constexpr int kTries = 100;
   std::mt19937_64 random(seed);
-  const auto [first, second] =
-      feature_pair(static_cast<int>(seed % static_cast<uint64_t>(num_feature_pairs())));
+  const auto [first, second] = feature_pair(seed);
   DrawnKernel drawn;
   for (int i = 0; i < kTries; ++i) {
     drawn.kernel_template = templates[random() % templates.size()];

@@ -2,6 +2,9 @@
 // See user_programs.hpp.
 #include "generator/core/scores/user_programs.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "generator/core/user_program.hpp"
 
 namespace attune {
@@ -13,6 +16,17 @@ const score::Program& score_mod(const SpecFields& spec) {
 
 const score::Program& mask_mod(const SpecFields& spec) {
   return user_program(spec.mask_mod, score::Kind::kMask, "mask_mod").program;
+}
+
+// Where all indices together would need more than some gigabytes, the largest extents give way: loads clamp.
+void keep_in_memory(std::vector<int64_t>* extents) {
+  constexpr double kMostElements = 1LL << 29;
+  const auto count = [&] {
+    return std::accumulate(
+        extents->begin(), extents->end(), 1.0,
+        [](double product, int64_t extent) { return product * static_cast<double>(extent); });
+  };
+  while (count() > kMostElements) *std::max_element(extents->begin(), extents->end()) /= 2;
 }
 
 // An index into a capture that is one name goes as far as the problem has of it, any other as far as both lengths together. So far
@@ -52,6 +66,7 @@ std::vector<CaptureSpec> captures_of(const score::Program& program, const Proble
     for (size_t i = 0; i < capture.extents.size(); ++i)
       capture.extents[i] = std::max(capture.extents[i], reach(program, problem, node.operands[i]));
   }
+  for (CaptureSpec& capture : captures) keep_in_memory(&capture.extents);
   return captures;
 }
 
