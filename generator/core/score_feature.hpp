@@ -77,6 +77,9 @@ struct ScoreCaptures {
   std::vector<score::Scalar> scalars;
   // A caller's mask program has become a mask that positions do not move (recognised_programs.hpp).
   bool has_fixed_masks = false;
+
+  // Whether a call's ScoreOperands are looked at.
+  bool reads_operands() const { return present || has_fixed_masks; }
 };
 ScoreCaptures score_captures(const Problem& problem);
 // Whether a field of specs is one of a feature.

@@ -48,10 +48,11 @@ Json failure_json(const FuzzFailure& failure, const Device& device) {
 void run_problems(const FuzzOptions& options, const RunOptions& run, const Device& device,
                   Fuzz* fuzz) {
   for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
-    if (problem.op != Op::kPrefill)
+    const Op attention = Problem{}.op;  // what the cases are of
+    if (problem.op != attention)
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("--fuzz is given with op={}; accepted is op={}", op_name(problem.op),
-                              op_name(Op::kPrefill)));
+                              op_name(attention)));
     std::string reasons;
     for (const Arch& arch : device.archs()) {
       try {

@@ -87,7 +87,8 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
       dot =
           static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
     if constexpr (std::is_same_v<Real, float>)
-      if (p.score_mod || p.softcap != 0) dot += (1 + std::abs(dot)) * program_noise(p, place, j);
+      if ((p.score_mod || p.softcap != 0) && std::isfinite(dot))
+        dot += (1 + std::abs(dot)) * program_noise(p, place, j);
     row.scores.push_back(dot);
     row.highest = std::max(row.highest, row.scores.back());
   }

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
-import collections
-import contextlib
 import ctypes
 import functools
 import weakref
@@ -10,6 +8,7 @@ from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
 from ._operands import Layout, factors
+from ._recent import Recent
 from ._scores import named_operands
 from ._torch import capturing, on_stream, refuse_gradients, stream_address, synchronize, untraced
 
@@ -189,27 +188,6 @@ class Plan:
         check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
 
 
-class _Recent:
-    """The values used last, by key. Without a lock, which a fork could find taken: each step is atomic, and what another thread did
-    in between costs at most a plan made twice."""
-
-    def __init__(self, capacity):
-        self._capacity, self._items = capacity, collections.OrderedDict()
-
-    def find(self, key):
-        value = self._items.get(key)
-        if value is not None:
-            with contextlib.suppress(KeyError):
-                self._items.move_to_end(key)
-        return value
-
-    def keep(self, key, value):
-        self._items[key] = value
-        if len(self._items) > self._capacity:
-            with contextlib.suppress(KeyError):
-                self._items.popitem(last=False)
-
-
 class Context:
     """A device with its stores, bundles and loaded kernels. Thread-safe.
 
@@ -236,7 +214,7 @@ class Context:
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
-        self.recent = _Recent(PLANS_KEPT)
+        self.recent = Recent(PLANS_KEPT)
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
