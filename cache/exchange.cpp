@@ -32,22 +32,42 @@ bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners)
   });
 }
 
+bool names(const SpecFields& spec, const ProgramDigest& program) {
+  return spec.score_mod == program || spec.mask_mod == program;
+}
+
+// Whether one of the rows' problems names the program.
+bool is_named(const ProgramDigest& program, const StoreContents& contents) {
+  const auto any = [&](const auto& rows, const auto& spec_of_row) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const auto& row) { return names(spec_of_row(row), program); });
+  };
+  return any(contents.trials, [](const StoredTrial& row) { return row.key.spec; }) ||
+         any(contents.winners, [](const WinnerRecord& row) { return row.spec; }) ||
+         any(contents.images, [](const StoredImage& row) { return row.key.spec; });
+}
+
+void read_rows(const Store& store, const ExportFilter& filter, StoreContents* contents) {
+  for (StoredTrial& row : store.all_trials())
+    if (selected(filter, row.key.device, row.trial.toolchain))
+      contents->trials.push_back(std::move(row));
+  for (WinnerRecord& row : store.all_winners())
+    if (selected(filter, row.device, row.toolchain)) contents->winners.push_back(std::move(row));
+}
+
 }  // namespace
 
 StoreContents read_contents(const Store& store, const ExportFilter& filter) {
   StoreContents contents;
-  for (StoredTrial& row : store.all_trials())
-    if (selected(filter, row.key.device, row.trial.toolchain))
-      contents.trials.push_back(std::move(row));
-  for (WinnerRecord& row : store.all_winners())
-    if (selected(filter, row.device, row.toolchain)) contents.winners.push_back(std::move(row));
-  if (!filter.images) return contents;
-  for (StoredImage& row : store.all_images()) {
+  read_rows(store, filter, &contents);
+  for (StoredImage& row : filter.images ? store.all_images() : std::vector<StoredImage>{}) {
     const bool of_template =
         filter.template_name.empty() || filter.template_name == row.key.toolchain.template_name;
     if (of_template && (filter.device_digest.empty() || used_by(row, contents.winners)))
       contents.images.push_back(std::move(row));
   }
+  for (StoredProgram& program : store.programs())
+    if (is_named(program.digest, contents)) contents.programs.push_back(std::move(program));
   return contents;
 }
 
@@ -55,6 +75,7 @@ void export_lines(const StoreContents& contents, std::ostream& out) {
   std::vector<std::string> lines;
   for (const WinnerRecord& row : contents.winners) lines.push_back(winner_line(row));
   for (const StoredTrial& row : contents.trials) lines.push_back(trial_line(row));
+  for (const StoredProgram& row : contents.programs) lines.push_back(program_line(row));
   std::sort(lines.begin(), lines.end());
   out << header_line(lines.size()) << '\n';
   for (const std::string& line : lines) out << line << '\n';
@@ -75,6 +96,7 @@ StoreContents import_lines(std::istream& in) {
       if (kind == LineKind::kHeader) rows = rows_of_header(line);
       if (kind == LineKind::kTrial) contents.trials.push_back(parse_trial_line(line));
       if (kind == LineKind::kWinner) contents.winners.push_back(parse_winner_line(line));
+      if (kind == LineKind::kProgram) contents.programs.push_back(parse_program_line(line));
     } catch (const Error& error) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("line {}: {}", number, error.what()));
     }
@@ -82,7 +104,7 @@ StoreContents import_lines(std::istream& in) {
   if (number == 1)
     throw Error(ErrorCode::kInvalidArgument,
                 "it is empty; accepted are files whose first line has kind attune_store");
-  const size_t found = contents.trials.size() + contents.winners.size();
+  const size_t found = contents.trials.size() + contents.winners.size() + contents.programs.size();
   if (rows && *rows != found)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("its first line says {} rows, and {} follow: the file was cut off or "

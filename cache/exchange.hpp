@@ -16,6 +16,7 @@ struct StoreContents {
   std::vector<StoredTrial> trials;
   std::vector<WinnerRecord> winners;  // with device and policy
   std::vector<StoredImage> images;
+  std::vector<StoredProgram> programs;  // that the rows' problems name
 };
 
 // Empty fields select everything.
@@ -26,7 +27,7 @@ struct ExportFilter {
 };
 StoreContents read_contents(const Store& store, const ExportFilter& filter = {});
 
-// One header line, then trials and winners, sorted, so that equal contents give equal files. Images
+// One header line, then trials, winners and programs, sorted, so that equal contents give equal files. Images
 // are left out.
 void export_lines(const StoreContents& contents, std::ostream& out);
 // Reads the whole file before anything is stored. Throws kInvalidArgument, naming the line, or when
@@ -37,14 +38,14 @@ StoreContents import_lines(std::istream& in);
 void export_slice(const StoreContents& contents, const std::filesystem::path& path);
 
 // The rule, for two rows of one identity: higher effort, then more samples, then newer. Equal rows
-// change nothing. A pin comes in only where the store has none. A sound image stays; a missing or
-// damaged one is taken.
+// change nothing. A pin comes in only where the store has none. A sound image or program stays; a
+// missing or damaged one is taken.
 enum class MergeAction { kAdd, kReplace, kKeep };
 const char* merge_action_name(MergeAction action);  // "add", "replace", "keep"
 
 struct MergeStep {
   MergeAction action = MergeAction::kAdd;
-  std::string row;   // "trial", "winner", "pin" or "image"
+  std::string row;   // "trial", "winner", "pin", "image" or "program"
   std::string what;  // which: problem, shape, config
   std::string why;   // "new", "higher effort", "more samples", "newer", "the same", ...
 };

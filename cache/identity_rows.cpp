@@ -88,6 +88,7 @@ std::optional<int64_t> find_problem(Database& database, const KernelSpec& spec) 
 }
 
 int64_t ensure_problem(Database& database, const KernelSpec& spec) {
+  for (const StoredProgram& program : programs_of(spec)) ensure_program(database, program);
   return upsert(database, "problem",
                 "INSERT INTO problem (digest, text) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE "
                 "SET text = excluded.text"

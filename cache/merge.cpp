@@ -86,6 +86,12 @@ MergeStep step_for(Database& database, const StoredImage& row) {
           sound ? "the same" : "new"};
 }
 
+MergeStep step_for(Database& database, const StoredProgram& program) {
+  const bool found = has_program(database, program.digest);
+  return {found ? MergeAction::kKeep : MergeAction::kAdd, "program", to_text(program.digest),
+          found ? "the same" : "new"};
+}
+
 void take(Database& database, const StoredTrial& row) {
   replace_trial(database, row.key, row.trial);
 }
@@ -93,17 +99,20 @@ void take(Database& database, const WinnerRecord& row) {
   replace_winner(database, key_of(row), row);
 }
 void take(Database& database, const StoredImage& row) { replace_image(database, row); }
+void take(Database& database, const StoredProgram& row) { ensure_program(database, row); }
 
 // Calls `take_in` with each row that is to be taken.
 template <class TakeIn>
 MergePlan merge_rows(Database& database, const StoreContents& from, const TakeIn& take_in) {
   MergePlan plan;
+  // Programs first: with a row come those of its problem that this process knows.
   const auto merge_all = [&](const auto& rows) {
     for (const auto& row : rows) {
       plan.steps.push_back(step_for(database, row));
       if (plan.steps.back().action != MergeAction::kKeep) take_in(row);
     }
   };
+  merge_all(from.programs);
   merge_all(from.trials);
   merge_all(from.winners);
   merge_all(from.images);

@@ -219,15 +219,25 @@ std::string winner_line(const WinnerRecord& w) {
   return dump(json);
 }
 
+std::string program_line(const StoredProgram& program) {
+  const bool is_mask = program.kind == score::Kind::kMask;
+  return dump({{"kind", "program"},
+               {"digest", to_text(program.digest)},
+               {"gives", is_mask ? "mask" : "score"},
+               {"text", program.text}});
+}
+
 LineKind kind_of_line(std::string_view line) {
   return reading([&] {
     const Json json = parse_object(line);
     const std::string kind = json.at("kind").get<std::string>();
     if (kind == "trial") return LineKind::kTrial;
     if (kind == "winner") return LineKind::kWinner;
+    if (kind == "program") return LineKind::kProgram;
     if (kind != "attune_store")
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner", kind));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner, program", kind));
     const int schema = integer(json, "schema");
     if (schema > kSchemaVersion)
       throw Error(ErrorCode::kInvalidArgument,
@@ -290,6 +300,21 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.pinned = json.at("pinned").get<bool>();
     w.device.driver = w.driver;
     return w;
+  });
+}
+
+StoredProgram parse_program_line(std::string_view line) {
+  return reading([&] {
+    const Json json = parse_object(line);
+    const std::string gives = json.at("gives").get<std::string>();
+    if (gives != "mask" && gives != "score")
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("gives is \"{}\"; accepted are score and mask", gives));
+    StoredProgram program{parse_program_digest(json.at("digest").get<std::string>()),
+                          gives == "mask" ? score::Kind::kMask : score::Kind::kScore,
+                          json.at("text").get<std::string>()};
+    adopt(program);
+    return program;
   });
 }
 

@@ -17,13 +17,15 @@ ImageInfo parse_info_text(std::string_view text);
 // One JSON object without line break; keys sorted, so that equal rows give equal lines.
 std::string trial_line(const StoredTrial& row);
 std::string winner_line(const WinnerRecord& winner);
+std::string program_line(const StoredProgram& program);
 std::string header_line(size_t rows);  // how many lines follow
 
-enum class LineKind { kHeader, kTrial, kWinner };
+enum class LineKind { kHeader, kTrial, kWinner, kProgram };
 // All throw kInvalidArgument and say what is wrong in the line.
 LineKind kind_of_line(std::string_view line);
 std::optional<size_t> rows_of_header(std::string_view line);  // older files do not say
 StoredTrial parse_trial_line(std::string_view line);
 WinnerRecord parse_winner_line(std::string_view line);
+StoredProgram parse_program_line(std::string_view line);  // and adopts it
 
 }  // namespace attune

@@ -7,6 +7,8 @@
 
 #include <chrono>
 
+#include "generator/core/error.hpp"
+
 namespace attune {
 
 const char* trial_status_name(TrialStatus status) {
@@ -37,6 +39,22 @@ const char* effort_name(Effort effort) {
       return "exhaustive";
   }
   return "?";
+}
+
+std::vector<StoredProgram> programs_of(const SpecFields& spec) {
+  std::vector<StoredProgram> programs;
+  for (const ProgramDigest& digest : {spec.score_mod, spec.mask_mod})
+    if (const UserProgram* known = digest ? find_user_program(digest) : nullptr)
+      programs.push_back({digest, known->program.kind(), known->source});
+  return programs;
+}
+
+void adopt(const StoredProgram& program) {
+  const UserProgram& made = read_user_program(program.text, program.kind, "program");
+  if (made.digest != program.digest)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("program {} is not what its digest says: its text has {}",
+                            to_text(program.digest), to_text(made.digest)));
 }
 
 std::string utc_now() {

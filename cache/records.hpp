@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/identity.hpp"
 #include "generator/compiler.hpp"
@@ -105,6 +106,19 @@ struct StoredImage {
   KernelImage image;
   std::string created;
 };
+
+// A caller's program (generator/core/user_program.hpp) that a spec names.
+struct StoredProgram {
+  ProgramDigest digest;
+  score::Kind kind = score::Kind::kScore;
+  std::string text;  // as it was given; read_user_program makes the program of it again
+
+  bool operator==(const StoredProgram&) const = default;
+};
+// Those that a spec names, where this process knows them.
+std::vector<StoredProgram> programs_of(const SpecFields& spec);
+// Lets this process know the program. Throws kInvalidArgument where the text cannot be read, or its digest is another one.
+void adopt(const StoredProgram& program);
 
 // Now as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
 std::string utc_now();

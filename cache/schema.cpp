@@ -128,7 +128,17 @@ constexpr const char* kStep4 = R"sql(
 ALTER TABLE image ADD COLUMN source_digest TEXT NOT NULL DEFAULT '';
 )sql";
 
-constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3, kStep4};
+// Version 5: the texts of callers' programs, which problems name by digest.
+constexpr const char* kStep5 = R"sql(
+CREATE TABLE program (
+  id INTEGER PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  kind INTEGER NOT NULL,
+  text TEXT NOT NULL
+) STRICT;
+)sql";
+
+constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3, kStep4, kStep5};
 
 }  // namespace
 

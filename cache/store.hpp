@@ -73,6 +73,9 @@ class Store {
   std::optional<StoredImage> image_of(const WinnerRecord& winner) const;
   std::vector<StoredImage> all_images() const;
 
+  // Programs are stored with the trials, winners and images of the problems that name them.
+  std::vector<StoredProgram> programs() const;
+
   // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction.
   MergePlan merge(const StoreContents& from);
   // Says what merge would do, and changes nothing.

@@ -77,6 +77,11 @@ std::vector<StoredImage> read_all_images(Database& database);
 // One sentence for each image whose bytes or identity are not what its SHA-256 covers.
 std::vector<std::string> image_faults(Database& database);
 
+// Programs (store_programs.cpp)
+void ensure_program(Database& database, const StoredProgram& program);
+bool has_program(Database& database, const ProgramDigest& digest);
+std::vector<StoredProgram> read_all_programs(Database& database);
+
 // Whether a new row replaces one that was measured with `effort` under `driver`: one of a lower
 // effort does only where the driver is another one.
 bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,

@@ -66,6 +66,9 @@ void delete_unused(Database& database) {
         "DELETE FROM {0} WHERE id NOT IN (SELECT {0}_id FROM trial UNION SELECT {0}_id FROM winner"
         " UNION SELECT {0}_id FROM image)",
         table));
+  database.execute(
+      "DELETE FROM program WHERE NOT EXISTS (SELECT 1 FROM problem WHERE instr(problem.text, "
+      "program.digest) > 0)");
 }
 
 StoreStats difference(const StoreStats& before, const StoreStats& after) {

@@ -3,6 +3,8 @@
 // tuned one.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
 
@@ -109,9 +111,26 @@ bool has_pin(Database& database, const TuningKey& key) {
   return select.bind(ids->problem, ids->shape, ids->device, key.policy.text).step();
 }
 
+namespace {
+
+// With the programs that their problems name, as far as this process does not know them.
+std::vector<WinnerRecord> read_winners_with_programs(Database& database, Statement& select) {
+  std::vector<WinnerRecord> winners = read_winners(select);
+  const auto is_missing = [](const ProgramDigest& digest) {
+    return digest && find_user_program(digest) == nullptr;
+  };
+  if (std::any_of(winners.begin(), winners.end(), [&](const WinnerRecord& winner) {
+        return is_missing(winner.spec.score_mod) || is_missing(winner.spec.mask_mod);
+      }))
+    read_all_programs(database);
+  return winners;
+}
+
+}  // namespace
+
 std::vector<WinnerRecord> read_all_winners(Database& database) {
   Statement select(database, select_winners(""));
-  return read_winners(select);
+  return read_winners_with_programs(database, select);
 }
 
 void Store::put_winner(const TuningKey& key, const WinnerRecord& winner) {
@@ -139,7 +158,7 @@ std::vector<WinnerRecord> Store::load_winners(const DeviceIdentity& device) cons
     if (!id) return std::vector<WinnerRecord>();
     Statement select(database, select_winners("WHERE w.device_id = ?"));
     select.bind(*id);
-    return read_winners(select);
+    return read_winners_with_programs(database, select);
   });
 }
 

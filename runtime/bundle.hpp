@@ -9,8 +9,10 @@
 //      "template": "prefill_sm90", "template_digest": "…", "source_digest": "…", "compiler":
 //      "nvrtc 13.0", "options": "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
 //      "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem": "dtype=bf16,…",
-//      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}]}
+//      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}],
+//   "programs": [{"digest": "…", "gives": "mask", "text": "return …;"}]}
 //
+// "programs": the texts of the callers' programs that problems name, where there are any; images run without them.
 // Winners of a CPU say with how many "threads" they were measured.
 #pragma once
 

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
+#include "generator/core/log.hpp"
 
 namespace attune {
 namespace {
@@ -118,13 +120,40 @@ ManifestEntry parse_entry(const Json& json) {
   return entry;
 }
 
+// The texts of the programs that the kernels' problems name, each once.
+Json programs_json(const std::vector<ManifestEntry>& entries) {
+  std::map<std::string, Json> programs;
+  for (const ManifestEntry& entry : entries)
+    for (const StoredProgram& program : programs_of(entry.key.spec))
+      programs[to_text(program.digest)] = {
+          {"digest", to_text(program.digest)},
+          {"gives", program.kind == score::Kind::kMask ? "mask" : "score"},
+          {"text", program.text}};
+  Json list = Json::array();
+  for (auto& [digest, json] : programs) list.push_back(std::move(json));
+  return list;
+}
+
+// Earlier bundles have none. One that is not what its digest says takes no kernel along: images need no text.
+void adopt_programs(const Json& manifest, const std::string& path) {
+  for (const Json& json : manifest.value("programs", Json::array())) try {
+      adopt({parse_program_digest(json.at("digest").get<std::string>()),
+             json.at("gives") == "mask" ? score::Kind::kMask : score::Kind::kScore,
+             json.at("text").get<std::string>()});
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, fmt::format("{}: {}", path, error.what()));
+    }
+}
+
 }  // namespace
 
 std::string manifest_text(const std::vector<ManifestEntry>& entries) {
   Json kernels = Json::array();
   for (const ManifestEntry& entry : entries) kernels.push_back(entry_json(entry));
-  const Json manifest = {
+  Json manifest = {
       {"attune_bundle", kBundleVersion}, {"created", utc_now()}, {"kernels", std::move(kernels)}};
+  if (Json programs = programs_json(entries); !programs.empty())
+    manifest["programs"] = std::move(programs);
   return manifest.dump(1) + "\n";
 }
 
@@ -136,6 +165,7 @@ std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::st
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("attune_bundle is {}; this library reads version {}", version,
                               kBundleVersion));
+    adopt_programs(manifest, path);
     std::vector<ManifestEntry> entries;
     for (const Json& kernel : manifest.at("kernels")) entries.push_back(parse_entry(kernel));
     return entries;

@@ -62,7 +62,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     Operands given = operands_of(operands);
-    if (!known.scores.present) [[likely]]
+    if (!known.scores.reads_operands()) [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);
     constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(operands->scores);
     const ScoreOperands scores =

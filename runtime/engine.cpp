@@ -12,6 +12,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/recognised_programs.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/capture.hpp"
@@ -160,6 +161,7 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                     choice.config.to_text());
     try {
       Plan plan = plan_of(problem, choice, device);
+      plan.scores.has_fixed_masks = has_fixed_masks(asked, with_built_ins(asked));
       if (no_tensor_maps && plan.launch.uses_tensor_maps())
         throw Error(ErrorCode::kUnsupported, *no_tensor_maps);
       if (kernels == Kernels::kGet)
@@ -205,7 +207,8 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   const uint64_t generation = impl_->plans.generation();
   validate(asked);
   impl_->capture.note(asked);
-  const PlanKey key{canonical(asked), !no_tensor_maps};
+  const PlanKey key{canonical(asked), !no_tensor_maps,
+                    has_fixed_masks(asked, with_built_ins(asked))};
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
     plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));

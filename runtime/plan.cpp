@@ -45,7 +45,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
          StreamHandle stream) {
   if (!plan.operands.allow(operands)) [[unlikely]]
     check_operands(plan.operands.list(), operands);
-  if (plan.scores.present) [[unlikely]]
+  if (plan.scores.reads_operands()) [[unlikely]]
     check_score_operands(plan.scores, operands.scores);
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.operands.writes_nothing()) return;

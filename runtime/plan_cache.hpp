@@ -17,7 +17,8 @@ namespace attune {
 
 struct PlanKey {
   Problem problem;
-  bool tensor_maps;  // the layout suits TMA
+  bool tensor_maps;          // the layout suits TMA
+  bool fixed_masks = false;  // ScoreCaptures::has_fixed_masks
 
   bool operator==(const PlanKey&) const = default;
 };

@@ -28,6 +28,16 @@ constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr uint64_t kCaptureStream = 200;
 constexpr uint64_t kMeanStream = 100;  // of random numbers, beside those of each role
 
+// Numbers that programs declare and nobody gives: what tables are multiplied by, how far rows see.
+ScoreScalar sample_scalar(score::Type type) {
+  ScoreScalar scalar{};
+  if (type == score::Type::kFloat)
+    scalar.f32 = 0.5F;
+  else
+    scalar.i32 = type == score::Type::kBool ? 1 : 64;
+  return scalar;
+}
+
 size_t index_of(Role role) { return static_cast<size_t>(role); }
 uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
@@ -108,10 +118,13 @@ void Inputs::open_captures(const Problem& problem) {
   captures_.clear();
   scores_ = {};
   std::mt19937_64 random(seed_ + kCaptureStream);
-  for (const CaptureSpec& capture : captures_of(problem)) {
+  const ScoreCaptures wanted = score_captures(problem);
+  for (const score::Scalar& scalar : wanted.scalars)
+    scores_.scalars.at(scores_.num_scalars++) = sample_scalar(scalar.type);
+  for (const CaptureSpec& capture : wanted.captures) {
     int64_t count = 1;
     for (const int64_t extent : capture.extents) count *= extent;
-    const int64_t drawn = std::min(count, kTableSize), size = element_bytes(capture.type);
+    const int64_t drawn = std::min(count, kTableSize), size = capture_bytes(capture.type);
     std::string table(static_cast<size_t>(drawn * size), '\0');
     std::vector<int64_t> at(capture.extents.size());
     for (int64_t i = 0; i < drawn; ++i) {

@@ -47,7 +47,7 @@ class Inputs {
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
   // Set 0 with all its outputs, filled with NaN.
   Operands poisoned();
-  // The captures of the problem's score program; every set has them.
+  // The captures and scalars of the problem's score program; every set has them.
   const ScoreOperands& scores() const { return scores_; }
   // Other values for a tensor of set 0: N(mean,1). Kept until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);

@@ -25,6 +25,7 @@ struct AttentionLayer {
   // Lengths that the model fixes: tokens of an image, or of a cross-attention. 0 = as the sequence.
   int64_t fixed_seqlen_q = 0;
   int64_t fixed_seqlen_kv = 0;
+  int64_t parts = 1;           // entries of the batch that one image or sequence is cut into
   int64_t max_seqlen = 0;      // default lengths end here; 0 = not stated
   bool may_be_padded = false;  // batches have sequences of several lengths, and no causal mask
   std::vector<std::string> not_supported;  // what the model does there and no kernel does yet

@@ -48,6 +48,9 @@ void read_word(std::string_view word, const ModelFields& fields, Problem* proble
     set_prefix(problem);
   } else if (word == "alibi_of_13b") {
     set_baichuan_positions(fields, problem, scores);
+  } else if (word == "image_tokens") {
+    scores->sees_images = true;
+    fields.ignore({"mm_tokens_per_image"});
   } else if (word == "sinks") {
     problem->sinks = tensor_of(problem->dtype_o);
   } else {

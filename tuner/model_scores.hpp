@@ -16,6 +16,8 @@ namespace attune {
 struct ModelScores {
   std::vector<std::string> not_supported;  // what the model does and no kernel does yet
   std::vector<std::string> assumptions;    // sentences: what no field of the config says
+  // In sequences with images the tokens of one see each other in both directions.
+  bool sees_images = false;
 };
 
 // Sets the features on `problem`, whose heads and mask are set. A bias gets the type of `dtype_o` as

@@ -9,13 +9,14 @@
 namespace attune {
 
 enum class Reading {
-  kDecoder,         // causal self-attention
-  kEncoder,         // self-attention in both directions (causal where is_decoder is true)
-  kFixedText,       // kEncoder, always of max_position_embeddings tokens
-  kImage,           // both directions, (image_size / patch_size)^2 patches and extra_tokens
-  kAnyImage,        // kImage, with as many patches as the image at hand has
-  kWindowedImage,   // kAnyImage; most layers see windows of the image (window_size)
-  kAudio,           // both directions, always max_source_positions frames
+  kDecoder,        // causal self-attention
+  kEncoder,        // self-attention in both directions (causal where is_decoder is true)
+  kFixedText,      // kEncoder, always of max_position_embeddings tokens
+  kImage,          // both directions, (image_size / patch_size)^2 patches and extra_tokens
+  kAnyImage,       // kImage, with as many patches as the image at hand has
+  kWindowedImage,  // kAnyImage; most layers see windows of the image (window_size)
+  kWindowStages,  // windows of an image, shifted in every other layer, in stages of ever fewer patches
+  kAudio,         // both directions, always max_source_positions frames
   kEncoderDecoder,  // self-attention of encoder and decoder, cross-attention between them
   kSpeech,          // kEncoderDecoder whose encoder is kAudio
   kParts,           // no attention of its own: see `parts`

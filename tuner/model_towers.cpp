@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tuner/layer_pattern.hpp"
@@ -110,6 +111,8 @@ class Tower {
       case Reading::kAnyImage:
       case Reading::kWindowedImage:
         return any_image();
+      case Reading::kWindowStages:
+        return window_stages();
       case Reading::kAudio:
         return audio_encoder();
       case Reading::kEncoderDecoder:
@@ -142,7 +145,21 @@ class Tower {
   std::vector<std::string> scores_of(Problem* problem) {
     const ModelScores scores = read_scores(fields_, row_, problem);
     for (const std::string& assumption : scores.assumptions) note(assumption);
+    sees_images_ = scores.sees_images;
     return scores.not_supported;
+  }
+
+  // The layers from `first` on once more, as sequences with images call them: a mask of each row and key holds the causal mask, the
+  // window and the images.
+  void add_with_images(size_t first) {
+    for (size_t i = first, last = model_->layers.size(); i < last; ++i) {
+      AttentionLayer layer = model_->layers[i];
+      layer.name += ", with images";
+      layer.problem.mask = Mask::kNone;
+      layer.problem.window_left = layer.problem.window_right = -1;
+      layer.problem.mask_tensor = true;
+      model_->layers.push_back(std::move(layer));
+    }
   }
 
   // The kinds of layer of one tower of self-attention, by their spans.
@@ -153,6 +170,7 @@ class Tower {
     const std::string name = problem.prefix ? "causal after a prefix"
                              : causal       ? "causal"
                                             : "both directions";
+    const size_t first = model_->layers.size();
     const auto add_span = [&](const LayerPattern::Part& part, const std::string& span) {
       AttentionLayer& layer = add(name + span, part.layers, lengths, problem);
       layer.max_seqlen = max_seqlen;
@@ -175,6 +193,7 @@ class Tower {
       const int chunk = fields_.integer({"attention_chunk_size"});
       add_span(pattern.chunked, fmt::format(", chunks of {}", chunk))->problem.chunk = chunk;
     }
+    if (sees_images_) add_with_images(first);
     if (pattern.other.here)
       note(
           fmt::format("{} of its layers have no self-attention over a softmax; nothing of them "
@@ -257,6 +276,38 @@ class Tower {
     note("its length is the number of patches of an image; --seqlen gives yours");
   }
 
+  // Each window is an entry of the batch. The bias holds what a shifted window hides. A stage that is no larger than a window is one.
+  void window_stages() {
+    const std::vector<int> depths = fields_.integers({"depths"});
+    const std::vector<int> heads = fields_.integers({"num_heads"}, depths.size());
+    const std::vector<int> image = fields_.integers({"image_size"}, 2);
+    const int patch = fields_.integer({"patch_size"}), window = fields_.integer({"window_size"});
+    const int width = fields_.integer({"embed_dim"});
+    fields_.ignore({"num_layers", "hidden_size", "pretrained_window_sizes", "encoder_stride",
+                    "use_absolute_embeddings"});
+    for (size_t i = 0; i < depths.size(); ++i) {
+      const int64_t scale = int64_t{patch} << i, dim = int64_t{width} << i;
+      const auto side = [&](int pixels) {
+        return std::max<int64_t>(1, (pixels + scale - 1) / scale);
+      };
+      const int64_t seen = std::min({int64_t{window}, side(image[0]), side(image[1])});
+      const auto across = [&](int pixels) { return (side(pixels) + seen - 1) / seen; };
+      if (dim % heads[i] != 0)
+        fields_.refuse({"num_heads"}, fmt::format("a divisor of stage {}'s width ({})", i, dim));
+      Problem problem;
+      problem.num_heads_q = problem.num_heads_kv = heads[i];
+      problem.head_dim_qk = problem.head_dim_v = static_cast<int>(dim / heads[i]);
+      set_scale(fields_, &problem);
+      const auto features = scores_of(&problem);
+      AttentionLayer& layer =
+          add(fmt::format("stage {0}, windows of {1} x {1} patches", i + 1, seen), depths[i],
+              Lengths::kImage, problem);
+      fix_lengths(&layer, seen * seen);
+      layer.parts = across(image[0]) * across(image[1]);
+      layer.not_supported = features;
+    }
+  }
+
   void audio_encoder() {
     const Problem problem = self_attention(fields_, {"encoder_attention_heads"});
     fix_lengths(
@@ -300,6 +351,7 @@ class Tower {
   const ModelRow& row_;
   const std::string& label_;
   ModelConfig* model_;
+  bool sees_images_ = false;  // of the last scores_of
 };
 
 }  // namespace

@@ -83,7 +83,7 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
   const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
   const bool keys_keep =
       layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
-  problem->batch = shape.batch;
+  problem->batch = shape.batch * layer.parts;
   problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
   problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
 }

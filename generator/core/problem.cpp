@@ -100,7 +100,8 @@ void validate(const Problem& p) {
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
   describe(p.op).validate(p);
   check_fp8_options(p);
-  for (const ScoreFeature* feature : score_features()) feature->validate(p);
+  for (const ScoreFeature* feature : score_features())
+    if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)
     refuse(fmt::format("window_left is {}; accepted are 0 to {}, or a negative number for open",
                        p.window_left, kMaxLength));

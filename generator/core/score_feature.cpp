@@ -29,6 +29,74 @@ std::vector<const ScoreFeature*>& mutable_features() {
   return features;
 }
 
+// The programs of the features that are on, and what they make together. Part i of the whole is that of feature i - 1: part 0 is
+// the score as it is.
+struct Composed {
+  score::Program whole = score::identity();
+  std::vector<const ScoreFeature*> features;
+  std::vector<score::Program> parts;
+};
+
+Composed compose(const SpecFields& spec) {
+  Composed made;
+  for (const ScoreFeature* feature : score_features()) {
+    if (!feature->is_on(spec)) continue;
+    const score::Program own = feature->program(spec);
+    made.whole = own.kind() == score::Kind::kMask ? score::hide(made.whole, own)
+                                                  : score::chain(made.whole, own);
+    made.features.push_back(feature);
+    made.parts.push_back(own);
+  }
+  return made;
+}
+
+// Which of a program's captures or scalars was declared at this place.
+template <class Named>
+const Named& declared_at(int place, const std::vector<Named>& used,
+                         const std::vector<score::Origin>& origins) {
+  for (size_t i = 0; i < used.size(); ++i)
+    if (origins[i].place == place) return used[i];
+  throw Error(ErrorCode::kInternal, "a composed score program has lost where it is from");
+}
+
+CaptureSpec sinks_of(const Problem& p) {
+  return {"sinks",
+          capture_type(p.sinks),
+          {p.num_heads_q},
+          "[num_heads_q]",
+          [](const std::vector<int64_t>&, std::mt19937_64& random) {
+            return std::normal_distribution<double>(1, 2)(random);
+          }};
+}
+
+std::vector<CaptureSpec> captures_in(const Composed& made, const Problem& problem) {
+  std::vector<CaptureSpec> captures;
+  for (const score::Origin& origin : made.whole.capture_origins()) {
+    const auto part = static_cast<size_t>(origin.part - 1);
+    const score::Program& own = made.parts.at(part);
+    const std::string& name = declared_at(origin.place, own.captures(), own.capture_origins()).name;
+    std::vector<CaptureSpec> given = made.features[part]->captures(problem);
+    const auto found = std::find_if(given.begin(), given.end(), [&](const CaptureSpec& capture) {
+      return capture.name == name;
+    });
+    if (found == given.end())
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("score feature {} does not say what capture {} is",
+                              made.features[part]->field, name));
+    captures.push_back(std::move(*found));
+  }
+  return captures;
+}
+
+std::vector<score::Scalar> scalars_in(const Composed& made) {
+  std::vector<score::Scalar> scalars;
+  for (const score::Origin& origin : made.whole.scalar_origins()) {
+    const score::Program& own = made.parts.at(static_cast<size_t>(origin.part - 1));
+    scalars.push_back(declared_at(origin.place, own.scalars(), own.scalar_origins()));
+  }
+  return scalars;
+}
+
 }  // namespace
 
 const std::vector<const ScoreFeature*>& score_features() { return mutable_features(); }
@@ -62,91 +130,33 @@ bool has_score_args(const SpecFields& spec) {
   return is_scored(spec) || spec.sinks != ScoreTensor::kNone;
 }
 
-namespace {
-
-// The programs of the features that are on, and what they make together. Part i of the whole is that of feature i - 1: part 0 is
-// the score as it is.
-struct Composed {
-  score::Program whole = score::identity();
-  std::vector<const ScoreFeature*> features;
-  std::vector<score::Program> parts;
-};
-
-Composed compose(const SpecFields& spec) {
-  Composed made;
-  for (const ScoreFeature* feature : score_features()) {
-    if (!feature->is_on(spec)) continue;
-    const score::Program own = feature->program(spec);
-    made.whole = own.kind() == score::Kind::kMask ? score::hide(made.whole, own)
-                                                  : score::chain(made.whole, own);
-    made.features.push_back(feature);
-    made.parts.push_back(own);
-  }
-  return made;
+double sample_normal(const std::vector<int64_t>&, std::mt19937_64& random) {
+  return std::normal_distribution<double>()(random);
 }
-
-// Which of a program's captures or scalars was declared at this place.
-template <class Named>
-const Named& declared_at(int place, const std::vector<Named>& used,
-                         const std::vector<score::Origin>& origins) {
-  for (size_t i = 0; i < used.size(); ++i)
-    if (origins[i].place == place) return used[i];
-  throw Error(ErrorCode::kInternal, "a composed score program has lost where it is from");
-}
-
-}  // namespace
 
 score::Program score_program(const SpecFields& spec) { return compose(spec).whole; }
-
-namespace {
-
-CaptureSpec sinks_of(const Problem& p) {
-  return {"sinks",
-          capture_type(p.sinks),
-          {p.num_heads_q},
-          "[num_heads_q]",
-          [](const std::vector<int64_t>&, std::mt19937_64& random) {
-            return std::normal_distribution<double>(1, 2)(random);
-          }};
-}
-
-}  // namespace
 
 int sinks_capture(const SpecFields& spec) {
   return static_cast<int>(score_program(spec).captures().size());
 }
 
 std::vector<CaptureSpec> captures_of(const Problem& problem) {
-  std::vector<CaptureSpec> captures;
-  if (!has_score_args(problem)) return captures;
-  const Composed made = compose(problem);
-  for (const score::Origin& origin : made.whole.capture_origins()) {
-    const auto part = static_cast<size_t>(origin.part - 1);
-    const score::Program& own = made.parts.at(part);
-    const std::string& name = declared_at(origin.place, own.captures(), own.capture_origins()).name;
-    std::vector<CaptureSpec> given = made.features[part]->captures(problem);
-    const auto found = std::find_if(given.begin(), given.end(), [&](const CaptureSpec& capture) {
-      return capture.name == name;
-    });
-    if (found == given.end())
-      throw Error(ErrorCode::kInternal,
-                  fmt::format("score feature {} does not say what capture {} is",
-                              made.features[part]->field, name));
-    captures.push_back(std::move(*found));
-  }
-  if (problem.sinks != ScoreTensor::kNone) captures.push_back(sinks_of(problem));
-  return captures;
+  return score_captures(problem).captures;
 }
 
 std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
-  if (!is_scored(spec)) return {};
-  const Composed made = compose(spec);
-  std::vector<score::Scalar> scalars;
-  for (const score::Origin& origin : made.whole.scalar_origins()) {
-    const score::Program& own = made.parts.at(static_cast<size_t>(origin.part - 1));
-    scalars.push_back(declared_at(origin.place, own.scalars(), own.scalar_origins()));
+  return is_scored(spec) ? scalars_in(compose(spec)) : std::vector<score::Scalar>{};
+}
+
+ScoreCaptures score_captures(const Problem& problem) {
+  ScoreCaptures all{has_score_args(problem), is_scored(problem), {}, {}, false};
+  if (all.has_program) {
+    const Composed made = compose(problem);
+    all.captures = captures_in(made, problem);
+    all.scalars = scalars_in(made);
   }
-  return scalars;
+  if (problem.sinks != ScoreTensor::kNone) all.captures.push_back(sinks_of(problem));
+  return all;
 }
 
 bool is_score_field(std::string_view name) {

@@ -31,6 +31,9 @@ struct CaptureSpec {
   bool sized_by_call = false;  // the call says its extents; these are for measuring
 };
 
+// A sample: N(0,1).
+double sample_normal(const std::vector<int64_t>& at, std::mt19937_64& random);
+
 // Of a ScoreTensor that is not kNone.
 CaptureType capture_type(ScoreTensor tensor);
 
@@ -41,10 +44,11 @@ struct ScoreFeature {
   std::string field;  // of the spec, on where it is not at its default
   ScoreStep step = ScoreStep::kProgram;
   bool (*is_on)(const SpecFields& spec);
-  // Throws for values that the field may not have.
+  // Throws for values that the field may not have; null: it has any.
   void (*validate)(const Problem& problem);
   score::Program (*program)(const SpecFields& spec);
-  std::vector<CaptureSpec> (*captures)(const Problem& problem);  // in any order, by name
+  std::vector<CaptureSpec> (*captures)(
+      const Problem& problem);  // in any order, by name; null: none
 };
 
 // In the order of their steps.
@@ -64,6 +68,20 @@ score::Program score_program(const SpecFields& spec);
 // call gives one tensor for both.
 std::vector<CaptureSpec> captures_of(const Problem& problem);
 std::vector<score::Scalar> scalars_of(const SpecFields& spec);
+
+// All that a plan knows of it.
+struct ScoreCaptures {
+  bool present = false;      // kernels are given ScoreArgs
+  bool has_program = false;  // and a score stage, which scales
+  std::vector<CaptureSpec> captures;
+  std::vector<score::Scalar> scalars;
+  // A caller's mask program has become a mask that positions do not move (recognised_programs.hpp).
+  bool has_fixed_masks = false;
+
+  // Whether a call's ScoreOperands are looked at.
+  bool reads_operands() const { return present || has_fixed_masks; }
+};
+ScoreCaptures score_captures(const Problem& problem);
 // Whether a field of specs is one of a feature.
 bool is_score_field(std::string_view name);
 

@@ -25,7 +25,7 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view) {
   if (view.data == nullptr)
     refuse(fmt::format("{} is null; accepted is the address of {} elements {}", capture.name,
                        element_name(capture.type), capture.axes));
-  const auto bytes = static_cast<uintptr_t>(element_bytes(capture.type));
+  const auto bytes = static_cast<uintptr_t>(capture_bytes(capture.type));
   if (reinterpret_cast<uintptr_t>(view.data) % bytes != 0)
     refuse(fmt::format("{} is at address {}; accepted are multiples of {} bytes, the size of {}",
                        capture.name, view.data, bytes, element_name(capture.type)));
@@ -67,31 +67,14 @@ const char* element_name(CaptureType type) {
   return "unknown";
 }
 
-int64_t element_bytes(CaptureType type) {
-  switch (type) {
-    case CaptureType::kInt64:
-      return 8;
-    case CaptureType::kFp32:
-    case CaptureType::kInt32:
-      return 4;
-    case CaptureType::kBf16:
-    case CaptureType::kFp16:
-      return 2;
-    case CaptureType::kUint8:
-    case CaptureType::kBool:
-      return 1;
-  }
-  return 0;
-}
-
 double load_capture(CaptureType type, const void* data, int64_t index) {
   ScoreCapture capture{};
-  capture.data = static_cast<const char*>(data) + index * element_bytes(type);
+  capture.data = static_cast<const char*>(data) + index * capture_bytes(type);
   return score::element_of(type, capture, {});
 }
 
 void store_capture(CaptureType type, void* data, int64_t index, double value) {
-  char* at = static_cast<char*>(data) + index * element_bytes(type);
+  char* at = static_cast<char*>(data) + index * capture_bytes(type);
   const auto whole = static_cast<int64_t>(value);
   switch (type) {
     case CaptureType::kFp32:
@@ -104,12 +87,8 @@ void store_capture(CaptureType type, void* data, int64_t index, double value) {
     case CaptureType::kInt64:
     case CaptureType::kUint8:
     case CaptureType::kBool:
-      std::memcpy(at, &whole, static_cast<size_t>(element_bytes(type)));  // little-endian
+      std::memcpy(at, &whole, static_cast<size_t>(capture_bytes(type)));  // little-endian
   }
-}
-
-ScoreCaptures score_captures(const Problem& problem) {
-  return {has_score_args(problem), is_scored(problem), captures_of(problem), scalars_of(problem)};
 }
 
 CaptureView contiguous_capture(const CaptureSpec& capture, const void* data) {
@@ -139,6 +118,12 @@ void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* oper
   for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
   check_position("q_position0", operands->q_position0);
   check_position("kv_position0", operands->kv_position0);
+  if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
+    refuse(fmt::format(
+        "q_position0 is {} and kv_position0 is {}; accepted are equal ones, for the mask program "
+        "became a built-in mask, which positions do not move: add a scalar to q_idx in its text "
+        "instead, and the program stays one",
+        operands->q_position0, operands->kv_position0));
 }
 
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "generator/core/score_feature.hpp"
+#include "templates/shared/capture_bytes.h"
 #include "templates/shared/score_args.h"
 
 namespace attune {
 
 const char* element_name(CaptureType type);  // "fp32"
-int64_t element_bytes(CaptureType type);
 // One element in host memory. Values that an integer type cannot hold are rounded towards zero, then cut to its bits.
 double load_capture(CaptureType type, const void* data, int64_t index);
 void store_capture(CaptureType type, void* data, int64_t index, double value);
@@ -41,15 +41,6 @@ struct ScoreOperands {
 
   void add(const CaptureView& capture) { captures.at(num_captures++) = capture; }
 };
-
-// What a plan knows of it.
-struct ScoreCaptures {
-  bool present = false;      // kernels are given ScoreArgs
-  bool has_program = false;  // and a score stage, which scales
-  std::vector<CaptureSpec> captures;
-  std::vector<score::Scalar> scalars;
-};
-ScoreCaptures score_captures(const Problem& problem);
 
 // Contiguous strides of a capture.
 CaptureView contiguous_capture(const CaptureSpec& capture, const void* data);

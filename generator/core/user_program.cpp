@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <deque>
 #include <fstream>
@@ -90,6 +91,38 @@ std::optional<score::Scalar> parse_scalar(std::string_view text) {
   return std::nullopt;
 }
 
+std::string declaration_of(const score::Capture& capture) {
+  return fmt::format("// capture {}: {}[{}]\n", capture.name, element_name(capture.type),
+                     capture.rank);
+}
+
+std::string declaration_of(const score::Scalar& scalar) {
+  return fmt::format("// scalar {}: {}\n", scalar.name, score::type_name(scalar.type));
+}
+
+// Of those that a text does not declare itself.
+template <class Named>
+std::string declarations_beside(const std::vector<Named>& all, const std::vector<Named>& in_text) {
+  std::string lines;
+  for (const Named& one : all)
+    if (std::count(in_text.begin(), in_text.end(), one) == 0) lines += declaration_of(one);
+  return lines;
+}
+
+// The program that is known, or this one with its digest and texts.
+const UserProgram& keep(UserProgram made) {
+  made.digest = digest_of(made.program);
+  for (const score::Capture& capture : made.program.captures())
+    made.text += declaration_of(capture);
+  for (const score::Scalar& scalar : made.program.scalars()) made.text += declaration_of(scalar);
+  made.text += score::canonical_text(made.program);
+  if (made.source.empty()) made.source = made.text;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (const UserProgram* known = find(all, made.digest)) return *known;
+  return all.programs.emplace_back(std::move(made));
+}
+
 }  // namespace
 
 std::string to_text(const ProgramDigest& digest) {
@@ -109,17 +142,16 @@ const UserProgram& add_user_program(std::string_view text, score::Kind kind,
                                     std::string_view name) {
   UserProgram made;
   made.program = score::parse(text, kind, declarations, name, &made.warnings);
-  made.digest = digest_of(made.program);
-  for (const score::Capture& capture : made.program.captures())
-    made.text += fmt::format("// capture {}: {}[{}]\n", capture.name, element_name(capture.type),
-                             capture.rank);
-  for (const score::Scalar& scalar : made.program.scalars())
-    made.text += fmt::format("// scalar {}: {}\n", scalar.name, score::type_name(scalar.type));
-  made.text += score::canonical_text(made.program);
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  if (const UserProgram* known = find(all, made.digest)) return *known;
-  return all.programs.emplace_back(std::move(made));
+  const score::Declarations in_text = declarations_in(text, name);
+  made.source = declarations_beside(declarations.captures, in_text.captures) +
+                declarations_beside(declarations.scalars, in_text.scalars) + std::string(text);
+  return keep(std::move(made));
+}
+
+const UserProgram& add_user_program(const score::Program& program) {
+  UserProgram made;
+  made.program = program;
+  return keep(std::move(made));
 }
 
 const UserProgram& read_user_program(std::string_view text, score::Kind kind,
@@ -134,10 +166,14 @@ const UserProgram& load_user_program(const std::string& path, score::Kind kind) 
   return read_user_program(text, kind, path);
 }
 
-const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+const UserProgram* find_user_program(const ProgramDigest& digest) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const UserProgram* found = find(all, digest);
+  return find(all, digest);
+}
+
+const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+  const UserProgram* const found = find_user_program(digest);
   if (found == nullptr)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is {}; this process was given no program of that digest", field,

@@ -28,17 +28,24 @@ struct UserProgram {
   score::Program program;
   std::string
       text;  // canonical, its declarations in front: read_user_program(text, kind) gives this program again
+  // As it was given first, with comments and names of locals; declarations that came beside it stand in front. It gives this program
+  // again, too.
+  std::string source;
   std::vector<std::string> warnings;
 };
 
 // Keeps it until the process ends; the same program twice is one. `name` opens messages. Throws what score::parse throws.
 const UserProgram& add_user_program(std::string_view text, score::Kind kind,
                                     const score::Declarations& declarations, std::string_view name);
+// One that was made of others.
+const UserProgram& add_user_program(const score::Program& program);
 // With the declarations that stand in the text.
 const UserProgram& read_user_program(std::string_view text, score::Kind kind,
                                      std::string_view name);
 // Of a text file.
 const UserProgram& load_user_program(const std::string& path, score::Kind kind);
+// Null where this process was given no such program.
+const UserProgram* find_user_program(const ProgramDigest& digest);
 // Throws kInvalidArgument with a sentence that names `field` where no such program was given, or one of the other kind.
 const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 

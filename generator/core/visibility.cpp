@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "generator/core/recognised_programs.hpp"
 #include "generator/core/score_feature.hpp"
 
 namespace attune {
@@ -47,7 +48,8 @@ Mask mask_of(const Band& band, int64_t bottom_right) {
 
 KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visible_keys(p, p, row); }
 
-Problem canonical(const Problem& p) {
+Problem canonical(const Problem& asked) {
+  const Problem p = with_built_ins(asked);
   const Band band = band_of(p);
   Problem same = p;
   if (is_scored(p)) return same;  // score programs see the diagonal

@@ -20,6 +20,7 @@ KeyInterval<int64_t> visible_keys(const Problem& problem, int64_t row);
 //   diagonal;
 //   - causal_top_left rather than a window that ends on that diagonal;
 //   - no window_right under a causal mask.
+// Programs that are built-in features in other words are these (recognised_programs.hpp).
 // What a side hides depends on the lengths: so a canonical form holds for this problem's Shape, not
 // for its bucket. A
 // scale that equals the default is left out. Takes validated problems.

@@ -4,6 +4,8 @@
 // ATTUNE_SCORE_FUNCTION and includes it. generator/core/score/compute.cpp says the same for host code.
 #pragma once
 
+#include "shared/capture_bytes.h"
+
 namespace attune {
 
 ATTUNE_SCORE_FUNCTION int score_add(int a, int b) {
@@ -66,21 +68,6 @@ ATTUNE_SCORE_FUNCTION long long capture_offset(const ScoreCapture& capture, Inde
     ++dimension),
    ...);
   return offset;
-}
-
-constexpr int capture_bytes(CaptureType type) {
-  switch (type) {
-    case CaptureType::kInt64:
-      return 8;
-    case CaptureType::kFp32:
-    case CaptureType::kInt32:
-      return 4;
-    case CaptureType::kBf16:
-    case CaptureType::kFp16:
-      return 2;
-    default:
-      return 1;
-  }
 }
 
 // The address of the elements that have these first indices; load_in_line goes along them by the last one.

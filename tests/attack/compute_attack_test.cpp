@@ -12,8 +12,8 @@
 #include "generator/families/reference_cpu.hpp"
 #include "runtime/open_device.hpp"
 #include "tests/attack/mutate.hpp"
-#include "tests/support/device_run.hpp"
 #include "tests/support/host_run.hpp"
+#include "tuner/fuzz/device_run.hpp"
 
 namespace attune::testing {
 namespace {

@@ -183,7 +183,9 @@ StoreContents sample_contents() {
   WinnerRecord winner = sample_winner(key);
   winner.device = key.device;
   winner.policy = key.policy;
-  return {{trial}, {winner}, {}};
+  trial.key.spec.mask_mod =
+      read_user_program("return kv_idx % 3 != 1;", score::Kind::kMask, "m").digest;
+  return {{trial}, {winner}, {}, programs_of(trial.key.spec)};
 }
 
 TEST(ParseAttack, ImportedLines) {
@@ -201,6 +203,8 @@ TEST(ParseAttack, BundleManifests) {
                       std::string(64, 'a'),
                       sample_image(),
                       {sample_winner(sample_key())}};
+  entry.key.spec.mask_mod =
+      read_user_program("return kv_idx % 3 != 1;", score::Kind::kMask, "m").digest;
   entry.image.entry = "attune_kernel";
   attack(11'500, {manifest_text({entry}), manifest_text({entry, entry})},
          [](const std::string& text, Mutator&) { parse_manifest(text, "manifest.json"); });

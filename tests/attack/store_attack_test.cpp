@@ -14,8 +14,8 @@
 #include "runtime/open_device.hpp"
 #include "tests/attack/mutate.hpp"
 #include "tests/cache/store_samples.hpp"
-#include "tests/support/attention_case.hpp"
 #include "tests/support/device_with_compiler.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune {
 namespace {

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cache/record_json.hpp"
+#include "cache/sqlite.hpp"
 #include "tests/cache/store_samples.hpp"
 
 namespace attune {
@@ -87,8 +88,8 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(good + "{\"kind\": " + std::string(100000, '[') + "\n"),
               HasSubstr("line 7: JSON nests deeper than 64 levels"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
-  EXPECT_THAT(refusal(changed("\"schema\":4", "\"schema\":5")),
-              HasSubstr("line 1: was written with schema 5"));
+  EXPECT_THAT(refusal(changed("\"schema\":5", "\"schema\":6")),
+              HasSubstr("line 1: was written with schema 6"));
   EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
               HasSubstr("kind is \"song\""));
   EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));
@@ -288,6 +289,75 @@ TEST_F(ExchangeTest, MergeIsTheSameBothWays) {
     b.merge(of_a);
     RC_ASSERT(lines_of(a) == lines_of(b));
   }));
+}
+
+TuningKey key_with_programs() {
+  TuningKey key = sample_key();
+  key.spec.window_left = -1;
+  key.spec.mask_mod =
+      read_user_program("// whole words only\nreturn kv_idx % 3 != 1;", score::Kind::kMask, "m")
+          .digest;
+  key.spec.score_mod = read_user_program("// capture slopes: fp32[1]\nreturn score + slopes[head];",
+                                         score::Kind::kScore, "s")
+                           .digest;
+  return key;
+}
+
+TEST_F(ExchangeTest, ProgramsGoWithTheirProblems) {
+  Store from = store("from"), lines = store("lines"), rows = store("rows");
+  const TuningKey key = key_with_programs();
+  from.put_winner(key, sample_winner(key));
+  from.put_trial(sample_key(), sample_trial());
+  const std::vector<StoredProgram> programs = from.programs();
+  ASSERT_EQ(programs.size(), 2U);
+  const auto mask = std::find_if(programs.begin(), programs.end(), [](const StoredProgram& one) {
+    return one.kind == score::Kind::kMask;
+  });
+  EXPECT_EQ(mask->text, "// whole words only\nreturn kv_idx % 3 != 1;") << "as it was given";
+
+  const std::string text = lines_of(from);
+  std::istringstream in(text);
+  EXPECT_EQ(merge(lines, import_lines(in)).count(MergeAction::kAdd), 4);
+  EXPECT_EQ(lines.programs(), programs);
+  EXPECT_EQ(lines_of(lines), text);
+
+  export_slice(read_contents(from), file("slice"));
+  EXPECT_EQ(Store::open(file("slice"), StoreMode::kReadOnly).programs(), programs);
+  merge(rows, read_contents(from, {"", "another", true}));
+  EXPECT_TRUE(rows.programs().empty()) << "none of its problems was taken";
+  EXPECT_EQ(merge(lines, read_contents(from)).count(MergeAction::kAdd), 0);
+}
+
+TEST_F(ExchangeTest, ProgramsThatNoProblemNamesAreCollected) {
+  Store from = store("from");
+  const TuningKey key = key_with_programs();
+  from.put_winner(key, sample_winner(key));
+  from.collect_garbage({});
+  EXPECT_EQ(from.programs().size(), 2U);
+  from.collect_garbage({"another template"});
+  EXPECT_TRUE(from.programs().empty());
+}
+
+TEST_F(ExchangeTest, ATextThatIsNotItsDigestsIsNoProgram) {
+  Store from = store("from");
+  const TuningKey key = key_with_programs();
+  from.put_winner(key, sample_winner(key));
+  std::string text = lines_of(from);
+  const std::string good = "% 3 != 1;", bad = "% 3 != 2;";
+  text.replace(text.find(good), good.size(), bad);
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument,
+                       [&] {
+                         std::istringstream in(text);
+                         import_lines(in);
+                       }),
+              HasSubstr("is not what its digest says"));
+  {
+    Database database = Database::open(file("from"), Database::Mode::kReadWrite);
+    database.execute("UPDATE program SET text = 'return kv_idx % 3 != 2;' WHERE kind = 1");
+  }
+  EXPECT_EQ(from.programs().size(), 1U) << "left out";
+  from.put_winner(key, sample_winner(key, 64));
+  EXPECT_EQ(from.programs().size(), 2U) << "mended by the next put";
 }
 
 }  // namespace

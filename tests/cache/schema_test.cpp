@@ -125,7 +125,7 @@ TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
   const std::string message = error_of(ErrorCode::kStore, [&] { writer(); });
   EXPECT_THAT(message, HasSubstr(file().string()));
-  EXPECT_THAT(message, HasSubstr("newer attune (schema 5; this one writes schema 4)"));
+  EXPECT_THAT(message, HasSubstr("newer attune (schema 6; this one writes schema 5)"));
   EXPECT_EQ(read_bytes(file()), before);
 }
 

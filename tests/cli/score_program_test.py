@@ -31,8 +31,8 @@ def main():
         score.write_text(SCORE)
         mask.write_text(MASK)
 
-        def run(*words, code=0):
-            done = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=250, check=False)
+        def run(*words, code=0, **variables):
+            done = subprocess.run([program, *words], env=dict(environment, **variables), capture_output=True, text=True, timeout=250, check=False)
             if done.returncode != code:
                 sys.exit(f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
             return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
@@ -55,6 +55,37 @@ def main():
         assert "score_element" in source and "kScored" in source, source
         plain = run("emit", "--arch", "cpu", "--problem", BASE + ",mask=none", "--what", "source")
         assert "kScored" not in plain and "score_element" not in plain, plain
+
+        # Options say what @FILE says, and a text may stand in a file's place.
+        plain = ("--target", "cpu", "--problem", f"{BASE},mask=none")
+        assert run("explain", *plain, "--score-mod", str(score), "--mask-mod", MASK, "--json")["problem"] == chosen["problem"]
+        refused = run("explain", *about, "--score-mod", str(score), code=1)
+        assert "--score-mod is given" in refused and "accepted is one of them" in refused, refused
+        assert "score_mod:1:16: 'slops' is not declared" in run("explain", *plain, "--score-mod", "return score - slops[head];", code=1)
+
+        # The store knows the texts, and so does what comes out of it. None of these commands is given a program.
+        stored = ("--problem", chosen["problem"])
+        other = str(pathlib.Path(folder) / "other/store.db")
+        lines, bundle = str(pathlib.Path(folder) / "rows.jsonl"), str(pathlib.Path(folder) / "bundle")
+        run("db", "export", lines)
+        run("db", "import", lines, ATTUNE_STORE=other)
+        run("export", bundle)
+        for texts in (run("db", "show", *stored), run("emit", "--arch", "cpu", *stored, "--tuned"), run("explain", "--target", "cpu", *stored),
+                      run("db", "show", *stored, ATTUNE_STORE=other),
+                      run("explain", "--target", "cpu", *stored, ATTUNE_STORE="", ATTUNE_BUNDLE=bundle)):
+            assert "Less for far keys" in texts and "kv_idx % 7 != 3" in texts, texts
+
+        # A mask program that is a causal mask is one.
+        causal = run("emit", "--arch", "cpu", *plain[2:], "--mask-mod", "return kv_idx <= q_idx + seqlen_kv - seqlen_q;")
+        assert "score_element" not in causal and "Mask kMask = Mask::kCausalBottomRight" in causal, causal
+
+        # Random kernels, and random operands of one problem with programs.
+        done = run("check", "--fuzz", "3", "--seed", "5", "--target", "cpu", "--json")
+        assert done["cases"] >= 12 and done["failures"] == 0 and not done["list"], done
+        done = run("check", "--fuzz", "5", *plain, "--score-mod", str(score), "--mask-mod", MASK, "--json")
+        assert done["cases"] == 5 and done["kernels"] == 1 and done["failures"] == 0, done
+        assert "5 cases of 1 kernels (prefill_cpu 1), 0 failed" in run("check", "--fuzz", "5", *plain, "--score-mod", str(score))
+        assert "--fuzz is -1; accepted are 0" in run("check", "--fuzz", "-1", *plain, code=1)
 
         # The same program by other words has the same winner; another has none.
         score.write_text(SCORE.replace("int far", "int away").replace("far ", "away ").replace("* far", "* away"))

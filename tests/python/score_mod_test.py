@@ -23,6 +23,8 @@ except ImportError:
 
 import attune
 from attune import _programs
+from published_mods import (activation, batchify, flamingo, jagged, morton_natten, natten, noop, paged, rope_score, sliding_tile, soft_window,
+                            stand_alone_self_attention, tiled_natten, transfusion)
 
 BATCH, HEADS, HEADS_KV, LENGTH, DIM = 2, 4, 2, 45, 64
 DRAW = np.random.default_rng(7)
@@ -125,6 +127,25 @@ class ScoreModTest(unittest.TestCase):
     def test_scores(self):
         table = DRAW.standard_normal((HEADS, 2 * LENGTH - 1)).astype(np.float32)
         for score in (alibi, softcap(1.5), softcap(2), relative_bias, checkerboard, distance_bias(table)):
+            self.compare(score_mod=score)
+
+    def test_published_masks(self):
+        image = DRAW.integers(1, 9, (BATCH, LENGTH))
+        starts, ends = np.full((BATCH, LENGTH), -1), np.full((BATCH, LENGTH), -1)
+        for b, first, last in ((0, 5, 14), (0, 20, 33), (1, 0, 40)):
+            starts[b, first:last], ends[b, first:last] = first, last
+        pages = np.array([[2, -1, 0, 4, 1, 3], [-1, 1, 0, -1, 2, -1]])
+        lengths = [7, 20, 1, LENGTH - 28]
+        document, offsets = np.repeat(np.arange(4), lengths), np.cumsum([0, *lengths[:-1]])
+        inner = lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (kv_idx < 9)
+        for mask in (natten(9, 5, 3), natten(5, 9, 5), tiled_natten(8, 6, 3, 2), morton_natten(8, 8, 5), sliding_tile(6, 3, 2),
+                     stand_alone_self_attention(9, 3), transfusion(starts, ends), flamingo(np.sort(image // 4), 9), jagged(document, offsets, inner),
+                     batchify(causal, np.array([20, 45])), paged(pages, 8, causal)):
+            self.compare(mask_mod=mask)
+
+    def test_published_scores(self):
+        parts = DRAW.standard_normal((BATCH, HEADS, LENGTH, 2)).astype(np.float32), DRAW.standard_normal((BATCH, LENGTH, 2)).astype(np.float32)
+        for score in (noop, activation, rope_score(*parts), soft_window(SLOPES)):
             self.compare(score_mod=score)
 
     def test_both_and_features_beside_them(self):

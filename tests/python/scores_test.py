@@ -116,6 +116,67 @@ class ScoresTest(unittest.TestCase):
             bias = self.random.standard_normal((ROWS, KEYS)).astype(np.float32)
             self.compare(lambda s: s + bias, bias=bias)
 
+    def run_plan(self, text, captures=None, scalars=None, **positions):
+        q, k, v = operands()
+        plan = attune.Context("cpu").plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}{text}")
+        o, lse = np.empty_like(q), np.empty((BATCH, HEADS, ROWS), np.float32)
+        plan.run(q, k, v, o, lse, captures=captures, scalars=scalars, **positions)
+        again = np.empty_like(q)
+        plan.launcher(q, k, v, again, captures=captures, scalars=scalars, **positions)()
+        np.testing.assert_array_equal(o, again)
+        return o, lse
+
+    def program(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:
+            file.write(text)
+        self.addCleanup(os.unlink, file.name)
+        return file.name
+
+    def test_a_plan_takes_captures_and_scalars_by_name(self):
+        bias = self.random.standard_normal((HEADS, ROWS, KEYS)).astype(np.float16)
+        lengths = np.array([20, KEYS], np.int32)
+        o, lse = self.run_plan(",bias=fp16,key_lengths=1,softcap=2", {"key_lengths": lengths, "bias": bias})
+        want_o, want_lse = attune.attention(*operands(), return_lse=True, softcap=2.0, bias=bias, key_lengths=lengths)
+        np.testing.assert_array_equal(o, want_o)
+        np.testing.assert_array_equal(lse, want_lse)
+        table = self.random.standard_normal((KEYS, 2)).astype(np.float32).T[::-1].copy()
+        score = self.program("// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];")
+        mask = self.program("// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;")
+        o, _ = self.run_plan(f",score_mod=@{score},mask_mod=@{mask}", {"table": table}, {"gain": 0.5, "reach": 9})
+        seen = np.abs(self.row - self.key) <= 9
+        want, _ = expected(*operands(), lambda s: s + 0.5 * table[np.arange(HEADS) % 2][:, None, :], seen)
+        self.assertLess(np.abs(o - want).max(), 3e-5)
+
+    def test_positions_of_a_plan(self):
+        mask = self.program("// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;")
+        o, _ = self.run_plan(f",mask_mod=@{mask}", scalars={"reach": 9}, q_position0=12, kv_position0=2)
+        want, _ = expected(*operands(), lambda s: s, np.abs(self.row + 10 - self.key) <= 9)
+        self.assertLess(np.abs(o - want).max(), 3e-5)
+        causal = self.program("return kv_idx <= q_idx;")
+        o, _ = self.run_plan(f",mask_mod=@{causal}", q_position0=7, kv_position0=7)
+        want, _ = self.run_plan(",mask=causal_top_left")
+        np.testing.assert_array_equal(o, want)
+        with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; accepted are equal ones"):
+            self.run_plan(f",mask_mod=@{causal}", q_position0=7)
+
+    def test_what_a_plan_refuses(self):
+        bias = np.zeros((ROWS, KEYS), np.float32)
+        score = self.program("// capture t: int32[1]\n// scalar n: int\nreturn score + t[kv_idx] * n;")
+        mod = f",score_mod=@{score}"
+        good = np.zeros(KEYS, np.int32)
+        for kind, message, text, captures, scalars in (
+                (ValueError, "captures has bais; accepted are bias, which", ",bias=fp32", {"bais": bias}, None),
+                (ValueError, "bias is fp32 with 2 dimensions; accepted is bf16", ",bias=bf16", {"bias": bias}, None),
+                (ValueError, r"bias has shape \(5, 53\)", ",bias=fp32", {"bias": bias[:5]}, None),
+                (ValueError, "t is int32 with 2 dimensions; accepted is int32 with 1", mod, {"t": np.zeros((1, KEYS), np.int32)}, {"n": 1}),
+                (ValueError, "captures has t; accepted are none", "", {"t": good}, None),
+                (attune.Error, "has no capture t, which this plan reads", mod, {}, {"n": 1}),
+                (attune.Error, "has no scalar n, which this plan reads", mod, {"t": good}, None),
+                (attune.Error, "scalar n is 0.5; accepted are integers", mod, {"t": good}, {"n": 0.5}),
+                (attune.Error, "has a scalar m, which this plan does not read", mod, {"t": good}, {"n": 1, "m": 2})):
+            with self.assertRaisesRegex(kind, message):
+                self.run_plan(text, captures, scalars)
+
     def test_refusals_name_what_came(self):
         q, k, v = operands()
         for message, features in (("softcap is -1.0", dict(softcap=-1.0)), ("softcap is nan", dict(softcap=float("nan"))),

@@ -8,8 +8,8 @@
 
 #include "generator/cpu_toolchain.hpp"
 #include "generator/kernel_template.hpp"
-#include "tests/support/attention_case.hpp"
 #include "tests/support/guarded_buffer.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 

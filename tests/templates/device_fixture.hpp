@@ -13,7 +13,7 @@
 
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
-#include "tests/support/device_run.hpp"
+#include "tuner/fuzz/judge.hpp"
 
 namespace attune::testing {
 
@@ -50,8 +50,7 @@ class DeviceFixture : public ::testing::Test {
   }
 
   Arithmetic arithmetic_of(const KernelTemplate& t) const {
-    return t.is_reference() || device_->target() == Target::kCpu ? Arithmetic::kFp32
-                                                                 : Arithmetic::kKernel;
+    return testing::arithmetic_of(t, device_->target());
   }
 
   std::shared_ptr<const Device> device_;

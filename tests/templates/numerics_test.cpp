@@ -16,6 +16,7 @@
 
 #include "generator/core/error.hpp"
 #include "tests/templates/device_fixture.hpp"
+#include "tuner/fuzz/draw.hpp"
 #include "tuner/verify.hpp"
 
 namespace attune::testing {
@@ -26,7 +27,6 @@ constexpr Inputs kInputs[] = {Inputs::kNormal,      Inputs::kLogitsTimes16, Inpu
                               Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kHeadsFirst, Layout::kPadded};
 constexpr int kCasesPerConfig = 5;
-constexpr size_t kPooledRows = 64;
 
 int from_environment(const char* name, int otherwise) {
   const char* value = std::getenv(name);
@@ -35,36 +35,9 @@ int from_environment(const char* name, int otherwise) {
 
 class Numerics : public DeviceFixture {
  protected:
-  using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
-
   void check_case(const LoadedConfig& loaded, const AttentionCase& test_case, Arithmetic arithmetic,
                   const std::string& trace, const Redraw& redraw) {
-    const RunOutcome outcome = loaded.run(test_case);
-    std::string broken = verdict(test_case, outcome.result, arithmetic);
-    if (!broken.empty() && judged_by_twin(test_case.problem, arithmetic))
-      broken = verdict_of_more(loaded, test_case, outcome.result, arithmetic, redraw);
-    EXPECT_TRUE(broken.empty()) << trace << ": " << broken;
-    EXPECT_TRUE(outcome.gaps_intact) << trace << ": wrote outside o";
-    EXPECT_TRUE(outcome.repeats_bit_equal) << trace << ": two runs differ";
-  }
-
-  // The twin's errors are random numbers too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a case
-  // that misses it is judged together with others of other numbers, three at least and as many as make kPooledRows rows. What is wrong
-  // stays wrong: the largest error counts as it is.
-  std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first,
-                              const AttentionResult& result, Arithmetic arithmetic,
-                              const Redraw& redraw) {
-    const AttentionResult exact = first.oracle();
-    Errors kernel = compare(result, exact), twin = compare(first.twin(arithmetic), exact);
-    const uint64_t others =
-        std::max<uint64_t>(3, kPooledRows / std::max<size_t>(1, exact.lse.size()));
-    for (uint64_t seed = 1; seed <= others; ++seed) {
-      const AttentionCase more = redraw(seed);
-      const AttentionResult oracle = more.oracle();
-      kernel = pooled(kernel, compare(loaded.run(more).result, oracle));
-      twin = pooled(twin, compare(more.twin(arithmetic), oracle));
-    }
-    return verdict(kernel, twin, first.problem.dtype_o);
+    EXPECT_EQ(fault_of(loaded, test_case, arithmetic, redraw), "") << trace;
   }
 
   // Returns whether the config ran.

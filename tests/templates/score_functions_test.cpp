@@ -15,9 +15,9 @@
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/cuda/cuda_context.hpp"
 #include "runtime/open_device.hpp"
-#include "tests/support/random_program.hpp"
 #include "tests/support/score_bound.hpp"
 #include "tests/support/score_source.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
 namespace {

@@ -12,7 +12,7 @@
 #include <random>
 
 #include "generator/core/visibility.hpp"
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 #include "tuner/oracles/attention_regions.hpp"
 
 namespace attune {

@@ -10,6 +10,7 @@
 
 #include "generator/core/error.hpp"
 #include "runtime/engine.hpp"
+#include "tuner/cli/check_fuzz.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
@@ -25,6 +26,7 @@ namespace {
 struct Options : RunOptions {
   std::string config;
   int sample = 0;
+  int fuzz = 0;
 };
 
 struct Row {
@@ -137,6 +139,12 @@ int check(const Options& options) {
   if (options.sample < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
+  if (options.fuzz < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--fuzz is {}; accepted are 0 (off) and more", options.fuzz));
+  if (options.fuzz > 0)
+    return check_fuzz({options.fuzz, options.config}, options,
+                      open_machine(options.machine.target));
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
@@ -168,8 +176,14 @@ void add_check(Command program, int* exit_code) {
       "Template (default: what the runtime would choose)", options.get());
   command.add_option("--config", options->config,
                      "Knobs that differ from the default, knob=value,...");
-  command.add_option("--sample", options->sample,
-                     "Check this many random configs of each template instead");
+  const Option sample = command.add_option(
+      "--sample", options->sample, "Check this many random configs of each template instead");
+  command
+      .add_option("--fuzz", options->fuzz,
+                  "Check this many random kernels, each on random operands of any layout, against "
+                  "float64; of a --problem: its kernel on so many random operands. A failure is "
+                  "a line that repeats it")
+      .excludes(sample);
   command.callback([options, exit_code] { *exit_code = check(*options); });
 }
 

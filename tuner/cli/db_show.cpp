@@ -11,6 +11,7 @@
 #include "generator/core/visibility.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
+#include "tuner/cli/program_options.hpp"
 #include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
@@ -210,6 +211,8 @@ int show(const DbOptions& options, const std::string& problem_text) {
   if (!options.json) {
     std::string text;
     for (const Group& group : groups) text += (text.empty() ? "" : "\n") + group_text(group);
+    if (const std::string programs = program_texts(problem); !programs.empty())
+      text += "\n" + programs;
     print(text);
     return kOk;
   }

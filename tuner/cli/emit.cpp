@@ -16,6 +16,7 @@
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/cli/program_options.hpp"
 #include "tuner/cli/source_header.hpp"
 
 namespace attune::cli {
@@ -24,6 +25,7 @@ namespace {
 struct Options {
   bool json = false;
   std::string problem;
+  ProgramOptions programs;
   std::string archs = "auto";
   std::string template_name;
   std::string config;
@@ -187,7 +189,8 @@ void check_place(const Options& options, size_t num_archs) {
 }
 
 int emit(const Options& options) {
-  const Problem problem = canonical(parse_problem(options.problem));
+  const Problem problem =
+      canonical(with_programs(options.programs, parse_problem(options.problem)));
   const std::vector<Arch> archs = archs_by_name(options.archs);
   check_place(options, archs.size());
   Json kernels = Json::array();
@@ -212,6 +215,7 @@ void add_emit(Command program, int* exit_code) {
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right --arch sm_80",
       &options->json);
   add_problem_option(command, &options->problem);
+  add_program_options(command, &options->programs);
   command
       .add_option("--arch", options->archs,
                   "List of sm_75 ... sm_121, cpu, auto: this machine's; or all: every CUDA arch")

@@ -11,6 +11,7 @@
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/explain_model.hpp"
 #include "tuner/cli/machine.hpp"
+#include "tuner/cli/program_options.hpp"
 #include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
@@ -21,6 +22,7 @@ struct Options {
   MachineOptions machine;
   WorkloadOptions model;  // MODEL and what goes with it
   std::string problem;
+  ProgramOptions programs;
   std::string policy;  // "" = as the environment says
 };
 
@@ -51,7 +53,8 @@ int explain(const Options& options) {
   const bool of_model = !options.model.model.empty();
   if (of_model == !options.problem.empty())
     throw Error(ErrorCode::kInvalidArgument, "accepted is one of MODEL and --problem");
-  const Problem problem = of_model ? Problem{} : parse_problem(options.problem);
+  const Problem problem =
+      of_model ? Problem{} : with_programs(options.programs, parse_problem(options.problem));
   EngineOptions engine_settings = engine_options(options.machine);
   if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);
@@ -60,7 +63,10 @@ int explain(const Options& options) {
   const Plan plan = engine.foresee(problem);
 
   if (!options.json) {
-    std::string text = plan.explain(problem) + layers_text(engine_settings) + "\nTemplates:\n";
+    std::string text = plan.explain(problem) + layers_text(engine_settings);
+    if (const std::string programs = program_texts(problem); !programs.empty())
+      text += "\n" + programs;
+    text += "\nTemplates:\n";
     for (const auto& [name, reason] : checks)
       text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
     print(text);
@@ -104,6 +110,7 @@ void add_explain(Command program, int* exit_code) {
   add_model_options(command, &options->model);
   add_problem_option(command, &options->problem);
   command.option("--problem").not_required();
+  add_program_options(command, &options->programs);
   command
       .add_option("--policy", options->policy,
                   "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")

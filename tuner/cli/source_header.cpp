@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "runtime/launch_text.hpp"
+#include "tuner/cli/program_options.hpp"
 
 namespace attune::cli {
 namespace {
@@ -44,18 +45,34 @@ std::string compile_line(const Arch& arch, const std::string& file) {
                      arch.cpu, file);
 }
 
+// A problem's programs as comments. A backslash at the end would make the next line one, too.
+std::string program_lines(const Problem& problem) {
+  std::string lines, texts = program_texts(problem);
+  for (size_t begin = 0; begin < texts.size();) {
+    const size_t end = texts.find('\n', begin);
+    std::string line = texts.substr(begin, end - begin);
+    line.erase(line.find_last_not_of("\\ \t\r") + 1);
+    lines += "// " + line + "\n";
+    begin = end + 1;
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string with_header(const std::string& source, const Problem& problem,
                         const KernelChoice& choice, const std::string& config_from,
                         const std::string& device, const std::string& file) {
-  const std::string header = fmt::format(
-      "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// device   {}\n// "
-      "entry    {}\n"
-      "// launch   {}\n// compile  {}\n",
-      choice.kernel_template->name(), choice.arch.name(), ATTUNE_VERSION, to_text(problem),
-      choice.config.to_text(), config_from, device, entry_line(choice), launch_line(choice),
-      compile_line(choice.arch, file));
+  const std::string header =
+      fmt::format(
+          "// {} for {}, written by attune {}\n// problem  {}\n// config   {} ({})\n// device   "
+          "{}\n// "
+          "entry    {}\n"
+          "// launch   {}\n// compile  {}\n",
+          choice.kernel_template->name(), choice.arch.name(), ATTUNE_VERSION, to_text(problem),
+          choice.config.to_text(), config_from, device, entry_line(choice), launch_line(choice),
+          compile_line(choice.arch, file)) +
+      program_lines(problem);
   std::string text = source;
   return text.insert(text.find('\n') + 1, header);
 }

@@ -16,6 +16,7 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   add_problem_option(command, &options->problems);
   command.add_option("--captured", options->captured,
                      "Problems written by a program run with ATTUNE_CAPTURE=FILE");
+  add_program_options(command, &options->programs);
 }
 
 void add_model_options(Command command, WorkloadOptions* options) {
@@ -85,6 +86,11 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
   check_fp8_options(choice.fp8, workload.problems);
+  std::vector<Problem*> problems;
+  for (Problem& problem : workload.problems) problems.push_back(&problem);
+  for (LayerKind& kind : workload.layer_kinds)
+    for (Problem& problem : kind.problems) problems.push_back(&problem);
+  give_programs(options.programs, problems);
   return workload;
 }
 

@@ -11,6 +11,7 @@
 #include "generator/core/arch.hpp"
 #include "generator/core/problem.hpp"
 #include "tuner/cli/machine.hpp"
+#include "tuner/cli/program_options.hpp"
 #include "tuner/cli/workload_output.hpp"
 
 namespace attune::cli {
@@ -24,13 +25,14 @@ struct WorkloadOptions {
   std::string accuracy, v_layout;        // of 8-bit operands; as given
   int scale_block = 0;
   bool padded = false;  // of MODEL
+  ProgramOptions programs;
 };
 
 // Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --padded, --dtype, --accuracy,
-// --v-layout, --scale-block.
+// --v-layout, --scale-block, --score-mod, --mask-mod.
 void add_workload_options(Command command, WorkloadOptions* options);
 
-// MODEL and what goes with it: all of the above but --problem and --captured.
+// MODEL and what goes with it: all of the above but --problem, --captured and programs.
 void add_model_options(Command command, WorkloadOptions* options);
 
 // All problems, each once, in the order given; `target` decides a model's default lengths. Throws

@@ -11,8 +11,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.alibi; }
 
-void check(const Problem&) {}
-
 // Distances count from the diagonal that masks and windows have, too (templates/shared/visibility.h).
 score::Program program(const SpecFields& spec) {
   const char* text = spec.mask == Mask::kCausalTopLeft
@@ -36,7 +34,7 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& alibi_feature() {
-  static const ScoreFeature feature{"alibi", ScoreStep::kAlibi, is_on, check, program, captures};
+  static const ScoreFeature feature{"alibi", ScoreStep::kAlibi, is_on, nullptr, program, captures};
   return feature;
 }
 

@@ -9,8 +9,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.bias != ScoreTensor::kNone; }
 
-void check(const Problem&) {}
-
 score::Program program(const SpecFields& spec) {
   return score::parse(
       "float b = bias[batch][head][q_idx][kv_idx];"
@@ -23,15 +21,13 @@ std::vector<CaptureSpec> captures(const Problem& p) {
            capture_type(p.bias),
            {p.batch, p.num_heads_q, p.seqlen_q, p.seqlen_kv},
            "[batch, num_heads_q, seqlen_q, seqlen_kv]",
-           [](const std::vector<int64_t>&, std::mt19937_64& random) {
-             return std::normal_distribution<double>()(random);
-           }}};
+           sample_normal}};
 }
 
 }  // namespace
 
 const ScoreFeature& bias_feature() {
-  static const ScoreFeature feature{"bias", ScoreStep::kBias, is_on, check, program, captures};
+  static const ScoreFeature feature{"bias", ScoreStep::kBias, is_on, nullptr, program, captures};
   return feature;
 }
 

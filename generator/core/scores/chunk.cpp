@@ -26,12 +26,10 @@ score::Program program(const SpecFields& spec) {
       score::Kind::kMask, {{}, {}}, "chunk");
 }
 
-std::vector<CaptureSpec> captures(const Problem&) { return {}; }
-
 }  // namespace
 
 const ScoreFeature& chunk_feature() {
-  static const ScoreFeature feature{"chunk", ScoreStep::kMask, is_on, check, program, captures};
+  static const ScoreFeature feature{"chunk", ScoreStep::kMask, is_on, check, program, nullptr};
   return feature;
 }
 

@@ -9,8 +9,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.documents; }
 
-void check(const Problem&) {}
-
 score::Program program(const SpecFields&) {
   return score::parse(
       "return documents_q[batch][q_idx] == documents_kv[batch][kv_idx];", score::Kind::kMask,
@@ -30,7 +28,8 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 }  // namespace
 
 const ScoreFeature& documents_feature() {
-  static const ScoreFeature feature{"documents", ScoreStep::kMask, is_on, check, program, captures};
+  static const ScoreFeature feature{"documents", ScoreStep::kMask, is_on,
+                                    nullptr,     program,          captures};
   return feature;
 }
 

@@ -9,8 +9,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.key_lengths; }
 
-void check(const Problem&) {}
-
 score::Program program(const SpecFields&) {
   return score::parse("return kv_idx < key_lengths[batch];", score::Kind::kMask,
                       {{{"key_lengths", CaptureType::kInt32, 1}}, {}}, "key_lengths");
@@ -30,7 +28,7 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 
 const ScoreFeature& key_lengths_feature() {
   static const ScoreFeature feature{"key_lengths", ScoreStep::kMask, is_on,
-                                    check,         program,          captures};
+                                    nullptr,       program,          captures};
   return feature;
 }
 

@@ -9,8 +9,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.mask_tensor; }
 
-void check(const Problem&) {}
-
 score::Program program(const SpecFields&) {
   return score::parse("return mask_tensor[batch][head][q_idx][kv_idx];", score::Kind::kMask,
                       {{{"mask_tensor", CaptureType::kBool, 4}}, {}}, "mask_tensor");
@@ -30,7 +28,7 @@ std::vector<CaptureSpec> captures(const Problem& p) {
 
 const ScoreFeature& mask_tensor_feature() {
   static const ScoreFeature feature{"mask_tensor", ScoreStep::kMask, is_on,
-                                    check,         program,          captures};
+                                    nullptr,       program,          captures};
   return feature;
 }
 

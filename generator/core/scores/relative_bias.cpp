@@ -9,8 +9,6 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.relative_bias != ScoreTensor::kNone; }
 
-void check(const Problem&) {}
-
 score::Program program(const SpecFields& spec) {
   return score::parse(
       "return score + relative_bias[head][kv_idx - q_idx + seqlen_q - 1];", score::Kind::kScore,
@@ -22,16 +20,14 @@ std::vector<CaptureSpec> captures(const Problem& p) {
            capture_type(p.relative_bias),
            {p.num_heads_q, std::max<int64_t>(p.seqlen_q + p.seqlen_kv - 1, 0)},
            "[num_heads_q, seqlen_q + seqlen_kv - 1]",
-           [](const std::vector<int64_t>&, std::mt19937_64& random) {
-             return std::normal_distribution<double>()(random);
-           }}};
+           sample_normal}};
 }
 
 }  // namespace
 
 const ScoreFeature& relative_bias_feature() {
   static const ScoreFeature feature{"relative_bias", ScoreStep::kBias, is_on,
-                                    check,           program,          captures};
+                                    nullptr,         program,          captures};
   return feature;
 }
 

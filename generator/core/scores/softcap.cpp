@@ -26,13 +26,10 @@ score::Program program(const SpecFields& spec) {
                       score::Kind::kScore, {}, "softcap");
 }
 
-std::vector<CaptureSpec> captures(const Problem&) { return {}; }
-
 }  // namespace
 
 const ScoreFeature& softcap_feature() {
-  static const ScoreFeature feature{"softcap", ScoreStep::kSoftcap, is_on, check, program,
-                                    captures};
+  static const ScoreFeature feature{"softcap", ScoreStep::kSoftcap, is_on, check, program, nullptr};
   return feature;
 }
 

@@ -2,6 +2,9 @@
 // See user_programs.hpp.
 #include "generator/core/scores/user_programs.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "generator/core/user_program.hpp"
 
 namespace attune {
@@ -13,6 +16,17 @@ const score::Program& score_mod(const SpecFields& spec) {
 
 const score::Program& mask_mod(const SpecFields& spec) {
   return user_program(spec.mask_mod, score::Kind::kMask, "mask_mod").program;
+}
+
+// Where all indices together would need more than some gigabytes, the largest extents give way: loads clamp.
+void keep_in_memory(std::vector<int64_t>* extents) {
+  constexpr double kMostElements = 1LL << 29;
+  const auto count = [&] {
+    return std::accumulate(
+        extents->begin(), extents->end(), 1.0,
+        [](double product, int64_t extent) { return product * static_cast<double>(extent); });
+  };
+  while (count() > kMostElements) *std::max_element(extents->begin(), extents->end()) /= 2;
 }
 
 // An index into a capture that is one name goes as far as the problem has of it, any other as far as both lengths together. So far
@@ -36,10 +50,6 @@ int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
   return p.seqlen_q + p.seqlen_kv;
 }
 
-double sample(const std::vector<int64_t>&, std::mt19937_64& random) {
-  return std::normal_distribution<double>()(random);
-}
-
 double sample_whole(const std::vector<int64_t>& at, std::mt19937_64&) {
   return at.empty() ? 1 : static_cast<double>(at.back() / 100 % 2);
 }
@@ -49,13 +59,14 @@ std::vector<CaptureSpec> captures_of(const score::Program& program, const Proble
   for (const score::Capture& capture : program.captures())
     captures.push_back(
         {capture.name, capture.type, std::vector<int64_t>(static_cast<size_t>(capture.rank), 1), "",
-         score::type_of(capture.type) == score::Type::kFloat ? sample : sample_whole, true});
+         score::type_of(capture.type) == score::Type::kFloat ? sample_normal : sample_whole, true});
   for (const score::Node& node : program.nodes()) {
     if (node.operation != score::Operation::kLoad) continue;
     CaptureSpec& capture = captures[static_cast<size_t>(node.index)];
     for (size_t i = 0; i < capture.extents.size(); ++i)
       capture.extents[i] = std::max(capture.extents[i], reach(program, problem, node.operands[i]));
   }
+  for (CaptureSpec& capture : captures) keep_in_memory(&capture.extents);
   return captures;
 }
 
@@ -66,7 +77,7 @@ const ScoreFeature& score_mod_feature() {
       "score_mod",
       ScoreStep::kProgram,
       [](const SpecFields& spec) { return static_cast<bool>(spec.score_mod); },
-      [](const Problem&) {},
+      nullptr,
       [](const SpecFields& spec) { return score_mod(spec); },
       [](const Problem& p) { return captures_of(score_mod(p), p); }};
   return feature;
@@ -77,7 +88,7 @@ const ScoreFeature& mask_mod_feature() {
       "mask_mod",
       ScoreStep::kMask,
       [](const SpecFields& spec) { return static_cast<bool>(spec.mask_mod); },
-      [](const Problem&) {},
+      nullptr,
       [](const SpecFields& spec) { return mask_mod(spec); },
       [](const Problem& p) { return captures_of(mask_mod(p), p); }};
   return feature;

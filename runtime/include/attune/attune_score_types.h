@@ -89,7 +89,9 @@ typedef struct attune_score_operands {
   const attune_capture* captures; /* those of the problem's features, in any order */
   size_t num_captures;
   int32_t q_position0; /* where row 0 and key 0 stand in longer sequences, for features that look at
-                          positions one by one; masks and windows are not moved by it */
+                          positions one by one; masks and windows are not moved by it. A mask program
+                          that says no more than a causal mask or window becomes one, and then takes
+                          equal positions only */
   int32_t kv_position0;
   const attune_scalar* scalars; /* those of the programs, in any order */
   size_t num_scalars;

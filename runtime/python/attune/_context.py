@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
-import collections
-import contextlib
 import ctypes
 import functools
 import weakref
@@ -10,6 +8,8 @@ from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
 from ._operands import Layout, factors
+from ._recent import Recent
+from ._scores import named_operands
 from ._torch import capturing, on_stream, refuse_gradients, stream_address, synchronize, untraced
 
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
@@ -61,12 +61,20 @@ class Plan:
         """Lines that say which kernel, which rung, how old, why not another."""
         return library.attune_plan_explain(self.handle).decode()
 
-    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None):
-        """The C struct attune_operands of these tensors, checked as run() does; `kept` of it are the factors whose addresses it
-        holds beyond the given ones."""
+    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None, q_position0=0, kv_position0=0):
+        """The C struct attune_operands of these tensors, checked as run() does; `kept` of it is what it points to beyond the given
+        ones."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
-        return self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
+        operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
+        return self._with_scores(operands, captures, scalars, q_position0, kv_position0)
+
+    def _with_scores(self, operands, captures, scalars, q_position0, kv_position0):
+        if captures or scalars or q_position0 or kv_position0:
+            given, kept = named_operands(self, captures, scalars, q_position0, kv_position0)
+            operands.scores = ctypes.pointer(given)
+            operands.kept = [*getattr(operands, "kept", ()), given, kept]
+        return operands
 
     def _layout(self, q, k, v, o, lse, scales):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
@@ -107,7 +115,8 @@ class Plan:
         return operands
 
     @untraced
-    def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None):
+    def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
+            q_position0=0, kv_position0=0):
         """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
         when the work is done.
 
@@ -115,6 +124,9 @@ class Plan:
         num_heads_kv, head_dim_v], o: [batch, seqlen_q, num_heads_q, head_dim_v], of the problem's dtypes, on the plan's device, 16-byte
         aligned, contiguous in head_dim with other strides that are multiples of 16 bytes. lse: fp32 [batch, num_heads_q, seqlen_q].
         q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
+        captures, scalars: of a problem with score features, tensors and numbers by name: "bias", "alibi_slopes", "key_lengths",
+        "documents_q" and "documents_kv" and what its programs declare; axes as of attention(). q_position0, kv_position0: where the first
+        row and key stand for these features.
 
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
@@ -122,7 +134,8 @@ class Plan:
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
-        self.enqueue(self.bind(layout, q, k, v, o, lse, scales, stream), stream, workspace)
+        operands = self.bind(layout, q, k, v, o, lse, scales, stream)
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0), stream, workspace)
 
     def enqueue(self, operands, stream, workspace=None):
         """As run(), for a struct of operands() and the handle of a stream."""
@@ -140,13 +153,15 @@ class Plan:
         return check(status)
 
     @untraced
-    def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None):
+    def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
+                 q_position0=0, kv_position0=0):
         """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
         capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream)
+        operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
         call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
@@ -171,27 +186,6 @@ class Plan:
         """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
         plan there."""
         check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
-
-
-class _Recent:
-    """The values used last, by key. Without a lock, which a fork could find taken: each step is atomic, and what another thread did
-    in between costs at most a plan made twice."""
-
-    def __init__(self, capacity):
-        self._capacity, self._items = capacity, collections.OrderedDict()
-
-    def find(self, key):
-        value = self._items.get(key)
-        if value is not None:
-            with contextlib.suppress(KeyError):
-                self._items.move_to_end(key)
-        return value
-
-    def keep(self, key, value):
-        self._items[key] = value
-        if len(self._items) > self._capacity:
-            with contextlib.suppress(KeyError):
-                self._items.popitem(last=False)
 
 
 class Context:
@@ -220,7 +214,7 @@ class Context:
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
-        self.recent = _Recent(PLANS_KEPT)
+        self.recent = Recent(PLANS_KEPT)
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"

@@ -19,15 +19,23 @@ _DECLARATION = re.compile(r"^\s*//\s*(capture|scalar)\s+(\w+)\s*:\s*(\w+)\s*(?:\
 Program = namedtuple("Program", "handle text captures scalars")
 
 
+# By name: type and rank; type.
+Declared = namedtuple("Declared", "captures scalars")
+
+
+def declared_in(canonical):
+    declared = _DECLARATION.findall(canonical)
+    return Declared({name: (type_, int(rank)) for what, name, type_, rank in declared if what == "capture"},
+                    {name: type_ for what, name, type_, _ in declared if what == "scalar"})
+
+
 @functools.lru_cache(maxsize=1024)
 def program_of(kind, text):
     desc = ProgramDesc(size=ctypes.sizeof(ProgramDesc), text=text.encode(), kind=KINDS.index(kind), name=kind.encode())
     handle = ctypes.c_void_p()
     check(library.attune_program_parse(ctypes.byref(desc), ctypes.byref(handle), None, 0))
     canonical = library.attune_program_text(handle).decode()
-    declared = _DECLARATION.findall(canonical)
-    return Program(handle.value, canonical, {name: (type_, int(rank)) for what, name, type_, rank in declared if what == "capture"},
-                   {name: type_ for what, name, type_, _ in declared if what == "scalar"})
+    return Program(handle.value, canonical, *declared_in(canonical))
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,9 +5,10 @@ import ctypes
 from collections import namedtuple
 
 from . import _tensors as tensors
-from ._library import Capture, Scalar, ScoreOperands
+from ._library import Capture, Scalar, ScoreOperands, library
 from ._problem import real, whole
-from ._programs import KINDS, bind
+from ._programs import KINDS, bind, declared_in
+from ._torch import refuse_gradients
 
 # `axes`: of each capture, by the problem's extents; those in front may be missing, and any may be 1: then it repeats.
 # `dtypes`: accepted, with the value of the field for each.
@@ -27,6 +28,11 @@ TENSORS = (
 _FIELDS = {"alibi_slopes": "alibi"}  # where the problem's field has another name
 
 
+def problem_extents(p):
+    return {"batch": p.batch, "num_heads_q": p.num_heads_q, "seqlen_q": p.seqlen_q, "seqlen_kv": p.seqlen_kv,
+            "distances": max(p.seqlen_q + p.seqlen_kv - 1, 0)}
+
+
 class Scores:
     """The features of one call: `text` behind the problem's, `key` that tells calls apart, `operands(plan)` for the C interface."""
 
@@ -42,9 +48,7 @@ class Scores:
 
     def operands(self, plan):
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
-        p = plan.problem
-        extents = {"batch": p.batch, "num_heads_q": p.num_heads_q, "seqlen_q": p.seqlen_q, "seqlen_kv": p.seqlen_kv,
-                   "distances": max(p.seqlen_q + p.seqlen_kv - 1, 0)}
+        extents = problem_extents(plan.problem)
         captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
         for capture, (name, tensor, axes) in zip(captures, self.captures):
             _fill(capture, name, name, tensor, plan)
@@ -79,6 +83,63 @@ def _strides(name, tensor, axes, extents):
             raise ValueError(f"{name} has strides {strides}; accepted are strides of 0 and more (a copy has them)")
         result.append(stride if found == extent and extent > 1 else 0)
     return result
+
+
+def _wanted(problem):
+    """What a plan's runs give, by name: of tensors the dtype and the axes or, of programs, the rank."""
+    captures, scalars = {}, {}
+    for feature in TENSORS:
+        value = getattr(problem, _FIELDS.get(feature.keyword, feature.keyword))
+        if value:
+            dtype = list(feature.dtypes)[value - 1]  # attune_score_tensor; flags have one dtype
+            captures.update({name: (dtype, axes) for name, axes in zip(feature.captures, feature.axes)})
+    for kind in KINDS:
+        handle = getattr(problem, kind)
+        if handle:
+            declared = declared_in(library.attune_program_text(handle).decode())
+            captures.update(declared.captures)
+            scalars.update(declared.scalars)
+    return captures, scalars
+
+
+def _check_wanted(name, tensor, dtype, rank):
+    if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
+        tensors.refuse_kind(name, tensor)
+    tensors.check_plain(name, tensor)
+    found = tensors.dtype_text(tensor.dtype)
+    if found != dtype or (rank is not None and len(tensor.shape) != rank):
+        dimensions = "" if rank is None else f" with {rank} dimensions"
+        raise ValueError(f"{name} is {found} with {len(tensor.shape)} dimensions; accepted is {dtype}{dimensions}, as the plan's problem says")
+    if 0 in tensor.shape and rank is not None:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are extents of 1 and more")
+
+
+def named_operands(plan, captures, scalars, q_position0, kv_position0):
+    """For Plan.run(): the C struct of tensors and numbers by name, and what must live as long as it does. The library says which
+    names are missing or too many."""
+    captures, scalars = captures or {}, scalars or {}
+    refuse_gradients(captures.items())
+    p = plan.problem
+    extents = problem_extents(p)
+    wanted, _ = _wanted(p)
+    structs = (Capture * len(captures))()
+    for struct, (name, tensor) in zip(structs, captures.items()):
+        dtype, shape = wanted.get(name, (None, 0))
+        if dtype is None:
+            raise ValueError(f"captures has {name}; accepted are {', '.join(wanted) or 'none'}, which the plan reads")
+        rank = shape if isinstance(shape, int) else None
+        _check_wanted(name, tensor, dtype, rank)
+        _fill(struct, name, name, tensor, plan)
+        if rank is None:
+            struct.strides[:len(shape)] = _strides(name, tensor, shape, [extents[axis] for axis in shape])
+        else:
+            struct.strides[:rank], struct.extents[:rank] = tensors.element_strides(name, tensor), tuple(tensor.shape)
+    numbers = (Scalar * len(scalars))(*[Scalar(name.encode(), real(name, value)) for name, value in scalars.items()])
+    positions = [whole(name, value) for name, value in (("q_position0", q_position0), ("kv_position0", kv_position0))]
+    for name, value in zip(("q_position0", "kv_position0"), positions):
+        if not -2 ** 31 <= value < 2 ** 31:
+            raise ValueError(f"{name} is {value}; accepted are ints of 32 bits")
+    return ScoreOperands(structs, len(structs), *positions, numbers, len(numbers)), (structs, numbers, list(captures.values()))
 
 
 def _tensor(keyword, name, tensor, dtypes):

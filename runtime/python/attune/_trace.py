@@ -10,13 +10,13 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._closures import Walk
-from ._context import _Recent
 from ._functions import TABLE, as_bool, as_float
+from ._recent import Recent
 from ._values import (BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, TensorValue, Value, is_bool, is_number, is_tensor, refuse, values_in)
 
 NAMES = {"score_mod": ("score", "batch", "head", "q_idx", "kv_idx"), "mask_mod": ("batch", "head", "q_idx", "kv_idx")}
 SIGNATURES = {"score_mod": "(score, b, h, q_idx, kv_idx)", "mask_mod": "(b, h, q_idx, kv_idx)"}
-_TRACES, _FIXED = _Recent(512), _Recent(512)
+_TRACES, _FIXED = Recent(512), Recent(512)
 
 # `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
 # leaf's number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tests' own oracle, held against cases worked out by hand and against laws of attention.
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 #include <gtest/gtest.h>
 

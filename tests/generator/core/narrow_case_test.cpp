@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "generator/core/narrow_float.hpp"
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 namespace {

@@ -12,8 +12,8 @@
 #include "generator/core/score/evaluate.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/text.hpp"
-#include "tests/support/random_program.hpp"
 #include "tests/support/score_bound.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
 namespace {

@@ -7,7 +7,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/text.hpp"
-#include "tests/support/random_program.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
 namespace {

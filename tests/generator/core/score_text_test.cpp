@@ -15,8 +15,8 @@
 #include "generator/core/score/text.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "tests/generator/golden_text.hpp"
-#include "tests/support/random_program.hpp"
 #include "tests/support/score_source.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
 namespace {

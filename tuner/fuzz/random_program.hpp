@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random snippets of the score language with operands for them: what the tests of parser, printers and kernels draw from. The same seed
-// gives the same program.
+// Random snippets of the score language with operands for them: what `attune check --fuzz` and the tests of parser, printers and kernels
+// draw from. The same seed gives the same program.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,13 @@ struct RandomProgram {
   std::string text;
 };
 
+// kAny: everything that the language has. kSteady: nothing where a little error of a float becomes a large one (comparisons of floats,
+// floor, conversions to int, steep functions), so that whole kernels can be judged by float64.
+enum class Calculus { kAny, kSteady };
+
 // Expressions are up to `depth` deep, with locals, conditions and loads of any type and rank.
-RandomProgram random_program(uint64_t seed, Kind kind = Kind::kScore, int depth = 6);
+RandomProgram random_program(uint64_t seed, Kind kind = Kind::kScore, int depth = 6,
+                             Calculus calculus = Calculus::kAny);
 
 // Tensors and scalars for a parsed program, in host memory: extents of 1 to 5, so that clamps act; strides with gaps and zeros. Floats
 // are multiples of 1/16 up to 4, which every type holds.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs and the way back out of a layout; see attention_case.hpp. Oracle and twin stand in
 // attention_oracle.cpp.
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 #include <array>
 #include <cmath>
@@ -85,6 +85,36 @@ void fill(std::mt19937_64& random, const Extents& x, std::vector<float> values, 
         for (int64_t i = 0; i < x.dim; ++i) operand->set(b, row, head, i, values[at++]);
 }
 
+// Tensors that the call sizes: as large as their indices may go, or so small that clamps act.
+CaptureSpec with_drawn_extents(std::mt19937_64& random, CaptureSpec spec) {
+  constexpr int64_t kMost = 1 << 18;
+  int64_t count = 1;
+  for (int64_t& extent : spec.extents) {
+    if (random() % 2 == 0 || extent > kMost / count)
+      extent = 1 + static_cast<int64_t>(random() % 5);
+    count *= std::max<int64_t>(extent, 1);
+  }
+  spec.sample = [](const std::vector<int64_t>&, std::mt19937_64& bits) {
+    return static_cast<double>(bits() % 65) / 16 - 2;  // integers of -2 to 2
+  };
+  if (spec.type == CaptureType::kBool || spec.type == CaptureType::kUint8)
+    spec.sample = [](const std::vector<int64_t>&, std::mt19937_64& bits) {
+      return static_cast<double>(bits() % 2);
+    };
+  return spec;
+}
+
+// Floats of -2 to 2, ints of -16 to 16.
+ScoreScalar draw_scalar(std::mt19937_64& random, score::Type type, double* value) {
+  const int number = static_cast<int>(random() % 33) - 16;
+  ScoreScalar scalar{};
+  if (type == score::Type::kFloat)
+    *value = scalar.f32 = static_cast<float>(number) / 8;
+  else
+    *value = scalar.i32 = type == score::Type::kBool ? number & 1 : number;
+  return scalar;
+}
+
 }  // namespace
 
 double round_to(Dtype dtype, double value) {
@@ -128,8 +158,12 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
   const float mean = inputs == Inputs::kMeanOfV ? 1 : 0;
   fill(random, v_extents, draw_values(v_extents, [&](int64_t) { return mean + draw(); }), inputs,
        {p.fp8.scale_block_kv, 1, true}, &v, &v_scale);
-  for (const CaptureSpec& capture : captures_of(p))
-    captures.push_back(make_capture(random, capture));
+  const ScoreCaptures wanted = score_captures(p);
+  for (const CaptureSpec& capture : wanted.captures)
+    captures.push_back(make_capture(
+        random, capture.sized_by_call ? with_drawn_extents(random, capture) : capture));
+  for (const score::Scalar& scalar : wanted.scalars)
+    scalars.push_back(draw_scalar(random, scalar.type, &loads.scalars.emplace_back()));
   loads.load = [all = captures](int capture, std::span<const int64_t> indices) {
     return all[static_cast<size_t>(capture)].at(indices);
   };
@@ -147,8 +181,8 @@ double AttentionCase::scored(double score, int64_t batch, int64_t head, int64_t 
                            .batch = static_cast<int32_t>(batch),
                            .head = static_cast<int32_t>(head),
                            .kv_head = static_cast<int32_t>(head / (p.num_heads_q / p.num_heads_kv)),
-                           .q_idx = static_cast<int32_t>(row),
-                           .kv_idx = static_cast<int32_t>(key),
+                           .q_idx = q_position0 + static_cast<int32_t>(row),
+                           .kv_idx = kv_position0 + static_cast<int32_t>(key),
                            .seqlen_q = static_cast<int32_t>(p.seqlen_q),
                            .seqlen_kv = static_cast<int32_t>(p.seqlen_kv),
                            .head_dim = p.head_dim_qk};
@@ -158,6 +192,10 @@ double AttentionCase::scored(double score, int64_t batch, int64_t head, int64_t 
 ScoreOperands AttentionCase::score_operands(const std::vector<const void*>& addresses) const {
   ScoreOperands operands;
   for (size_t i = 0; i < captures.size(); ++i) operands.add(captures[i].view(addresses[i]));
+  std::copy(scalars.begin(), scalars.end(), operands.scalars.begin());
+  operands.num_scalars = scalars.size();
+  operands.q_position0 = q_position0;
+  operands.kv_position0 = kv_position0;
   return operands;
 }
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one config of one template on a real device for an AttentionCase: render, compile, load, launch, read back. Also draws
-// random cases that sit on the edges of a config's tiles.
+// Runs one config of one template on a real device for an AttentionCase: render, compile, load, launch, read back.
 #pragma once
 
 #include <memory>
-#include <random>
 #include <string>
 
 #include "generator/template_registry.hpp"
 #include "runtime/device.hpp"
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 
@@ -39,11 +37,5 @@ class LoadedConfig {
   KernelImage image_;
   std::string fault_;
 };
-
-// Draws a spec that the template serves on the device, deterministically from `random`.
-Problem random_problem(std::mt19937_64& random, const Device& device,
-                       const KernelTemplate& kernel_template);
-// Lengths at the edges of the config's tiles, small enough for the float64 oracle.
-void draw_lengths(std::mt19937_64& random, const Config& config, Problem* problem);
 
 }  // namespace attune::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See device_run.hpp.
-#include "tests/support/device_run.hpp"
+#include "tuner/fuzz/device_run.hpp"
 
 #include <cstring>
 #include <limits>
@@ -35,46 +35,6 @@ std::unique_ptr<DeviceBuffer> upload(const Device& device, const std::vector<std
 std::unique_ptr<DeviceBuffer> upload(const Device& device, const HostScale& scale) {
   const auto* bytes = reinterpret_cast<const std::byte*>(scale.values.data());
   return upload(device, std::vector<std::byte>(bytes, bytes + scale.values.size() * sizeof(float)));
-}
-
-template <class T>
-T pick(std::mt19937_64& random, std::initializer_list<T> values) {
-  return *(values.begin() + static_cast<long>(random() % values.size()));
-}
-
-// 8-bit operands with any options.
-void draw_narrow(std::mt19937_64& random, Problem* p) {
-  p->dtype_kv = pick(random, {Dtype::kE4m3, Dtype::kE4m3, Dtype::kE5m2});
-  p->dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32});
-  p->fp8.accuracy = pick(random, {Accuracy::kAccurate, Accuracy::kFast});
-  p->fp8.v_layout = pick(random, {VLayout::kRows, VLayout::kRows, VLayout::kTransposed});
-  p->fp8.scale_block_q = pick(random, {0, 0, 16, 64, 128, 208});
-  p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
-}
-
-// Of more than 256 columns: round ones, that of one latent head, and any.
-void draw_wide_heads(std::mt19937_64& random, Problem* p) {
-  p->head_dim_qk = pick(random, {320, 384, 512, 576, 264 + 8 * static_cast<int>(random() % 40)});
-  p->head_dim_v = std::min(p->head_dim_qk, 512);
-  if (random() % 3 == 0) p->head_dim_v = 8 * static_cast<int>(2 + random() % 63);
-}
-
-// Score features of any kind, one or several.
-void draw_scores(std::mt19937_64& random, Problem* p) {
-  if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
-  const auto tensor = [&] {
-    return pick(random, {ScoreTensor::kNone, ScoreTensor::kNone, ScoreTensor::kFp32,
-                         ScoreTensor::kBf16, ScoreTensor::kFp16});
-  };
-  p->bias = tensor();
-  p->relative_bias = tensor();
-  p->alibi = random() % 3 == 0;
-  p->mask_tensor = random() % 4 == 0;
-  p->key_lengths = random() % 4 == 0;
-  p->prefix = p->mask == Mask::kNone && random() % 3 == 0;
-  if (random() % 4 == 0) p->sinks = tensor();
-  p->documents = random() % 4 == 0;
-  p->chunk = pick(random, {0, 0, 0, 64, 100});
 }
 
 }  // namespace
@@ -154,56 +114,6 @@ RunOutcome LoadedConfig::run(const AttentionCase& c) const {
                         static_cast<int64_t>(lse.size() * sizeof(float)));
   outcome.result.lse.assign(lse.begin(), lse.end());
   return outcome;
-}
-
-Problem random_problem(std::mt19937_64& random, const Device& device,
-                       const KernelTemplate& kernel_template) {
-  for (;;) {
-    Problem p;
-    p.dtype_q = p.dtype_kv = p.dtype_o =
-        pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
-    if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
-    p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
-    p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
-    if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});
-    if (!is_fp8(p) && random() % 4 == 0) draw_wide_heads(random, &p);
-    p.num_heads_kv = static_cast<int>(1 + random() % 3);
-    p.num_heads_q = p.num_heads_kv * pick(random, {1, 1, 2, 4, 7, 16});
-    if (p.num_heads_q > 16) p.num_heads_kv = 1, p.num_heads_q = 16;
-    p.mask = pick(random, {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight});
-    if (random() % 3 == 0) p.window_left = static_cast<int64_t>(random() % 100);
-    if (random() % 5 == 0) p.window_right = static_cast<int64_t>(random() % 60);
-    if (random() % 4 == 0) p.softmax_scale = 0.05F + 0.01F * static_cast<float>(random() % 20);
-    if (random() % 3 == 0) draw_scores(random, &p);
-    for (const Arch& arch : device.archs())
-      if (!kernel_template.refuses(spec_of(p), arch)) return p;
-  }
-}
-
-void draw_lengths(std::mt19937_64& random, const Config& config, Problem* p) {
-  const auto length = [&](int64_t tile) {
-    switch (random() % 8) {
-      case 0:
-        return pick<int64_t>(random, {0, 1, 2, 7});
-      case 1:
-        return tile - 1;
-      case 2:
-        return tile;
-      case 3:
-        return tile + 1;
-      case 4:
-        return 2 * tile + 1;
-      default:
-        return static_cast<int64_t>(random() % static_cast<uint64_t>(3 * tile)) + 1;
-    }
-  };
-  p->batch = 1 + static_cast<int64_t>(random() % 2);
-  const int64_t rows = config.get("block_m", 16) / config.get("pack_heads", 1);
-  p->seqlen_q = std::min<int64_t>(length(std::max<int64_t>(rows, 16)), 400);
-  p->seqlen_kv =
-      random() % 3 == 0
-          ? p->seqlen_q
-          : std::min<int64_t>(length(std::max<int64_t>(config.get("block_n", 32), 16)), 500);
 }
 
 }  // namespace attune::testing

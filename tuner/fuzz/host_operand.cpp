@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See host_operand.hpp.
-#include "tests/support/host_operand.hpp"
+#include "tuner/fuzz/host_operand.hpp"
 
 #include <algorithm>
 #include <cmath>

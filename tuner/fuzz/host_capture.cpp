@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See host_capture.hpp.
-#include "tests/support/host_capture.hpp"
+#include "tuner/fuzz/host_capture.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -49,7 +49,7 @@ CaptureView HostCapture::view(const void* data) const {
 HostCapture make_capture(std::mt19937_64& random, const CaptureSpec& spec) {
   HostCapture capture{spec, {}, {}};
   const int64_t count = draw_strides(random, spec, &capture.strides);
-  capture.bytes.assign(static_cast<size_t>(count * element_bytes(spec.type)), std::byte{0});
+  capture.bytes.assign(static_cast<size_t>(count * capture_bytes(spec.type)), std::byte{0});
   const int64_t elements = std::accumulate(spec.extents.begin(), spec.extents.end(), int64_t{1},
                                            std::multiplies<int64_t>());
   std::vector<int64_t> at(spec.extents.size(), 0);

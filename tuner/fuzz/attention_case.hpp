@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention call as tests see it: random host operands in some layout, a float64 oracle, and
+// One attention call as tests and `attune check --fuzz` see it: random host operands in some layout, a float64 oracle, and
 // the low-precision twin that rounds where the kernels round (P to the operands' dtype before P.V,
 // O at the end). Independent of all kernels. 8-bit operands come with random factors; their oracle
 // sees elements times factors. See attention_verdict.cpp for the rules.
@@ -13,8 +13,8 @@
 #include "generator/core/problem.hpp"
 #include "generator/core/score/evaluate.hpp"
 #include "generator/core/score_operands.hpp"
-#include "tests/support/host_capture.hpp"
-#include "tests/support/host_operand.hpp"
+#include "tuner/fuzz/host_capture.hpp"
+#include "tuner/fuzz/host_operand.hpp"
 
 namespace attune::testing {
 
@@ -55,7 +55,10 @@ struct AttentionCase {
   HostScale q_scale, k_scale, v_scale;
   score::Program program;             // score_program(problem)
   std::vector<HostCapture> captures;  // in the order of captures_of(problem)
-  score::Loads loads;                 // of them
+  score::Loads loads;                 // of them, and the scalars
+  std::vector<ScoreScalar> scalars;   // in the order of scalars_of(problem)
+  // Where row 0 and key 0 stand; to be set before anything is asked.
+  int q_position0 = 0, kv_position0 = 0;
 
   // 8 bits: which factors there are is drawn too, of those that the problem's scale blocks admit;
   // now and then one is 0.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random snippets by descent over types, and operands; see random_program.hpp.
-#include "tests/support/random_program.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,10 @@ namespace {
 
 class SnippetWriter {
  public:
-  SnippetWriter(uint64_t seed, Kind kind) : random_(seed) { program_.kind = kind; }
+  SnippetWriter(uint64_t seed, Kind kind, Calculus calculus)
+      : random_(seed), is_steady_(calculus == Calculus::kSteady) {
+    program_.kind = kind;
+  }
   RandomProgram write(int depth);
 
  private:
@@ -25,6 +28,7 @@ class SnippetWriter {
     return words[below(static_cast<int>(kCount))];
   }
   std::string float_value(int depth);
+  std::string steady_value(int depth);
   std::string int_value(int depth);
   std::string bool_value(int depth);
   std::string value(Type type, int depth) {
@@ -40,6 +44,7 @@ class SnippetWriter {
   void declare();
 
   std::mt19937_64 random_;
+  const bool is_steady_;
   RandomProgram program_;
   std::vector<Scalar> locals_;
 };
@@ -62,7 +67,8 @@ std::string SnippetWriter::float_leaf(int depth) {
   const std::string word = depth >= 0 && below(2) == 0 ? declared(Type::kFloat, depth) : "";
   if (!word.empty()) return word;
   if (program_.kind == Kind::kScore && below(2) == 0) return "score";
-  return one_of({"0.5", "2.0f", "-1.25", "3e-1", ".75", "0.0", "10.", "float(kv_idx)"});
+  return one_of({"0.5", "2.0f", "-1.25", "3e-1", ".75", "0.0", "10.",
+                 is_steady_ ? "0.125" : "float(kv_idx)"});
 }
 
 std::string SnippetWriter::int_leaf(int depth) {
@@ -78,7 +84,40 @@ std::string SnippetWriter::bool_leaf(int depth) {
   return one_of({"true", "false", "kv_idx <= q_idx", "(q_idx > kv_idx)", "head != 1"});
 }
 
+// Errors of the operands grow by no more than some times: what is multiplied or divided is bounded.
+std::string SnippetWriter::steady_value(int depth) {
+  if (depth <= 0) return float_leaf(depth);
+  const auto x = [&] { return steady_value(depth - 1); };
+  switch (below(12)) {
+    case 0:
+      return float_leaf(depth);
+    case 1:
+      return fmt::format("0.25 * floormod({}, 9)", int_value(depth - 1));
+    case 2:
+      return fmt::format("{}({})", one_of({"tanh", "sigmoid", "abs", "-"}), x());
+    case 3:
+      return fmt::format("exp{}(min({}, 1.0))", one_of({"", "2"}), x());
+    case 4:
+      return fmt::format("{}(abs({}) + 0.5)", one_of({"log", "log2", "sqrt", "rsqrt"}), x());
+    case 5:
+      return fmt::format("({} ? {} : {})", bool_value(depth - 1), x(), x());
+    case 6:
+      return fmt::format("select({}, {}, {})", bool_value(depth - 1), x(), x());
+    case 7:
+      return fmt::format("{}({}, {})", one_of({"min", "max"}), x(), x());
+    case 8:
+      return fmt::format("clamp({}, -2, {})", x(), x());
+    case 9:
+      return fmt::format("({} * tanh({}))", x(), x());
+    case 10:
+      return fmt::format("({} / (abs({}) + 1.0))", x(), x());
+    default:
+      return fmt::format("({} {} {})", x(), one_of({"+", "-"}), x());
+  }
+}
+
 std::string SnippetWriter::float_value(int depth) {
+  if (is_steady_) return steady_value(depth);
   if (depth <= 0) return below(4) == 0 ? int_leaf(depth) : float_leaf(depth);
   const auto x = [&] { return float_value(depth - 1); };
   switch (below(12)) {
@@ -116,7 +155,7 @@ std::string SnippetWriter::int_value(int depth) {
     case 1:
       return fmt::format("{}{}({})", one_of({"-", "~", "+", "abs"}), "", x());
     case 2:
-      return fmt::format("(int)({})", float_value(depth - 1));
+      return is_steady_ ? int_leaf(depth) : fmt::format("(int)({})", float_value(depth - 1));
     case 3:
       return fmt::format("int({})", bool_value(depth - 1));
     case 4:
@@ -133,6 +172,7 @@ std::string SnippetWriter::int_value(int depth) {
 std::string SnippetWriter::bool_value(int depth) {
   if (depth <= 0) return bool_leaf(depth);
   const auto x = [&](Type type) { return value(type, depth - 1); };
+  const Type compared = is_steady_ ? Type::kInt : Type::kFloat;
   const char* comparison = one_of({"<", "<=", ">", ">=", "==", "!="});
   switch (below(6)) {
     case 0:
@@ -142,7 +182,7 @@ std::string SnippetWriter::bool_value(int depth) {
     case 2:
       return fmt::format("({} {} {})", x(Type::kInt), comparison, x(Type::kInt));
     case 3:
-      return fmt::format("({} {} {})", x(Type::kFloat), comparison, x(Type::kFloat));
+      return fmt::format("({} {} {})", x(compared), comparison, x(compared));
     default:
       return fmt::format("(({}) {} ({}))", x(Type::kBool),
                          one_of({"&&", "||", "&", "|", "^", "==", "!="}), x(Type::kBool));
@@ -209,8 +249,8 @@ size_t bytes_of(CaptureType type) {
 
 }  // namespace
 
-RandomProgram random_program(uint64_t seed, Kind kind, int depth) {
-  return SnippetWriter(seed, kind).write(depth);
+RandomProgram random_program(uint64_t seed, Kind kind, int depth, Calculus calculus) {
+  return SnippetWriter(seed, kind, calculus).write(depth);
 }
 
 RandomOperands::RandomOperands(const Program& program, uint64_t seed) {

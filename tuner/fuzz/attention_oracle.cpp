@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "generator/core/narrow_float.hpp"
-#include "tests/support/attention_case.hpp"
+#include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 namespace {
@@ -62,6 +62,15 @@ struct RowPlace {
   int64_t batch, head, row;
 };
 
+// What fp32 arithmetic may add to a score, other for each key: of a caller's program some units in the last place, of softcap what its
+// tanh may be off.
+float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
+  const float units = p.score_mod ? 2e-6F : 6e-7F;
+  const auto mixed =
+      static_cast<uint32_t>(place.row * 31 + key * 17 + place.head * 7 + place.batch);
+  return units * (static_cast<float>(mixed * 2654435761U >> 16) / 32768.0F - 1);
+}
+
 template <class Real>
 Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPlace& place) {
   const Problem& p = c.problem;
@@ -77,6 +86,9 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
     if (has_program)
       dot =
           static_cast<Real>(c.scored(static_cast<double>(dot), place.batch, place.head, index, j));
+    if constexpr (std::is_same_v<Real, float>)
+      if ((p.score_mod || p.softcap != 0) && std::isfinite(dot))
+        dot += (1 + std::abs(dot)) * program_noise(p, place, j);
     row.scores.push_back(dot);
     row.highest = std::max(row.highest, row.scores.back());
   }

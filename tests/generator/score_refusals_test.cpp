@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each refusal of score features, programs and their operands has its sentence: what came and what is accepted. Those of the language
+// are in core/score_parser_test.cpp.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score_operands.hpp"
+
+namespace attune {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_NE(error.code(), ErrorCode::kInternal) << error.what();
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(ScoreRefusals, OfFields) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"softcap=-1", "softcap is -1; accepted are finite numbers above 0, and 0 for none"},
+      {"softcap=nan", "softcap is nan; accepted are finite numbers above 0"},
+      {"softcap=inf", "softcap is inf; accepted are finite numbers above 0"},
+      {"softcap=much", "softcap is \"much\"; accepted is a number"},
+      {"chunk=-4", "chunk is -4; accepted are numbers of keys above 0, and 0 for none"},
+      {"prefix=1,mask=causal_top_left",
+       "prefix is 1 and mask is causal_top_left; accepted is mask=none, for prefix shows keys that "
+       "a causal mask hides"},
+      {"alibi=2", "alibi is \"2\"; accepted is 0 or 1"},
+      {"documents=yes", "documents is \"yes\"; accepted is 0 or 1"},
+      {"bias=int8", "\"int8\""},
+      {"sinks=e4m3", "\"e4m3\""},
+      {"score_mod=123", "\"123\" is no digest of a program; accepted are none and 32 hex digits"},
+      {"mask_mod=@/nowhere/mask.txt", "the program file /nowhere/mask.txt cannot be read"},
+  };
+  for (const auto& [text, sentence] : cases)
+    EXPECT_THAT(
+        refusal([&, t = text] { parse_problem(std::string("head_dim=64,heads=2,seqlen=8,") + t); }),
+        HasSubstr(sentence))
+        << text;
+}
+
+TEST(ScoreRefusals, OfProgramsThatAreNotThere) {
+  EXPECT_THAT(refusal([] {
+                user_program({1, 2}, score::Kind::kMask, "mask_mod");
+              }),
+              HasSubstr("mask_mod is 00000000000000010000000000000002; this process was given no "
+                        "program of that digest"));
+  const ProgramDigest mask =
+      read_user_program("return kv_idx != 3;", score::Kind::kMask, "m").digest;
+  const ProgramDigest mod = read_user_program("return score * 3;", score::Kind::kScore, "s").digest;
+  EXPECT_THAT(refusal([&] { user_program(mask, score::Kind::kScore, "score_mod"); }),
+              HasSubstr("score_mod is a program that gives whether a key is seen; accepted is one "
+                        "that gives a score"));
+  EXPECT_THAT(refusal([&] { user_program(mod, score::Kind::kMask, "mask_mod"); }),
+              HasSubstr("accepted is one that gives whether a key is seen"));
+}
+
+TEST(ScoreRefusals, OfDeclarations) {
+  for (const char* line :
+       {"// capture x: fp99[1]", "// capture x: fp32", "// capture x: fp32[5]",
+        "// capture x fp32[1]", "// capture : fp32[", "// scalar n: double", "// scalar n"})
+    EXPECT_THAT(refusal([&] {
+                  read_user_program(std::string("\n") + line + "\nreturn score;",
+                                    score::Kind::kScore, "mine.txt");
+                }),
+                HasSubstr("mine.txt:2: \"" + std::string(line).substr(3) + "\" is no declaration"))
+        << line;
+}
+
+TEST(ScoreRefusals, OfSumsOfProgramsThatAreTooLarge) {
+  std::string text, sum = "score";
+  for (int i = 0; i < 12; ++i) {
+    text += fmt::format("// capture t{}: fp32[1]\n", i);
+    sum += fmt::format(" + t{}[head]", i);
+  }
+  Problem p = parse_problem("head_dim=64,heads=2,seqlen=8,bias=fp32");
+  p.score_mod = read_user_program(text + "return " + sum + ";", score::Kind::kScore, "s").digest;
+  EXPECT_THAT(refusal([&] { score_captures(p); }),
+              HasSubstr("the composed program has 13 captures in use; at most 12 are accepted"));
+}
+
+class OperandRefusals : public ::testing::Test {
+ protected:
+  OperandRefusals() {
+    problem_ = parse_problem("head_dim=64,heads=2,seqlen=8,bias=fp32,key_lengths=1");
+    problem_.score_mod =
+        read_user_program("// capture t: bf16[1]\n// scalar n: int\nreturn score + t[head] * n;",
+                          score::Kind::kScore, "s")
+            .digest;
+    wanted_ = score_captures(problem_);
+    for (const CaptureSpec& capture : wanted_.captures)
+      good_.add(contiguous_capture(capture, numbers_));
+    good_.num_scalars = 1;
+  }
+  // After this change of operands that are accepted.
+  std::string refused(const std::function<void(ScoreOperands*)>& change) {
+    ScoreOperands operands = good_;
+    change(&operands);
+    return refusal([&] { check_score_operands(wanted_, &operands); });
+  }
+  CaptureView* view(ScoreOperands* operands, const std::string& name) const {
+    for (size_t i = 0; i < wanted_.captures.size(); ++i)
+      if (wanted_.captures[i].name == name) return &operands->captures[i];
+    throw std::runtime_error(name);
+  }
+
+  alignas(16) float numbers_[256] = {};
+  Problem problem_;
+  ScoreCaptures wanted_;
+  ScoreOperands good_;
+};
+
+TEST_F(OperandRefusals, EachHasItsSentence) {
+  EXPECT_EQ(refused([](ScoreOperands*) {}), "nothing was refused");
+  EXPECT_THAT(refusal([&] { check_score_operands(wanted_, nullptr); }),
+              HasSubstr("scalars has 0 numbers; accepted are 1 for this plan"));
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->num_scalars = 2; }),
+              HasSubstr("scalars has 2 numbers; accepted are 1"));
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->num_captures = 1; }),
+              HasSubstr("captures has 1 tensors; accepted are 3 for this plan: "));
+  EXPECT_THAT(
+      refused([&](ScoreOperands* o) { view(o, "bias")->data = nullptr; }),
+      HasSubstr("bias is null; accepted is the address of fp32 elements [batch, num_heads_q, "
+                "seqlen_q, seqlen_kv]"));
+  EXPECT_THAT(refused([&](ScoreOperands* o) {
+                view(o, "t")->data = reinterpret_cast<const char*>(numbers_) + 1;
+              }),
+              HasSubstr("accepted are multiples of 2 bytes, the size of bf16"));
+  EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "bias")->strides[2] = -8; }),
+              HasSubstr("bias.strides[2] is -8; accepted are 0, to repeat, and more"));
+  EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = 0; }),
+              HasSubstr("t.extents[0] is 0; accepted are 1 to 2147483647"));
+  EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = int64_t{1} << 31; }),
+              HasSubstr("t.extents[0] is 2147483648; accepted are 1 to"));
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = -1; }),
+              HasSubstr("q_position0 is -1; accepted are 0 to"));
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->kv_position0 = std::numeric_limits<int>::max(); }),
+              HasSubstr("kv_position0 is 2147483647; accepted are 0 to"));
+  wanted_.has_fixed_masks = true;
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = 5; }),
+              HasSubstr("q_position0 is 5 and kv_position0 is 0; accepted are equal ones"));
+  EXPECT_EQ(refused([](ScoreOperands* o) { o->q_position0 = o->kv_position0 = 5; }),
+            "nothing was refused");
+}
+
+}  // namespace
+}  // namespace attune

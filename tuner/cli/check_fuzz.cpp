@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// See check_fuzz.hpp.
+#include "tuner/cli/check_fuzz.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/output.hpp"
+#include "tuner/cli/program_options.hpp"
+#include "tuner/fuzz/fuzz.hpp"
+
+namespace attune::cli {
+namespace {
+
+using testing::Fuzz;
+using testing::FuzzCase;
+using testing::FuzzFailure;
+
+// The command that runs this case alone.
+std::string command_of(const FuzzCase& one, const Device& device) {
+  Problem plain = one.problem;
+  plain.score_mod = plain.mask_mod = {};
+  return fmt::format(
+      "attune check --fuzz 1 --target {} --template {} --config {} --problem {}{} --seed {}",
+      device.target() == Target::kCpu ? "cpu" : "cuda", one.kernel_template->name(),
+      shell_word(one.config.to_text()), shell_word(to_text(plain)), program_words(one.problem),
+      one.seed);
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+Json failure_json(const FuzzFailure& failure, const Device& device) {
+  return {
+      {"problem", to_text(failure.at.problem)},   {"template", failure.at.kernel_template->name()},
+      {"config", failure.at.config.to_text()},    {"seed", failure.at.seed},
+      {"wrong_result", failure.is_wrong},         {"reason", failure.reason},
+      {"command", command_of(failure.at, device)}};
+}
+
+// The given problems' kernels, each with operands of `count` seeds.
+void run_problems(const FuzzOptions& options, const RunOptions& run, const Device& device,
+                  Fuzz* fuzz) {
+  for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
+    const Op attention = Problem{}.op;  // what the cases are of
+    if (problem.op != attention)
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("--fuzz is given with op={}; accepted is op={}", op_name(problem.op),
+                              op_name(attention)));
+    std::string reasons;
+    for (const Arch& arch : device.archs()) {
+      try {
+        const KernelChoice choice =
+            choose_kernel(problem, arch, device.facts(), run.template_name, options.config);
+        for (int i = 0; i < options.count; ++i)
+          fuzz->run_case(
+              {choice.kernel_template, problem, choice.config, run.seed + static_cast<uint64_t>(i)},
+              true);
+        reasons.clear();
+        break;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported) throw;
+        reasons += error.what();
+      }
+    }
+    if (!reasons.empty()) throw Error(ErrorCode::kUnsupported, reasons);
+  }
+}
+
+bool has_problems(const WorkloadOptions& options) {
+  return !options.problems.empty() || !options.model.empty() || !options.captured.empty();
+}
+
+Json counts_json(const testing::FuzzCounts& counts) {
+  Json templates = Json::object();
+  for (const auto& [name, kernels] : counts.kernels_of) templates[name] = kernels;
+  return {{"kernels", counts.kernels},
+          {"cases", counts.cases},
+          {"failures", counts.failures},
+          {"passed_over", counts.passed_over},
+          {"templates", templates}};
+}
+
+std::string counts_text(const testing::FuzzCounts& counts) {
+  std::string of;
+  for (const auto& [name, kernels] : counts.kernels_of)
+    of += fmt::format("{}{} {}", of.empty() ? "" : ", ", name, kernels);
+  return fmt::format(
+      "{} cases of {} kernels ({}), {} failed; {} more kernels were passed over: the compiler "
+      "refused the config, or registers spilled\n",
+      counts.cases, counts.kernels, of, counts.failures, counts.passed_over);
+}
+
+}  // namespace
+
+int check_fuzz(const FuzzOptions& options, const RunOptions& run,
+               const std::shared_ptr<const Device>& device) {
+  Json failures = Json::array();
+  bool is_wrong = false;
+  Fuzz fuzz(device, [&](const FuzzFailure& failure) {
+    is_wrong = is_wrong || failure.is_wrong;
+    if (run.json)
+      failures.push_back(failure_json(failure, *device));
+    else
+      print_bytes(
+          fmt::format("{}  # {}\n", command_of(failure.at, *device), one_line(failure.reason)));
+  });
+  if (has_problems(run.workload)) {
+    run_problems(options, run, *device, &fuzz);
+  } else {
+    const auto templates = testing::fuzzed_templates(*device, run.template_name);
+    for (int i = 0; i < options.count; ++i)
+      fuzz.run_drawn(run.seed + static_cast<uint64_t>(i), templates);
+  }
+  if (run.json) {
+    Json body{{"device", device->identity().name}, {"seed", run.seed}};
+    body.update(counts_json(fuzz.counts()));
+    body["list"] = failures;
+    print_json("check.fuzz", body);
+  } else {
+    print(counts_text(fuzz.counts()));
+  }
+  if (is_wrong) return kWrongResult;
+  return fuzz.counts().failures > 0 ? kMissing : kOk;
+}
+
+}  // namespace attune::cli

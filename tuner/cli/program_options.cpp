@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// See program_options.hpp.
+#include "tuner/cli/program_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/output.hpp"
+
+namespace attune::cli {
+namespace {
+
+// A program returns on every path; a file's name seldom holds the word and a blank.
+bool is_text(const std::string& word) { return word.find("return ") != std::string::npos; }
+
+ProgramDigest read_program(const std::string& word, score::Kind kind, const std::string& name) {
+  const UserProgram& made =
+      is_text(word) ? read_user_program(word, kind, name) : load_user_program(word, kind);
+  for (const std::string& warning : made.warnings) print_notice("attune: warning: " + warning);
+  return made.digest;
+}
+
+void give(const std::string& word, score::Kind kind, ProgramDigest SpecFields::*field,
+          const std::vector<Problem*>& problems) {
+  if (word.empty()) return;
+  const std::string name = kind == score::Kind::kMask ? "mask" : "score";
+  const ProgramDigest digest = read_program(word, kind, name + "_mod");
+  for (Problem* problem : problems) {
+    if (problem->*field)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "--{0}-mod is given, and problem {1} has {0}_mod={2}; accepted is one of them", name,
+              to_text(*problem), to_text(problem->*field)));
+    problem->*field = digest;
+  }
+}
+
+}  // namespace
+
+void add_program_options(Command command, ProgramOptions* options) {
+  command.add_option("--score-mod", options->score_mod,
+                     "Of every problem: a file with a program of the score language that gives the "
+                     "score, or its text; // capture NAME: TYPE[RANK] and // scalar NAME: TYPE in "
+                     "front declare what it reads");
+  command.add_option("--mask-mod", options->mask_mod,
+                     "The same, for a program that says whether a key is seen");
+}
+
+void give_programs(const ProgramOptions& options, const std::vector<Problem*>& problems) {
+  give(options.score_mod, score::Kind::kScore, &SpecFields::score_mod, problems);
+  give(options.mask_mod, score::Kind::kMask, &SpecFields::mask_mod, problems);
+  if (options.score_mod.empty() && options.mask_mod.empty()) return;
+  for (const Problem* problem : problems) validate(*problem);
+}
+
+Problem with_programs(const ProgramOptions& options, Problem problem) {
+  give_programs(options, {&problem});
+  return problem;
+}
+
+std::string shell_word(const std::string& text) {
+  const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_=,./:-+").find(c) != std::string_view::npos;
+  });
+  if (is_plain) return text;
+  std::string word;
+  bool is_escaped = false;
+  for (const char c : text) {
+    is_escaped = is_escaped || c == '\n' || c == '\'' || c == '\\';
+    word += c == '\n' ? "\\n" : c == '\'' ? "\\'" : c == '\\' ? "\\\\" : std::string(1, c);
+  }
+  return (is_escaped ? "$'" : "'") + word + "'";
+}
+
+std::string program_words(const Problem& problem) {
+  std::string words;
+  if (problem.score_mod)
+    words += " --score-mod " +
+             shell_word(user_program(problem.score_mod, score::Kind::kScore, "score_mod").text);
+  if (problem.mask_mod)
+    words += " --mask-mod " +
+             shell_word(user_program(problem.mask_mod, score::Kind::kMask, "mask_mod").text);
+  return words;
+}
+
+std::string program_texts(const SpecFields& spec) {
+  std::string texts;
+  const auto add = [&](const ProgramDigest& digest, const char* field) {
+    if (!digest) return;
+    const UserProgram* const known = find_user_program(digest);
+    std::string source = known != nullptr ? known->source : "(its text is not here)";
+    if (!source.ends_with('\n')) source += '\n';
+    texts += fmt::format("{} {}\n{}", field, to_text(digest), source);
+  };
+  add(spec.score_mod, "score_mod");
+  add(spec.mask_mod, "mask_mod");
+  return texts;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// See draw.hpp.
+#include "tuner/fuzz/draw.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score_feature.hpp"
+#include "tuner/fuzz/device_run.hpp"
+#include "tuner/fuzz/random_program.hpp"
+
+namespace attune::testing {
+namespace {
+
+template <class T>
+T pick(std::mt19937_64& random, std::initializer_list<T> values) {
+  return *(values.begin() + static_cast<long>(random() % values.size()));
+}
+
+// 8-bit operands with any options.
+void draw_narrow(std::mt19937_64& random, Problem* p) {
+  p->dtype_kv = pick(random, {Dtype::kE4m3, Dtype::kE4m3, Dtype::kE5m2});
+  p->dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32});
+  p->fp8.accuracy = pick(random, {Accuracy::kAccurate, Accuracy::kFast});
+  p->fp8.v_layout = pick(random, {VLayout::kRows, VLayout::kRows, VLayout::kTransposed});
+  p->fp8.scale_block_q = pick(random, {0, 0, 16, 64, 128, 208});
+  p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
+}
+
+// Of more than 256 columns: round ones, that of one latent head, and any.
+void draw_wide_heads(std::mt19937_64& random, Problem* p) {
+  p->head_dim_qk = pick(random, {320, 384, 512, 576, 264 + 8 * static_cast<int>(random() % 40)});
+  p->head_dim_v = std::min(p->head_dim_qk, 512);
+  if (random() % 3 == 0) p->head_dim_v = 8 * static_cast<int>(2 + random() % 63);
+}
+
+// Score features of any kind, one or several.
+void draw_scores(std::mt19937_64& random, Problem* p) {
+  if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
+  const auto tensor = [&] {
+    return pick(random, {ScoreTensor::kNone, ScoreTensor::kNone, ScoreTensor::kFp32,
+                         ScoreTensor::kBf16, ScoreTensor::kFp16});
+  };
+  p->bias = tensor();
+  p->relative_bias = tensor();
+  p->alibi = random() % 3 == 0;
+  p->mask_tensor = random() % 4 == 0;
+  p->key_lengths = random() % 4 == 0;
+  p->prefix = p->mask == Mask::kNone && random() % 3 == 0;
+  if (random() % 4 == 0) p->sinks = tensor();
+  p->documents = random() % 4 == 0;
+  p->chunk = pick(random, {0, 0, 0, 64, 100});
+}
+
+ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind) {
+  const int depth = static_cast<int>(1 + random() % 6);
+  const score::RandomProgram drawn =
+      score::random_program(random(), kind, depth, score::Calculus::kSteady);
+  return add_user_program(drawn.text, kind, drawn.declarations, "a random program").digest;
+}
+
+ScoreTensor draw_tensor(std::mt19937_64& random) {
+  return pick(random, {ScoreTensor::kFp32, ScoreTensor::kBf16, ScoreTensor::kFp16});
+}
+
+void set_mask(Mask mask, Problem* p) {
+  p->mask = mask;
+  p->prefix = false;
+}
+
+using Add = void (*)(std::mt19937_64&, Problem*);
+constexpr Add kFeatures[] = {
+    [](std::mt19937_64& r, Problem* p) {
+      p->softcap = pick(r, {1.5F, 20.0F, 50.0F});
+    },
+    [](std::mt19937_64& r, Problem* p) { p->bias = draw_tensor(r); },
+    [](std::mt19937_64& r, Problem* p) { p->relative_bias = draw_tensor(r); },
+    [](std::mt19937_64&, Problem* p) { p->alibi = true; },
+    [](std::mt19937_64& r, Problem* p) { p->sinks = draw_tensor(r); },
+    [](std::mt19937_64& r, Problem* p) { p->window_left = static_cast<int64_t>(r() % 100); },
+    [](std::mt19937_64& r, Problem* p) { p->window_right = static_cast<int64_t>(r() % 60); },
+    [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalTopLeft, p); },
+    [](std::mt19937_64&, Problem* p) { set_mask(Mask::kCausalBottomRight, p); },
+    [](std::mt19937_64& r, Problem* p) {
+      p->chunk = pick(r, {1, 16, 64, 100});
+    },
+    [](std::mt19937_64&, Problem* p) { p->documents = true; },
+    [](std::mt19937_64&, Problem* p) {
+      p->prefix = true;
+      p->mask = Mask::kNone;
+    },
+    [](std::mt19937_64&, Problem* p) { p->key_lengths = true; },
+    [](std::mt19937_64&, Problem* p) { p->mask_tensor = true; },
+    [](std::mt19937_64& r, Problem* p) { p->score_mod = draw_program(r, score::Kind::kScore); },
+    [](std::mt19937_64& r, Problem* p) { p->mask_mod = draw_program(r, score::Kind::kMask); },
+};
+constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
+
+// Each pair once in as many seeds, few seeds spread over all: a stride that shares no factor with their number.
+std::pair<int, int> feature_pair(uint64_t seed) {
+  constexpr uint64_t kStride = 53;
+  const auto count = static_cast<uint64_t>(num_feature_pairs());
+  int number = static_cast<int>(seed % count * kStride % count), first = 0;
+  for (int more = kNumFeatures - 1; number >= more; --more) {
+    number -= more;
+    ++first;
+  }
+  return {first, first + 1 + number};
+}
+
+// Whether it may be asked for, and the template serves it on the device: a program may have too many captures beside the features'.
+bool is_served(const Problem& p, const Device& device, const KernelTemplate& kernel_template) {
+  try {
+    validate(p);
+    score_captures(p);
+  } catch (const Error&) {
+    return false;
+  }
+  const std::vector<Arch> archs = device.archs();
+  return std::any_of(archs.begin(), archs.end(),
+                     [&](const Arch& arch) { return !kernel_template.refuses(spec_of(p), arch); });
+}
+
+}  // namespace
+
+int num_feature_pairs() { return kNumFeatures * (kNumFeatures - 1) / 2; }
+
+DrawnKernel draw_kernel(uint64_t seed, const Device& device,
+                        const std::vector<const KernelTemplate*>& templates) {
+  constexpr int kTries = 100;
+  std::mt19937_64 random(seed);
+  const auto [first, second] = feature_pair(seed);
+  DrawnKernel drawn;
+  for (int i = 0; i < kTries; ++i) {
+    drawn.kernel_template = templates[random() % templates.size()];
+    drawn.problem = random_problem(random, device, *drawn.kernel_template);
+    Problem with_pair = drawn.problem;
+    kFeatures[first](random, &with_pair);
+    kFeatures[second](random, &with_pair);
+    if (!is_served(with_pair, device, *drawn.kernel_template)) continue;
+    drawn.problem = with_pair;
+    break;
+  }
+  const KernelSpec spec = spec_of(drawn.problem);
+  const Arch arch = arch_for(device, *drawn.kernel_template, spec);
+  const Shape shape{1, 300, 300, drawn.problem.num_heads_q, drawn.problem.num_heads_kv};
+  drawn.config = drawn.kernel_template->default_config(spec, arch, shape, device.facts());
+  drawn.is_default = random() % 3 == 0;
+  if (!drawn.is_default) {
+    const std::vector<Config> configs = drawn.kernel_template->space(spec, arch).enumerate();
+    drawn.config = configs[random() % configs.size()];
+  }
+  return drawn;
+}
+
+Problem random_problem(std::mt19937_64& random, const Device& device,
+                       const KernelTemplate& kernel_template) {
+  for (;;) {
+    Problem p;
+    p.dtype_q = p.dtype_kv = p.dtype_o =
+        pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
+    if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
+    p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
+    p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
+    if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});
+    if (!is_fp8(p) && random() % 4 == 0) draw_wide_heads(random, &p);
+    p.num_heads_kv = static_cast<int>(1 + random() % 3);
+    p.num_heads_q = p.num_heads_kv * pick(random, {1, 1, 2, 4, 7, 16});
+    if (p.num_heads_q > 16) p.num_heads_kv = 1, p.num_heads_q = 16;
+    p.mask = pick(random, {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight});
+    if (random() % 3 == 0) p.window_left = static_cast<int64_t>(random() % 100);
+    if (random() % 5 == 0) p.window_right = static_cast<int64_t>(random() % 60);
+    if (random() % 4 == 0) p.softmax_scale = 0.05F + 0.01F * static_cast<float>(random() % 20);
+    if (random() % 3 == 0) draw_scores(random, &p);
+    for (const Arch& arch : device.archs())
+      if (!kernel_template.refuses(spec_of(p), arch)) return p;
+  }
+}
+
+void draw_lengths(std::mt19937_64& random, const Config& config, Problem* p) {
+  const auto length = [&](int64_t tile) {
+    switch (random() % 8) {
+      case 0:
+        return pick<int64_t>(random, {0, 1, 2, 7});
+      case 1:
+        return tile - 1;
+      case 2:
+        return tile;
+      case 3:
+        return tile + 1;
+      case 4:
+        return 2 * tile + 1;
+      default:
+        return static_cast<int64_t>(random() % static_cast<uint64_t>(3 * tile)) + 1;
+    }
+  };
+  p->batch = 1 + static_cast<int64_t>(random() % 2);
+  const int64_t rows = config.get("block_m", 16) / config.get("pack_heads", 1);
+  p->seqlen_q = std::min<int64_t>(length(std::max<int64_t>(rows, 16)), 400);
+  p->seqlen_kv =
+      random() % 3 == 0
+          ? p->seqlen_q
+          : std::min<int64_t>(length(std::max<int64_t>(config.get("block_n", 32), 16)), 500);
+}
+
+}  // namespace attune::testing
