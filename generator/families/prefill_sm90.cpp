@@ -143,7 +143,9 @@ class PrefillSm90 final : public KernelTemplate {
   const Served& serves() const override { return serves_masks(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return {knobs(spec), sm90_rules(spec, arch, accumulators)};
+    std::vector<Constraint> rules = sm90_rules(spec, arch, accumulators);
+    if (has_wide_heads(spec)) rules.push_back(sm90_parts_rule());
+    return {knobs(spec), std::move(rules)};
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,

@@ -82,15 +82,6 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
              c.at("kv_ring") && (c.at("stages") != 2 || spec.head_dim_qk + spec.head_dim_v <= 128),
              "kv_ring is for head dims above 64, with stages 2");
        }},
-      {"parts",
-       {"k_parts", "kv_ring", "stages", "block_m"},
-       [=](const Config& c) {
-         return broken_if(
-             c.get("k_parts", 1) > 1 &&
-                 (c.at("kv_ring") != 0 || c.at("stages") != 1 || c.at("block_m") < 128),
-             "k_parts above 1 is for one slot of K (stages 1, kv_ring 0) and two warpgroups "
-             "(block_m 128): of a single one ptxas 13.0 serialises wgmma");
-       }},
       {"small_tiles",
        {"ctas_per_sm", "block_m"},
        [=](const Config& c) {

@@ -42,6 +42,18 @@ void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
   knobs->insert(knobs->begin(), own.begin(), own.end());
 }
 
+Constraint sm90_parts_rule() {
+  return {"parts",
+          {"k_parts", "kv_ring", "stages", "block_m"},
+          [](const Config& c) -> std::optional<std::string> {
+            if (c.at("k_parts") == 1 ||
+                (c.at("kv_ring") == 0 && c.at("stages") == 1 && c.at("block_m") >= 128))
+              return std::nullopt;
+            return "k_parts above 1 is for one slot of K (stages 1, kv_ring 0) and two warpgroups "
+                   "(block_m 128): of a single one ptxas 13.0 serialises wgmma";
+          }};
+}
+
 std::vector<Config> sm90_wide_configs(const KernelSpec& spec, const std::vector<Knob>& knobs) {
   Config first;
   std::vector<int64_t> slices{1}, packed{1}, staging;

@@ -14,6 +14,8 @@ namespace attune {
 
 // The knobs of other heads with those of wide ones.
 void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs);
+// What ties k_parts to other knobs.
+Constraint sm90_parts_rule();
 // In the order of these knobs; most are not legal for most specs.
 std::vector<Config> sm90_wide_configs(const KernelSpec& spec, const std::vector<Knob>& knobs);
 // Columns of Q and K that one group of products multiplies: those of a part, or all.

@@ -16,7 +16,7 @@ static void texts_are_refused(void) {
       {"dtype=float31,head_dim=64,heads=4,seqlen=8", "float31"},
       {"dtype=fp32,head_dim=100,heads=4,seqlen=8",
        "head_dim_qk is 100; accepted are multiples of 8 from 16 to 576"},
-      {"dtype=fp32,head_dim_qk=64,head_dim_v=264,heads=4,seqlen=8", "head_dim_v is 264"},
+      {"dtype=fp32,head_dim_qk=64,head_dim_v=520,heads=4,seqlen=8", "head_dim_v is 520"},
       {"dtype=fp32,head_dim=64,heads=6/4,seqlen=8", "num_heads_kv must divide num_heads_q"},
       {"dtype=fp32,head_dim=64,heads=0,seqlen=8", "num_heads_q is 0"},
       {"dtype=fp32,head_dim=64,heads=2/4,seqlen=8", "num_heads_kv is 4"},

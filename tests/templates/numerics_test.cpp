@@ -269,35 +269,6 @@ TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
              "packed");
 }
 
-// Heads of more than 256 columns: V in one, two and three slices, the last of which may overlap the one before; K whole and in parts, in
-// one slot and in more; with turns, packed heads, windows behind which steps are left out, splits, and scores.
-TEST_F(Cuda, WideHeadsOfSm90KeepTheRule) {
-  open("cuda");
-  const std::string own = "row_max=1,rescale_threshold=8,pack_heads=1";
-  const std::string causal = ",mask=causal_bottom_right";
-  const auto check = [&](const std::string& problem, const std::string& changes) {
-    check_lengths("prefill_sm90", "dtype=bf16,batch=2," + problem, own, changes);
-  };
-  const std::string one_slot = "block_m=128,o_staging=0,stages=1,";
-  const std::string dynamic = ",scheduler=2,l2_section_mb=32";
-  check("head_dim=512,heads=4/2,seqlen_q=200,seqlen_kv=300" + causal,
-        one_slot + "v_slices=2,k_parts=4,block_n=64" + dynamic);
-  check("head_dim_qk=576,head_dim_v=512,heads=4/1,seqlen_q=70,seqlen_kv=333,window=70:0" + causal,
-        one_slot + "v_slices=2,k_parts=3,block_n=48,ping_pong=1,pack_heads=4" + dynamic);
-  check("head_dim=320,heads=3/1,seqlen_q=130,seqlen_kv=257",
-        "block_m=128,v_slices=1,k_parts=1,block_n=48,o_staging=0");
-  check("head_dim_qk=264,head_dim_v=296,heads=2/1,seqlen_q=190,seqlen_kv=190,mask=causal_top_left",
-        "v_slices=3,k_parts=1,block_n=32,stages=3,o_staging=0,scheduler=0,l2_section_mb=32");
-  check("head_dim=512,heads=2/2,seqlen_q=9,seqlen_kv=700",
-        one_slot + "v_slices=2,k_parts=8,block_n=32,scheduler=0,kv_splits=3");
-  check("head_dim=384,heads=4/2,seqlen_q=129,seqlen_kv=500,softcap=20,sinks=bf16" + causal,
-        one_slot + "v_slices=2,k_parts=3,block_n=48" + dynamic);
-  check("head_dim=512,heads=2/2,seqlen=600,window=10:0" + causal,
-        one_slot + "v_slices=2,k_parts=2,block_n=32" + dynamic);
-  check("head_dim_qk=264,head_dim_v=40,heads=2/2,seqlen=300" + causal,
-        "block_m=128,ctas_per_sm=1,overlap=1,stages=1,k_parts=5,block_n=32" + dynamic);
-}
-
 // Groups that share a tile beside idle rows: the same ways, 16, 8, 4 and 1 rows of each head.
 TEST_F(Cuda, IdleRowsOfSm90KeepTheRule) {
   open("cuda");
