@@ -95,8 +95,8 @@ typedef struct attune_problem {
   int32_t dtype;       /* attune_dtype of q, and of k, v and o unless given below; products are
                           accumulated in fp32 */
   int32_t mask;        /* attune_mask */
-  int32_t head_dim_qk; /* multiples of 8 from 16 to 256; also head_dim_v */
-  int32_t head_dim_v;
+  int32_t head_dim_qk; /* multiples of 8 from 16 to 576, of 8-bit operands to 256 */
+  int32_t head_dim_v;  /* to 512, of 8-bit operands to 256 */
   int32_t num_heads_q;
   int32_t num_heads_kv; /* divides num_heads_q */
   int64_t batch;
