@@ -125,6 +125,9 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
            {"o_staging", o_staging},
            {"row_max", 1}});
     add({{"block_m", 192}, {"block_n", 64}, {"kv_ring", 5}, {"o_staging", 0}, {"row_max", 1}});
+    for (const int row_max : {0, 1})
+      if (causal && spec.head_dim_v < spec.head_dim_qk)
+        add({{"block_n", 96}, {"ping_pong", 0}, {"row_max", row_max}});
     add({{"block_n", 80}, {"ping_pong", 0}, {"o_staging", 0}, {"scheduler", 0}});
     add({{"block_n", 80}, {"ping_pong", 0}});
     add({{"block_m", 64}, {"block_n", 64}, {"scheduler", 0}, {"ping_pong", 0}});

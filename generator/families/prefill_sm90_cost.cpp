@@ -60,12 +60,13 @@ double qk_slowdown(const Tile& t) {
   return std::max(1.0, bytes / kSharedBytes / product);
 }
 
-// Wide heads: K and V of a step come from L2, with one slot only when the step before is done.
+// Wide heads: K and V of a step come from L2; with one slot only when the step before is done with
+// them, or with some of them.
 double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
   const double load = bytes / kL2Bytes;
-  const bool waits = t.stages == 1 && t.parts == 1;
-  return waits ? clocks + 0.4 * load : std::max(clocks, load);
+  if (t.stages > 1) return std::max(clocks, load);
+  return clocks + (t.parts == 1 ? 0.4 : 0.2) * load;
 }
 
 // Clocks of one block_m x block_n step when the multiprocessor is this block's alone.

@@ -82,7 +82,7 @@ std::vector<Config> sm90_wide_configs(const KernelSpec& spec, const std::vector<
         }
   };
   for (const int block_m : {128, 64})
-    for (const int block_n : {64, 48, 32, 16})
+    for (const int block_n : {80, 64, 48, 32, 16})
       for (const int stages : {2, 1}) add(block_m, block_n, stages);
   return configs;
 }
