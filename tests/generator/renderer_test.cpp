@@ -182,6 +182,26 @@ TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
   EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,stages=2").count(parts + "kv_split.cuh"), 1U);
 }
 
+// A condition with < or > stands on a line that only narrow or only wide heads have.
+TEST(Renderer, WhatWideHeadsNeedIsInTheirTextAlone) {
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  const auto text = [&](const char* head_dim) {
+    return render_default(t, (std::string("dtype=bf16,heads=8,seqlen=4096,") + head_dim).c_str(),
+                          "sm_90a")
+        .text;
+  };
+  const std::string plain = text("head_dim=256"), wide = text("head_dim=512"),
+                    wide_qk = text("head_dim_qk=512,head_dim_v=64");
+  for (const char* word : {"kVSlices", "kLastVColumn", "kKParts", "up to 576"})
+    EXPECT_EQ(plain.find(word), std::string::npos) << word;
+  EXPECT_NE(plain.find("head_dim_qk is a multiple of 8 up to 256"), std::string::npos);
+  EXPECT_EQ(wide.find("head_dim_qk is a multiple of 8 up to 256"), std::string::npos);
+  EXPECT_NE(wide.find("head_dim_qk is a multiple of 8 up to 576"), std::string::npos);
+  EXPECT_NE(wide.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "that of a slice";
+  EXPECT_EQ(wide_qk.find("kVSlices"), std::string::npos);
+  EXPECT_NE(wide_qk.find("kKParts"), std::string::npos);
+}
+
 TEST(Renderer, SourcesAreSelfContained) {
   for (const GoldenCase& c : kCases) {
     const std::string text = render_case(c).text;
