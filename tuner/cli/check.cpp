@@ -9,6 +9,7 @@
 #include <random>
 
 #include "generator/core/error.hpp"
+#include "generator/core/recognised_programs.hpp"
 #include "runtime/engine.hpp"
 #include "tuner/cli/check_fuzz.hpp"
 #include "tuner/cli/command.hpp"
@@ -152,8 +153,8 @@ int check(const Options& options) {
   const Engine engine(device, engine_options(options.machine));
   DeviceBackend backend(device);
   std::vector<Row> rows;
-  for (const Problem& problem : workload.problems)
-    check_problem(engine, target, &backend, problem, options, &rows);
+  for (const Problem& problem : workload.problems)  // as calls compute it
+    check_problem(engine, target, &backend, with_built_ins(problem), options, &rows);
   if (options.json) {
     Json list = Json::array();
     for (const Row& row : rows) list.push_back(row_json(row));

@@ -58,7 +58,7 @@ void run_problems(const FuzzOptions& options, const RunOptions& run, const Devic
       try {
         const KernelChoice choice =
             choose_kernel(problem, arch, device.facts(), run.template_name, options.config);
-        for (int i = 0; i < options.count; ++i)
+        for (int i = 0; i < options.count && !fuzz->is_device_lost(); ++i)
           fuzz->run_case(
               {choice.kernel_template, problem, choice.config, run.seed + static_cast<uint64_t>(i)},
               true);
@@ -115,9 +115,11 @@ int check_fuzz(const FuzzOptions& options, const RunOptions& run,
     run_problems(options, run, *device, &fuzz);
   } else {
     const auto templates = testing::fuzzed_templates(*device, run.template_name);
-    for (int i = 0; i < options.count; ++i)
+    for (int i = 0; i < options.count && !fuzz.is_device_lost(); ++i)
       fuzz.run_drawn(run.seed + static_cast<uint64_t>(i), templates);
   }
+  if (fuzz.is_device_lost())
+    print_notice("attune: the device was lost in the last case; the rest was not run");
   if (run.json) {
     Json body{{"device", device->identity().name}, {"seed", run.seed}};
     body.update(counts_json(fuzz.counts()));

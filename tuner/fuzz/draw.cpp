@@ -54,10 +54,23 @@ void draw_scores(std::mt19937_64& random, Problem* p) {
   p->chunk = pick(random, {0, 0, 0, 64, 100});
 }
 
-ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind) {
+// The program's value, of which the score is no part, is added to the score: what 8-bit products lose is not multiplied.
+std::string added_to_score(std::string text) {
+  const std::string score = "score", result = "return ";
+  for (size_t at = 0; (at = text.find(score, at)) != std::string::npos;)
+    text.replace(at, score.size(), "0.25");
+  for (size_t at = 0; (at = text.find(result, at)) != std::string::npos; at += result.size()) {
+    text.insert(text.find(";\n", at), ")");
+    text.insert(at + result.size(), "score + 2.0 * tanh(");
+  }
+  return text;
+}
+
+ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind, const Problem& problem) {
   const int depth = static_cast<int>(1 + random() % 6);
-  const score::RandomProgram drawn =
+  score::RandomProgram drawn =
       score::random_program(random(), kind, depth, score::Calculus::kSteady);
+  if (is_fp8(problem) && kind == score::Kind::kScore) drawn.text = added_to_score(drawn.text);
   return add_user_program(drawn.text, kind, drawn.declarations, "a random program").digest;
 }
 
@@ -93,8 +106,8 @@ constexpr Add kFeatures[] = {
     },
     [](std::mt19937_64&, Problem* p) { p->key_lengths = true; },
     [](std::mt19937_64&, Problem* p) { p->mask_tensor = true; },
-    [](std::mt19937_64& r, Problem* p) { p->score_mod = draw_program(r, score::Kind::kScore); },
-    [](std::mt19937_64& r, Problem* p) { p->mask_mod = draw_program(r, score::Kind::kMask); },
+    [](std::mt19937_64& r, Problem* p) { p->score_mod = draw_program(r, score::Kind::kScore, *p); },
+    [](std::mt19937_64& r, Problem* p) { p->mask_mod = draw_program(r, score::Kind::kMask, *p); },
 };
 constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
 

@@ -117,6 +117,7 @@ void Fuzz::run_case(const FuzzCase& one, bool is_default) {
         *loaded, redraw(0), arithmetic_of(*one.kernel_template, device_->target()), redraw);
     if (!fault.empty()) fail(one, fault, true);
   } catch (const Error& error) {
+    is_device_lost_ = error.code() == ErrorCode::kDriver;
     fail(one, error.what(), false);
   }
 }
@@ -129,7 +130,7 @@ void Fuzz::run_drawn(uint64_t seed, const std::vector<const KernelTemplate*>& te
     draw_lengths(random, one.config, &one.problem);
     one.seed = random();
     run_case(one, drawn.is_default);
-    if (loaded_ == nullptr) return;
+    if (loaded_ == nullptr || is_device_lost_) return;
   }
 }
 

@@ -48,6 +48,8 @@ class Fuzz {
   // One case; the kernel is made once for cases in a row.
   void run_case(const FuzzCase& one, bool is_default);
   const FuzzCounts& counts() const { return counts_; }
+  // A launch failed in the driver, after which a GPU gives this process nothing but errors: there is no going on.
+  bool is_device_lost() const { return is_device_lost_; }
 
  private:
   // Null where the kernel cannot be had.
@@ -57,6 +59,7 @@ class Fuzz {
   std::shared_ptr<const Device> device_;
   Report report_;
   FuzzCounts counts_;
+  bool is_device_lost_ = false;
   std::string loaded_name_;
   std::unique_ptr<LoadedConfig> loaded_;
 };
