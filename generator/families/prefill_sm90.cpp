@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/source_text.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/families/prefill_sm90_wide.hpp"
@@ -171,6 +172,8 @@ class PrefillSm90 final : public KernelTemplate {
     return sm90_resources(spec, arch, config);
   }
 
+  bool steps_scores() const override { return true; }
+
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
     const int part = sm90_part_columns(spec, config);
@@ -182,6 +185,7 @@ class PrefillSm90 final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     LaunchStructure all = sm90_structure(spec, config);
     StepStructure& step = all.steps[0];
+    all.keeps_score_units = is_scored(spec) && score::keeps_units(score_program(spec));
     step.early = true;  // it waits for the grid ahead before it touches memory
     const int block_n = static_cast<int>(config.at("block_n"));
     const int packed = static_cast<int>(config.get("pack_heads", 1));

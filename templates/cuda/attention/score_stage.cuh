@@ -2,17 +2,26 @@
 // The score stage of the sm_90 kernels: what stands between S = Q K^T and the softmax beyond the
 // scale, the mask and the window. The program is generated (generator/core/score/): it is in the
 // text of a kernel only where its problem has one. Its parts that depend on the head or the row
-// alone are computed once a tile, those of a column once for both rows of a thread.
+// alone are computed once a tile, positions and addresses once a step, those of a column once for
+// both rows of a thread.
+//
+// A step takes the near form of the program where all rows of the warp allow it, else the exact
+// one: arguments of tanh are large, a line of a capture ends, its address is odd.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/score_functions.cuh"
+#include "cuda/attention/score_loads.cuh"
+#include "cuda/attention/sm90_layout.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/score_program.h"
 
 namespace attune {
+
+// Scores of 8-bit operands have factors of their own, so they come scaled; others as q.k.
+constexpr bool kScoresComeScaled = kNarrowOperands;
 
 class ScoreStage {
  public:
@@ -25,24 +34,117 @@ class ScoreStage {
     batch_ = scores.batch0 + tile.batch;
     kv_head_ = scores.kv_head0 + tile.head / kGqaRatio;
     to_natural_ = parts.base.softmax_scale * kScoreLn2;
+    const float unit = kScoresComeScaled ? 1.0f : parts.base.softmax_scale;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       q_idx_[half] = scores.q_position0 + first_row + thread_row(thread) + half * kNextRow;
       head_[half] = scores.head0 + tile.head + thread_head(thread) + half * kNextHead;
-      on_head_[half] = score_head(scores, batch_, head_[half], kv_head_);
+      on_head_[half] = score_head(scores, unit, batch_, head_[half], kv_head_);
       on_row_[half] =
           score_row(scores, on_head_[half], batch_, head_[half], kv_head_, q_idx_[half]);
     }
   }
 
-  // Scores times `scale_log2`, which has log2(e) in the place of softmax_scale * log2(e) (args), become what
-  // the program makes of q.k * softmax_scale. Returns what the softmax multiplies them by.
+  // q.k become what the program makes of them: of 16-bit operands in the unit that the program keeps (kScoreKeepsUnits), which the
+  // host's softmax_scale_log2 is for. Of 8-bit ones, which it multiplies by `scale_log2` first, in natural units. That has log2(e) in
+  // the place of softmax_scale * log2(e) (args). Returns what the softmax multiplies scores by.
   template <int kCount>
   __device__ __forceinline__ float apply(float scale_log2, int first_key,
                                          float (&s)[kCount]) const {
+    if constexpr (kScoresComeScaled) {
+      const float scale = scale_log2 * to_natural_;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) s[i] *= scale;
+    }
+    const int key = scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2;
+    constexpr int kSpan = kCount / 4 * 8 - 6;  // from a thread's first column to its last
+    ScoreStep steps[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      steps[half] = score_step(*scores_, on_head_[half], on_row_[half], batch_, head_[half],
+                               kv_head_, q_idx_[half], key, kSpan);
+    if constexpr (kNextHead == 0) score_share(steps[0], kNextRow, &steps[1]);
+    if (is_near(steps, s)) {
+      apply_near(steps, key, s);
+    } else {
+      apply_exactly(key, s);
+    }
+    return kScoreLog2E;
+  }
+
+ private:
+  template <int kCount>
+  __device__ __forceinline__ bool is_near(const ScoreStep (&steps)[2],
+                                          const float (&s)[kCount]) const {
+    if constexpr (!kScoreHasConditions) return true;
+    bool near = steps[0].is_near && steps[1].is_near;
+    if constexpr (kScoreHasReach) {
+      float top = 0.f;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) top = fmaxf(top, fabsf(s[i]));
+      near &= score_is_near(*scores_, on_head_[0], on_row_[0], q_idx_[0], top);
+      near &= score_is_near(*scores_, on_head_[1], on_row_[1], q_idx_[1], top);
+    }
+    return __all_sync(~0u, near);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void apply_near(const ScoreStep (&steps)[2], int key,
+                                             float (&s)[kCount]) const {
     const ScoreArgs& scores = *scores_;
-    const float scale = scale_log2 * to_natural_;
-    const int key = scores.kv_position0 + first_key + reread_thread_index() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      const int offset = i / 4 * 8;
+      ScoreLoaded loaded[2][2];  // rows, columns
+      score_loads(steps[0], offset, loaded[0]);
+      score_loads(steps[1], offset, loaded[1]);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const ScoreColumn column =
+            score_near_column(scores, on_head_[0], steps[0], loaded[0][j], batch_, head_[0],
+                              kv_head_, key + offset + j, offset + j);
+        s[i + j] = score_near_element(scores, on_head_[0], on_row_[0], column, steps[0],
+                                      loaded[0][j], s[i + j], batch_, head_[0], kv_head_,
+                                      q_idx_[0], key + offset + j, offset + j);
+        const ScoreColumn below =
+            kNextHead == 0 ? column
+                           : score_near_column(scores, on_head_[1], steps[1], loaded[1][j], batch_,
+                                               head_[1], kv_head_, key + offset + j, offset + j);
+        s[i + j + 2] = score_near_element(scores, on_head_[1], on_row_[1], below, steps[1],
+                                          loaded[1][j], s[i + j + 2], batch_, head_[1], kv_head_,
+                                          q_idx_[1], key + offset + j, offset + j);
+      }
+    }
+  }
+
+  // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all columns at once would take registers
+  // from the steps around it.
+  template <int kCount>
+  __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
+    if constexpr (!kScoreHasLines) {
+      apply_to_columns(key, s);
+    } else {
+      constexpr int kPart = kCount % 16 == 0 ? 16 : 8;
+      float held[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) held[i] = s[i];
+#pragma unroll 1
+      for (int first = 0; first < kCount; first += kPart) {
+        float part[kPart];
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) part[i] = held[first + i];
+        apply_to_columns(key + first * 2, part);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) held[first + i] = part[i];
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) s[i] = held[i];
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void apply_to_columns(int key, float (&s)[kCount]) const {
+    const ScoreArgs& scores = *scores_;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
 #pragma unroll
@@ -50,19 +152,17 @@ class ScoreStage {
         const int kv_idx = reread(key) + i / 4 * 8 + j;  // addresses of one column at a time
         const ScoreColumn column =
             score_column(scores, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
-        s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j] * scale, batch_,
+        s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j], batch_,
                                  head_[0], kv_head_, q_idx_[0], kv_idx);
         const ScoreColumn below =
             kNextHead == 0 ? column
                            : score_column(scores, on_head_[1], batch_, head_[1], kv_head_, kv_idx);
-        s[i + j + 2] = score_element(scores, on_head_[1], on_row_[1], below, s[i + j + 2] * scale,
-                                     batch_, head_[1], kv_head_, q_idx_[1], kv_idx);
+        s[i + j + 2] = score_element(scores, on_head_[1], on_row_[1], below, s[i + j + 2], batch_,
+                                     head_[1], kv_head_, q_idx_[1], kv_idx);
       }
     }
-    return kScoreLog2E;
   }
 
- private:
   const ScoreArgs* scores_;
   int batch_;
   int kv_head_;
