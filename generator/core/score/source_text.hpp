@@ -37,6 +37,7 @@ std::string source_text(const Program& program);
 //
 //   ScoreStep score_step(args, on_head, on_row, batch, head, kv_head, q_idx, int kv_idx, int span);  // span keys from kv_idx on
 //   void score_share(const ScoreStep& above, int rows, ScoreStep* below);
+//   void score_prefetch(.. as score_step .., int part, int parts);  // of lines that only one row reads
 //   bool score_is_near(args, on_head, on_row, q_idx, float top);  // scores are top or less, and -top or more
 //   void score_loads(on_step, int offset, ScoreLoaded (&pair)[2]);  // of columns offset and offset + 1
 //   ScoreColumn score_near_column(args, on_head, on_step, loaded, batch, head, kv_head, kv_idx, offset);

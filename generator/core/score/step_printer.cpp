@@ -43,7 +43,9 @@ void StepPrinter::find_nodes() {
     if (!has_line || step_along(walk, last, Name::kKvIdx) != 1) continue;
     const auto row_step = step_along(walk, last, Name::kQIdx);
     const bool same_line = n.num_operands == 1 || line_level_[static_cast<size_t>(i)] == kHead;
-    lines_.push_back({i, row_step == 0, row_step.has_value() && same_line, row_step.value_or(0)});
+    const bool is_dense = line_level_[static_cast<size_t>(i)] == kRow;
+    lines_.push_back(
+        {i, row_step == 0, is_dense, row_step.has_value() && same_line, row_step.value_or(0)});
   }
 }
 
@@ -131,7 +133,8 @@ std::string StepPrinter::more_members(size_t level) const {
 std::string StepPrinter::more_statements(size_t level) {
   std::string text;
   if (level != kHead) return text;
-  int score = 0;
+  int score = 0;  // its node; without one there is no tanh of it
+  if (tanhs_.empty()) return text;
   while (score < program_.root() && !(node(score).operation == Operation::kName &&
                                       static_cast<Name>(node(score).index) == Name::kScore))
     ++score;
@@ -196,6 +199,23 @@ std::string StepPrinter::loads_function() const {
       "\nATTUNE_SCORE_FUNCTION void score_loads(const ScoreStep& on_step, int offset, ScoreLoaded "
       "(&pair)[2]) {{\n{}}}\n",
       body);
+}
+
+// Of the lines that only one row reads.
+std::string StepPrinter::prefetch_function() {
+  std::string body;
+  for (const Line& line : lines_) {
+    const Node& n = node(line.node);
+    if (line.is_dense)
+      body += fmt::format(
+          "  prefetch_in_line<{}>({}, args.captures[{}], {}, {}, part, parts, span);\n",
+          writer_.type_of_capture(line.node), writer_.address_of(line.node), n.index,
+          n.num_operands - 1, writer_.text_of(n.operands[n.num_operands - 1U]));
+  }
+  return fmt::format(
+      "\n// For a later step: as score_step, but for part `part` of `parts` of its keys.\n"
+      "ATTUNE_SCORE_FUNCTION void score_prefetch({}, int part, int parts) {{\n{}}}\n",
+      kStepParameters, body);
 }
 
 // An affine argument is largest at an end.
@@ -276,10 +296,16 @@ std::string StepPrinter::near_functions() {
 
 // What belongs to a step is printed ahead of columns and elements, whose names it does not know.
 std::string StepPrinter::functions() {
-  std::string text = "\n" + function(kHead) + "\n" + function(kRow);
-  text += step_function() + share_function() + loads_function() + reach_function();
-  text += "\n" + function(kColumn) + "\n" + function(kElement);
-  return step_structs() + text + near_functions();
+  std::string text;
+  for (const size_t level : {kHead, kRow}) text += "\n" + function(level);
+  text += step_function();
+  text += share_function();
+  text += loads_function();
+  text += prefetch_function();
+  text += reach_function();
+  for (const size_t level : {kColumn, kElement}) text += "\n" + function(level);
+  text += near_functions();
+  return step_structs() + text;
 }
 
 std::string StepPrinter::constants() const {

@@ -31,6 +31,7 @@ class StepPrinter : public SourcePrinter {
   struct Line {
     int node;
     bool is_pair;    // both columns of a pair are read at once
+    bool is_dense;   // each row has a line of its own
     bool is_shared;  // the rows of a thread move along it by `row_step`
     int row_step;
   };
@@ -55,6 +56,7 @@ class StepPrinter : public SourcePrinter {
   std::string step_function();
   std::string share_function() const;
   std::string loads_function() const;
+  std::string prefetch_function();
   std::string reach_function();
   void bind_near();
   std::vector<bool> near_nodes() const;

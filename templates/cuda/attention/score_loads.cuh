@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
+#include "cuda/ptx/prefetch.cuh"
 #include "shared/score_steps.h"
 
 namespace attune {
@@ -42,6 +43,17 @@ __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, 
     *first = load_element<kType>(at, offset);
     *second = load_element<kType>(at, offset + 1);
   }
+}
+
+// Brings the part of a line that a later step reads into L2: as much of `span` elements from `index` on as this is of all parts.
+template <CaptureType kType>
+__device__ __forceinline__ void prefetch_in_line(const void* line, const ScoreCapture& capture,
+                                                 int dimension, int index, int part, int parts,
+                                                 int span) {
+  constexpr int kElements = kPrefetchedBytes / capture_bytes(kType);
+  const int last = min(index + span, capture.extents[dimension]);
+  for (int at = index + part * kElements; at < last; at += parts * kElements)
+    if (at >= 0 && capture.strides[dimension] == 1) prefetch_l2(line_element<kType>(line, at));
 }
 
 }  // namespace attune

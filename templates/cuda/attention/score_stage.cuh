@@ -64,6 +64,7 @@ class ScoreStage {
       steps[half] = score_step(*scores_, on_head_[half], on_row_[half], batch_, head_[half],
                                kv_head_, q_idx_[half], key, kSpan);
     if constexpr (kNextHead == 0) score_share(steps[0], kNextRow, &steps[1]);
+    if constexpr (kScoreHasLines) prefetch(key - kBlockN);
     if (is_near(steps, s)) {
       apply_near(steps, key, s);
     } else {
@@ -73,6 +74,19 @@ class ScoreStage {
   }
 
  private:
+  // The keys from `key` on, two lanes for each row of the thread.
+  __device__ __forceinline__ void prefetch(int key) const {
+    const int lane = reread_thread_index() % 4;
+    ScoreRow on_row = on_row_[0];  // values, so that the array stays in registers
+    int q_idx = q_idx_[0];
+    if (lane >= 2) {
+      on_row = on_row_[1];
+      q_idx = q_idx_[1];
+    }
+    score_prefetch(*scores_, on_head_[0], on_row, batch_, head_[0], kv_head_, q_idx, key - 2 * lane,
+                   kBlockN, lane % 2, 2);
+  }
+
   template <int kCount>
   __device__ __forceinline__ bool is_near(const ScoreStep (&steps)[2],
                                           const float (&s)[kCount]) const {
