@@ -24,28 +24,30 @@ ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapt
   return at;
 }
 
-// tanh(x) = x P(x * x) for |x| <= kTanhNear to 1.1e-5 of it: at a cap of 50 that is 3.5e-4 of a score, less than what 16 bits leave of a
-// probability. P was fitted to the smallest relative error.
-constexpr float kTanhNear = 0.75f;
+// tanh(x) = x P(x * x) for |x| <= kTanhNear to 2.3e-5 of it: at a cap of 50 that is 5e-4 of a score, less than what 16 bits leave of a
+// probability. P was fitted to the smallest relative error. Beyond, the polynomial goes on to rise.
+constexpr float kTanhNear = 0.5f;
+constexpr float kTanhOfNear = 0.46211716f;
 
 ATTUNE_SCORE_FUNCTION bool tanh_is_near(float x) { return score_abs(x) <= kTanhNear; }
 
 // factor * tanh(slope * x) as a polynomial of x.
 struct OddTanh {
-  float c1, c3, c5, c7;
+  float c1, c3, c5;
+  float low;  // where it rises with x: what it is at the lower end of the near range
 };
 ATTUNE_SCORE_FUNCTION OddTanh odd_tanh_of(float factor, float slope) {
   const float square = slope * slope;
-  const float c1 = factor * slope, c3 = c1 * square, c5 = c3 * square, c7 = c5 * square;
-  return {0.9999889731407166f * c1, -0.33269670605659485f * c3, 0.12742696702480316f * c5,
-          -0.03545278310775757f * c7};
+  const float c1 = factor * slope, c3 = c1 * square, c5 = c3 * square;
+  const float low = c1 > 0.0f ? -kTanhOfNear * score_abs(factor) : score_infinity();
+  return {0.9999774098396301f * c1, -0.3316915035247803f * c3, 0.11520976573228836f * c5, low};
 }
 // No coefficient is so small that digits of it are lost.
-ATTUNE_SCORE_FUNCTION bool is_usable(const OddTanh& t) { return score_abs(t.c7) > 1e-36f; }
+ATTUNE_SCORE_FUNCTION bool is_usable(const OddTanh& t) { return score_abs(t.c5) > 1e-36f; }
 
 ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {
   const float z = x * x;
-  return x * (((t.c7 * z + t.c5) * z + t.c3) * z + t.c1);
+  return x * ((t.c5 * z + t.c3) * z + t.c1);
 }
 ATTUNE_SCORE_FUNCTION float near_tanh(float x) { return odd_tanh(x, odd_tanh_of(1.0f, 1.0f)); }
 

@@ -77,8 +77,7 @@ Fuzzy chosen(const Fuzzy* o) {
 
 }  // namespace
 
-Bound bound_of(const Program& program, const Point& point, const Loads& loads,
-               double tanh_error) {
+Bound bound_of(const Program& program, const Point& point, const Loads& loads, double tanh_error) {
   const std::vector<Node>& nodes = program.nodes();
   std::vector<Fuzzy> all(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -99,9 +98,8 @@ Bound bound_of(const Program& program, const Point& point, const Loads& loads,
     for (size_t o = 0; o < node.num_operands; ++o)
       operands[o] = all[static_cast<size_t>(node.operands[o])];
     const Type type = nodes[static_cast<size_t>(node.operands[0])].type;
-    all[i] =
-        node.operation == Operation::kSelect ? chosen(operands)
-                                                 : combined(node, type, operands, tanh_error);
+    all[i] = node.operation == Operation::kSelect ? chosen(operands)
+                                                  : combined(node, type, operands, tanh_error);
   }
   const Fuzzy& root = all.back();
   return {program.kind() == Kind::kMask ? root.value.integer : root.value.real, root.error,

@@ -24,7 +24,7 @@ struct ScoreJob {
   const ScoreArgs* args;  // one for each program
   const TestPoint* points;
   int num_points;
-  float* out;  // [program][point]
+  float* out;           // [program][point]
   unsigned char* near;  // the same: whether the near form was taken; not written for the whole one
 };
 
@@ -32,12 +32,24 @@ struct ScoreJob {
 enum class JobForm { kWhole, kSteps };
 inline constexpr float kJobUnit = 0.125F;  // of kSteps
 
+// What a kernel reads from shared memory.
+inline constexpr const char* kStagedWord = R"(namespace attune {
+ATTUNE_SCORE_FUNCTION unsigned staged_word(const void* line, int offset, bool is_near) {
+  return line != nullptr && is_near ? static_cast<const unsigned*>(line)[offset / 2] : 0u;
+}
+}
+)";
+
 // On a CPU there is no kernel that takes steps; pairs are read one by one.
 inline constexpr const char* kCpuPairs = R"(namespace attune {
 template <CaptureType kType, bool kIsPair, class T>
 ATTUNE_SCORE_FUNCTION void load_pair(const void* at, int offset, T* first, T* second) {
   *first = load_element<kType>(at, offset);
   *second = load_element<kType>(at, offset + 1);
+}
+template <CaptureType kType, class T>
+ATTUNE_SCORE_FUNCTION void unpack_pair(unsigned word, T* first, T* second) {
+  load_pair<kType, true>(&word, 0, first, second);
 }
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION void prefetch_in_line(const void*, const ScoreCapture&, int, int, int, int, int) {}
@@ -68,11 +80,11 @@ inline constexpr const char* kStepElement =
   ScoreStep on_step = score_step(args, on_head, on_row, at.batch, at.head, at.kv_head, at.q_idx, key, 8);
   score_share(above, down, &on_step);
   bool is_near = above.is_near & on_step.is_near;
-  is_near &= score_is_near(args, on_head, on_row, at.q_idx, score_abs(score));
+  is_near &= score_is_near(args, on_head, on_row, at.q_idx, -score_abs(score), score_abs(score));
   float result;
   if (is_near) {
     ScoreLoaded loaded[2];
-    score_loads(on_step, offset, loaded);
+    score_loads(on_step, offset, staged_word(score_staged_line(on_step), offset, is_near), loaded);
     const ScoreColumn on_column = score_near_column(args, on_head, on_step, loaded[column], at.batch, at.head, at.kv_head, at.kv_idx, offset + column);
     result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
   } else {
@@ -112,6 +124,7 @@ inline std::string score_job_source(bool is_cuda, std::span<const Program> progr
   if (form == JobForm::kSteps) {
     inline_file(is_cuda ? "cuda/attention/score_loads.cuh" : "shared/score_steps.h", &done, &text);
     if (!is_cuda) text += kCpuPairs;
+    text += kStagedWord;
   }
   text +=
       "namespace attune {\n"

@@ -53,4 +53,8 @@ std::string step_text(const Program& program) {
 
 bool keeps_units(const Program& program) { return stepped(printed(program)).keeps_units; }
 
+bool stages_line(const Program& program) {
+  return StepPrinter(stepped(printed(program)), false).stages_line();
+}
+
 }  // namespace attune::score

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/core/score/dependence.hpp"
 #include "generator/core/score/positions.hpp"
@@ -122,6 +123,33 @@ void StepPrinter::find_tanhs() {
   tanhs_.erase(std::remove_if(tanhs_.begin(), tanhs_.end(), is_read_alone), tanhs_.end());
 }
 
+// The one that the result is, but for scores that are hidden, or -1: the near form then rises with the score (or falls; OddTanh::low).
+int StepPrinter::rising_tanh() const {
+  const auto is_hidden = [&](int i) {
+    return node(i).operation == Operation::kConstant && node(i).float_value() == -INFINITY;
+  };
+  int root = program_.root();
+  while (node(root).operation == Operation::kSelect) {
+    const Node& n = node(root);
+    if (!is_hidden(n.operands[1]) && !is_hidden(n.operands[2])) return -1;
+    root = n.operands[is_hidden(n.operands[1]) ? 2 : 1];
+  }
+  if (tanhs_.size() != 1 || !tanhs_[0].is_odd || tanhs_[0].node != root) return -1;
+  return 0;
+}
+
+// The first of 16-bit elements of which each row has its own, or -1: whole rows of a step are brought to shared memory.
+int StepPrinter::staged_line() const {
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const CaptureType type =
+        program_.captures()[static_cast<size_t>(node(lines_[i].node).index)].type;
+    if (lines_[i].is_dense && lines_[i].is_pair &&
+        (type == CaptureType::kBf16 || type == CaptureType::kFp16))
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
 std::string StepPrinter::more_members(size_t level) const {
   std::string text;
   for (size_t i = 0; level == kHead && i < tanhs_.size(); ++i)
@@ -142,16 +170,17 @@ std::string StepPrinter::more_statements(size_t level) {
   for (size_t i = 0; i < tanhs_.size(); ++i) {
     const Tanh& t = tanhs_[i];
     if (!t.is_odd) continue;
-    text += fmt::format("  values.t{} = odd_tanh_of({}, {});\n", i,
-                        t.scale < 0 ? "1.0f" : writer_.text_of(t.scale),
-                        writer_.text_of(t.argument));
+    text +=
+        fmt::format("  values.t{} = odd_tanh_of({}, {});\n", i,
+                    t.scale < 0 ? "1.0f" : writer_.text_of(t.scale), writer_.text_of(t.argument));
   }
   writer_.bind(score, "");
   return text;
 }
 
 std::string StepPrinter::step_structs() const {
-  std::string step = "struct ScoreStep { bool is_near;", loaded = "struct ScoreLoaded {";
+  std::string step = "struct ScoreStep { bool is_near; int staged_index;",
+              loaded = "struct ScoreLoaded {";
   for (size_t i = 0; i < positions_.size(); ++i) step += fmt::format(" float p{};", i);
   for (size_t i = 0; i < lines_.size(); ++i) {
     step += fmt::format(" const void* l{};", i);
@@ -161,7 +190,12 @@ std::string StepPrinter::step_structs() const {
 }
 
 std::string StepPrinter::step_function() {
-  std::string body = "  ScoreStep values{true};\n";
+  std::string body = "  ScoreStep values{true, 0};\n";
+  if (staged_line() >= 0) {
+    const Node& staged = node(lines_[static_cast<size_t>(staged_line())].node);
+    body += fmt::format("  values.staged_index = {};\n",
+                        writer_.text_of(staged.operands[staged.num_operands - 1U]));
+  }
   for (size_t i = 0; i < positions_.size(); ++i)
     body += fmt::format("  values.p{} = {};\n", i, writer_.text_of(positions_[i]));
   for (size_t i = 0; i < lines_.size(); ++i) {
@@ -173,8 +207,9 @@ std::string StepPrinter::step_function() {
         writer_.address_of(lines_[i].node), n.index, n.num_operands - 1,
         writer_.text_of(n.operands[n.num_operands - 1U]));
   }
-  return fmt::format("\nATTUNE_SCORE_FUNCTION ScoreStep score_step({}) {{\n{}  return values;\n}}\n",
-                     kStepParameters, body);
+  return fmt::format(
+      "\nATTUNE_SCORE_FUNCTION ScoreStep score_step({}) {{\n{}  return values;\n}}\n",
+      kStepParameters, body);
 }
 
 std::string StepPrinter::share_function() const {
@@ -192,13 +227,23 @@ std::string StepPrinter::share_function() const {
 
 std::string StepPrinter::loads_function() const {
   std::string body;
-  for (size_t i = 0; i < lines_.size(); ++i)
-    body += fmt::format("  load_pair<{}, {}>(on_step.l{}, offset, &pair[0].l{}, &pair[1].l{});\n",
-                        writer_.type_of_capture(lines_[i].node), lines_[i].is_pair, i, i, i);
+  const int staged = staged_line();
+  for (int i = 0; i < static_cast<int>(lines_.size()); ++i) {
+    const Line& line = lines_[static_cast<size_t>(i)];
+    const std::string type = writer_.type_of_capture(line.node);
+    body +=
+        i == staged
+            ? fmt::format("  unpack_pair<{}>(staged, &pair[0].l{}, &pair[1].l{});\n", type, i, i)
+            : fmt::format("  load_pair<{}, {}>(on_step.l{}, offset, &pair[0].l{}, &pair[1].l{});\n",
+                          type, line.is_pair, i, i, i);
+  }
   return fmt::format(
-      "\nATTUNE_SCORE_FUNCTION void score_loads(const ScoreStep& on_step, int offset, ScoreLoaded "
-      "(&pair)[2]) {{\n{}}}\n",
-      body);
+      "\nATTUNE_SCORE_FUNCTION void score_loads(const ScoreStep& on_step, int offset, unsigned "
+      "staged, ScoreLoaded (&pair)[2]) {{\n{}}}\n"
+      "\n// Where a row of the staged line begins.\n"
+      "ATTUNE_SCORE_FUNCTION const void* score_staged_line(const ScoreStep& on_step) {{\n"
+      "  return {};\n}}\n",
+      body, staged < 0 ? "nullptr" : fmt::format("on_step.l{}", staged));
 }
 
 // Of the lines that only one row reads.
@@ -207,10 +252,10 @@ std::string StepPrinter::prefetch_function() {
   for (const Line& line : lines_) {
     const Node& n = node(line.node);
     if (line.is_dense)
-      body += fmt::format(
-          "  prefetch_in_line<{}>({}, args.captures[{}], {}, {}, part, parts, span);\n",
-          writer_.type_of_capture(line.node), writer_.address_of(line.node), n.index,
-          n.num_operands - 1, writer_.text_of(n.operands[n.num_operands - 1U]));
+      body +=
+          fmt::format("  prefetch_in_line<{}>({}, args.captures[{}], {}, {}, part, parts, span);\n",
+                      writer_.type_of_capture(line.node), writer_.address_of(line.node), n.index,
+                      n.num_operands - 1, writer_.text_of(n.operands[n.num_operands - 1U]));
   }
   return fmt::format(
       "\n// For a later step: as score_step, but for part `part` of `parts` of its keys.\n"
@@ -223,17 +268,20 @@ std::string StepPrinter::reach_function() {
   std::string ends, odd;
   for (size_t i = 0; i < tanhs_.size(); ++i) {
     const std::string argument = writer_.text_of(tanhs_[i].argument);
-    for (const char* end : {"top", "-top"})
-      ends += fmt::format("  {{\n    const float score = {};\n    is_near &= tanh_is_near({});\n  }}\n",
-                          end, argument);
+    for (const char* end : {"top", "bottom"})
+      ends +=
+          fmt::format("  {{\n    const float score = {};\n    is_near &= tanh_is_near({});\n  }}\n",
+                      end, argument);
     if (tanhs_[i].is_odd) odd += fmt::format("  is_near &= is_usable(on_head.t{});\n", i);
   }
   return fmt::format(
-      "\n// Of scores up to `top`.\n"
+      "\n// Of scores from `bottom` to `top`.\n"
       "ATTUNE_SCORE_FUNCTION bool score_is_near(const ScoreArgs& args, const ScoreHead& on_head, "
-      "const ScoreRow& on_row,\n    int q_idx, float top) {{\n  bool is_near = true;\n{}{}  return "
-      "is_near;\n}}\n",
-      ends, odd);
+      "const ScoreRow& on_row,\n    int q_idx, float bottom, float top) {{\n  bool is_near = "
+      "true;\n{}{}  return is_near;\n}}\n"
+      "\n// No score below the near range becomes more than this, in either form.\n"
+      "ATTUNE_SCORE_FUNCTION float score_low(const ScoreHead& on_head) {{\n  return {};\n}}\n",
+      ends, odd, rising_tanh() < 0 ? "score_infinity()" : "on_head.t0.low");
 }
 
 void StepPrinter::bind_near() {
@@ -244,9 +292,9 @@ void StepPrinter::bind_near() {
     writer_.bind(lines_[i].node, fmt::format("loaded.l{}", i));
   for (size_t i = 0; i < tanhs_.size(); ++i)
     writer_.bind(tanhs_[i].node,
-                 tanhs_[i].is_odd ? fmt::format("odd_tanh(score, on_head.t{})", i)
-                                  : fmt::format("near_tanh({})",
-                                                writer_.text_of(tanhs_[i].argument)));
+                 tanhs_[i].is_odd
+                     ? fmt::format("odd_tanh(score, on_head.t{})", i)
+                     : fmt::format("near_tanh({})", writer_.text_of(tanhs_[i].argument)));
 }
 
 // What the root needs in the near form.
@@ -314,8 +362,11 @@ std::string StepPrinter::constants() const {
       "constexpr bool kScoreKeepsUnits = {};    // results are in units of `unit`\n"
       "constexpr bool kScoreHasConditions = {};  // of the near form\n"
       "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
-      "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest score\n",
-      hides_, keeps_units_, has_conditions(), !lines_.empty(), !tanhs_.empty());
+      "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
+      "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
+      "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n",
+      hides_, keeps_units_, has_conditions(), !lines_.empty(), stages_line(), !tanhs_.empty(),
+      rising_tanh() >= 0);
 }
 
 }  // namespace attune::score

@@ -25,6 +25,7 @@ class StepPrinter : public SourcePrinter {
  public:
   // `hides`: may_hide of the program as it was.
   StepPrinter(const SteppedProgram& program, bool hides);
+  bool stages_line() const { return staged_line() >= 0; }
 
  private:
   // In the order of their nodes.
@@ -46,6 +47,8 @@ class StepPrinter : public SourcePrinter {
   void find_tanhs();
   bool is_multiple_of_score(int number) const;
   bool is_affine_in_score(int number) const;
+  int rising_tanh() const;
+  int staged_line() const;
   bool has_conditions() const { return !lines_.empty() || !tanhs_.empty(); }
 
   std::string more_members(size_t level) const override;

@@ -135,8 +135,7 @@ class Stepper {
       case Operation::kSubtract:
         return sum_in_units(n);
       case Operation::kNegate:
-        if (const auto a = in_units(n.operands[0]))
-          return builder_.make(n.operation, n.type, {*a});
+        if (const auto a = in_units(n.operands[0])) return builder_.make(n.operation, n.type, {*a});
         return std::nullopt;
       case Operation::kMultiply:
         for (const size_t i : {size_t{0}, size_t{1}})
