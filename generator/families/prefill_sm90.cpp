@@ -153,10 +153,12 @@ class PrefillSm90 final : public KernelTemplate {
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
-    return with_room_for_scores(space(spec, arch), config,
-                                columns > 256   ? 32
-                                : columns > 128 ? 48
-                                                : 80);
+    // Many captures at a time want addresses for each.
+    const bool many = score_program(spec).captures().size() > 1;
+    const int64_t block_n = columns > 256   ? 32
+                            : columns > 128 ? (many ? 48 : 80)
+                                            : (many ? 80 : 128);
+    return with_room_for_scores(space(spec, arch), config, block_n);
   }
 
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {

@@ -44,6 +44,9 @@ int accumulator_limit(const PrefillSm90Registers& registers) {
   return available - (available > 200 ? 28 : 32);
 }
 
+// What rows that come through shared memory want beside them (addresses, what is read ahead).
+constexpr int kStagingRegisters = 8;
+
 using Broken = std::optional<std::string>;
 
 Broken broken_if(bool broken, std::string sentence) {
@@ -137,7 +140,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
          const PrefillSm90Registers registers =
              prefill_sm90_registers(block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")),
                                     dtype_bytes(spec.dtype_kv));
-         const int needed = accumulators(spec, c);
+         const int needed = accumulators(spec, c) + (stages ? kStagingRegisters : 0);
          return broken_if(needed > accumulator_limit(registers),
                           fmt::format("accumulators take {} registers of at most {}", needed,
                                       accumulator_limit(registers)));
