@@ -90,6 +90,7 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   for (size_t i = 0; i < structure.steps.size(); ++i)
     plan.steps.push_back({structure.steps[i], sizes.steps[i]});
   plan.main_step = structure.main_step;
+  plan.keeps_score_units = structure.keeps_score_units;
   place_tensors(structure, sizes, &plan);
   return plan;
 }

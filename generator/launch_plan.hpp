@@ -70,6 +70,8 @@ struct LaunchStructure {
   std::vector<StepStructure> steps = std::vector<StepStructure>(1);  // in stream order
   size_t main_step = 0;
   std::vector<WorkspaceTensor> workspace{};  // those that are zeroed first
+  // Its score stage leaves scores in units of softmax_scale, as they are without one (score::keeps_units).
+  bool keeps_score_units = false;
 };
 
 struct StepSize {
@@ -99,6 +101,7 @@ struct LaunchPlan {
   std::vector<PlacedTensor> workspace;
   int64_t workspace_bytes = 0;  // given by the caller of run, 256-byte aligned
   int64_t zeroed_bytes = 0;     // leading part that must be zero before the first launch
+  bool keeps_score_units = false;
 
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }

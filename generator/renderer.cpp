@@ -129,10 +129,13 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
                 fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
   std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
-  if (is_scored(spec))
+  if (is_scored(spec)) {
+    const score::Program program = score_program(spec);
     parts.push_back({"generated/score_program.h",
                      fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n",
-                                 score::source_text(score_program(spec)))});
+                                 kernel_template.steps_scores() ? score::step_text(program)
+                                                                : score::source_text(program))});
+  }
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
   source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)

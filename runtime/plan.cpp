@@ -31,7 +31,8 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = args.softmax_scale * kLog2E;
   if (plan.scores.present) [[unlikely]] {
-    if (plan.scores.has_program) args.softmax_scale_log2 = kLog2E;  // the score stage scales
+    if (plan.scores.has_program && !plan.launch.keeps_score_units)
+      args.softmax_scale_log2 = kLog2E;  // the score stage scales
     args.scores = score_args(p, plan.scores, operands.scores);
   }
   args.workspace = workspace;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/source_text.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/families/prefill_sm90_wide.hpp"
@@ -157,10 +158,12 @@ class PrefillSm90 final : public KernelTemplate {
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
-    return with_room_for_scores(space(spec, arch), config,
-                                columns > 256   ? 32
-                                : columns > 128 ? 48
-                                                : 80);
+    // Many captures at a time want addresses for each.
+    const bool many = score_program(spec).captures().size() > 1;
+    const int64_t block_n = columns > 256   ? 32
+                            : columns > 128 ? (many ? 48 : 80)
+                                            : (many ? 80 : 128);
+    return with_room_for_scores(space(spec, arch), config, block_n);
   }
 
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
@@ -176,6 +179,8 @@ class PrefillSm90 final : public KernelTemplate {
     return sm90_resources(spec, arch, config);
   }
 
+  bool steps_scores() const override { return true; }
+
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
     const int part = sm90_part_columns(spec, config);
@@ -187,6 +192,7 @@ class PrefillSm90 final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     LaunchStructure all = sm90_structure(spec, config);
     StepStructure& step = all.steps[0];
+    all.keeps_score_units = is_scored(spec) && score::keeps_units(score_program(spec));
     step.early = true;  // it waits for the grid ahead before it touches memory
     const int block_n = static_cast<int>(config.at("block_n"));
     const int packed = static_cast<int>(config.get("pack_heads", 1));

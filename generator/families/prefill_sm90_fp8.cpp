@@ -200,6 +200,8 @@ class PrefillSm90Fp8 final : public KernelTemplate {
     return sm90_resources(spec, arch, config);
   }
 
+  bool steps_scores() const override { return true; }
+
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
     const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));

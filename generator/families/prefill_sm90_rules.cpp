@@ -8,9 +8,12 @@
 #include <tuple>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/source_text.hpp"
+#include "generator/core/score_feature.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/v_slices.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "templates/shared/score_tile.h"
 
 namespace attune {
 namespace {
@@ -18,8 +21,18 @@ namespace {
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 constexpr int kMaxHeadDimOf8Bits = 256;
 
-bool fits_shared(const Arch& arch, const PrefillSm90Config& c) {
+// `stages`: with the rows of a captured tensor (score_tile.h).
+int shared_bytes(const PrefillSm90Config& c, bool stages) {
   const int bytes = prefill_sm90_layout(c).bytes;
+  return stages ? score_tile_offset(bytes) + score_tile_bytes(c.block_m, c.block_n) : bytes;
+}
+
+bool stages_line(const KernelSpec& spec) {
+  return is_scored(spec) && score::stages_line(score_program(spec));
+}
+
+bool fits_shared(const Arch& arch, const PrefillSm90Config& c, bool stages) {
+  const int bytes = shared_bytes(c, stages);
   return bytes <= arch.shared_bytes_per_block &&
          c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
 }
@@ -30,6 +43,9 @@ int accumulator_limit(const PrefillSm90Registers& registers) {
   const int available = registers.moved ? registers.consumer : registers.launch;
   return available - (available > 200 ? 28 : 32);
 }
+
+// What rows that come through shared memory want beside them (addresses, what is read ahead).
+constexpr int kStagingRegisters = 8;
 
 using Broken = std::optional<std::string>;
 
@@ -106,6 +122,7 @@ const std::vector<std::string> kLayoutKnobs{"block_m",          "block_n",  "cta
 // What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
 std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       Sm90Accumulators accumulators) {
+  const bool stages = stages_line(spec);
   return {
       {"registers",
        {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
@@ -114,7 +131,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
          const PrefillSm90Registers registers =
              prefill_sm90_registers(block_m / kWarpgroupRows, static_cast<int>(c.at("ctas_per_sm")),
                                     dtype_bytes(spec.dtype_kv));
-         const int needed = accumulators(spec, c);
+         const int needed = accumulators(spec, c) + (stages ? kStagingRegisters : 0);
          return broken_if(needed > accumulator_limit(registers),
                           fmt::format("accumulators take {} registers of at most {}", needed,
                                       accumulator_limit(registers)));
@@ -137,15 +154,16 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
       {"shared_memory", kLayoutKnobs,
        [=](const Config& c) {
          const PrefillSm90Config config = sm90_layout_config(spec, c);
-         return broken_if(!fits_shared(arch, config),
+         return broken_if(!fits_shared(arch, config, stages),
                           fmt::format("needs {} bytes of shared memory in each of {} blocks",
-                                      prefill_sm90_layout(config).bytes, config.ctas_per_sm));
+                                      shared_bytes(config, stages), config.ctas_per_sm));
        }},
       {"o_staging", kLayoutKnobs,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;
-         return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits_shared(arch, staged),
+         const bool fits = fits_shared(arch, staged, stages);
+         return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits,
                           "o_staging 0 is for configs whose O does not fit in shared memory");
        }},
   };
@@ -233,7 +251,7 @@ Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config&
   const PrefillSm90Layout layout = prefill_sm90_layout(c);
   Resources r;
   r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
-  r.shared_bytes = layout.bytes;
+  r.shared_bytes = shared_bytes(c, stages_line(spec));
   const PrefillSm90Registers registers =
       prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm, c.operand_bytes);
   r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
@@ -265,11 +283,12 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
 }
 
 LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
-  const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
+  const PrefillSm90Config c = sm90_layout_config(spec, config);
+  const PrefillSm90Layout layout = prefill_sm90_layout(c);
   LaunchStructure all;
   all.steps[0].parts = attention_parts(spec);
   all.steps[0].threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
-  all.steps[0].shared_bytes = static_cast<unsigned>(layout.bytes);
+  all.steps[0].shared_bytes = static_cast<unsigned>(shared_bytes(c, stages_line(spec)));
   if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)
     all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
   if (config.at("kv_splits") > 1)

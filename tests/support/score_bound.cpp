@@ -23,8 +23,10 @@ struct Fuzzy {
 
 bool gives_float(const Node& node) { return node.type == Type::kFloat; }
 
-double extra_error(const Node& node, double result, double operand) {
+double extra_error(const Node& node, double result, double operand, double tanh_error) {
   switch (node.operation) {
+    case Operation::kTanh:
+      return tanh_error * std::fabs(result);
     case Operation::kLog:
     case Operation::kLog2:
       return kRounding;
@@ -37,7 +39,7 @@ double extra_error(const Node& node, double result, double operand) {
 }
 
 // `o` holds the node's operands, `type` is theirs.
-Fuzzy combined(const Node& node, Type type, const Fuzzy* o) {
+Fuzzy combined(const Node& node, Type type, const Fuzzy* o, double tanh_error) {
   Fuzzy result;
   Value centre[3] = {};
   for (int i = 0; i < node.num_operands; ++i) {
@@ -59,7 +61,7 @@ Fuzzy combined(const Node& node, Type type, const Fuzzy* o) {
   }
   if (!gives_float(node)) return result;
   const double size = std::fabs(result.value.real);
-  result.error += kRounding * size + kFlushed + extra_error(node, size, centre[0].real);
+  result.error += kRounding * size + kFlushed + extra_error(node, size, centre[0].real, tanh_error);
   if (node.operation == Operation::kFloor || node.operation == Operation::kNegate ||
       node.operation == Operation::kAbs)
     result.error = o[0].error;
@@ -75,7 +77,7 @@ Fuzzy chosen(const Fuzzy* o) {
 
 }  // namespace
 
-Bound bound_of(const Program& program, const Point& point, const Loads& loads) {
+Bound bound_of(const Program& program, const Point& point, const Loads& loads, double tanh_error) {
   const std::vector<Node>& nodes = program.nodes();
   std::vector<Fuzzy> all(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -96,8 +98,8 @@ Bound bound_of(const Program& program, const Point& point, const Loads& loads) {
     for (size_t o = 0; o < node.num_operands; ++o)
       operands[o] = all[static_cast<size_t>(node.operands[o])];
     const Type type = nodes[static_cast<size_t>(node.operands[0])].type;
-    all[i] =
-        node.operation == Operation::kSelect ? chosen(operands) : combined(node, type, operands);
+    all[i] = node.operation == Operation::kSelect ? chosen(operands)
+                                                  : combined(node, type, operands, tanh_error);
   }
   const Fuzzy& root = all.back();
   return {program.kind() == Kind::kMask ? root.value.integer : root.value.real, root.error,

@@ -16,6 +16,8 @@ struct Bound {
 
 // Each operation adds a relative error of 1e-6 (and what the tables in score_functions.cuh and .hpp allow functions beyond that) to what
 // its operands' errors come to.
-Bound bound_of(const Program& program, const Point& point, const Loads& loads);
+// `tanh_error`: a relative error of tanh beyond that.
+Bound bound_of(const Program& program, const Point& point, const Loads& loads,
+               double tanh_error = 0);
 
 }  // namespace attune::score

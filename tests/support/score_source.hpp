@@ -24,8 +24,78 @@ struct ScoreJob {
   const ScoreArgs* args;  // one for each program
   const TestPoint* points;
   int num_points;
-  float* out;  // [program][point]
+  float* out;           // [program][point]
+  unsigned char* near;  // the same: whether the near form was taken; not written for the whole one
 };
+
+// kWhole: source_text. kSteps: step_text, each point as one column of a step, in the near form where it may be.
+enum class JobForm { kWhole, kSteps };
+inline constexpr float kJobUnit = 0.125F;  // of kSteps
+
+// What a kernel reads from shared memory.
+inline constexpr const char* kStagedWord = R"(namespace attune {
+ATTUNE_SCORE_FUNCTION unsigned staged_word(const void* line, int offset, bool is_near) {
+  return line != nullptr && is_near ? static_cast<const unsigned*>(line)[offset / 2] : 0u;
+}
+}
+)";
+
+// On a CPU there is no kernel that takes steps; pairs are read one by one.
+inline constexpr const char* kCpuPairs = R"(namespace attune {
+template <CaptureType kType, bool kIsPair, class T>
+ATTUNE_SCORE_FUNCTION void load_pair(const void* at, int offset, T* first, T* second) {
+  *first = load_element<kType>(at, offset);
+  *second = load_element<kType>(at, offset + 1);
+}
+template <CaptureType kType, class T>
+ATTUNE_SCORE_FUNCTION void unpack_pair(unsigned word, T* first, T* second) {
+  load_pair<kType, true>(&word, 0, first, second);
+}
+template <CaptureType kType>
+ATTUNE_SCORE_FUNCTION void prefetch_in_line(const void*, const ScoreCapture&, int, int, int, int, int) {}
+}
+)";
+
+inline constexpr const char* kWholeElement =
+    R"(ATTUNE_SCORE_FUNCTION float all(const ScoreArgs& args, const TestPoint& at, unsigned char*) {
+  const ScoreHead on_head = score_head(args, at.batch, at.head, at.kv_head);
+  const ScoreRow on_row = score_row(args, on_head, at.batch, at.head, at.kv_head, at.q_idx);
+  const ScoreColumn on_column = score_column(args, on_head, at.batch, at.head, at.kv_head, at.kv_idx);
+  return score_element(args, on_head, on_row, on_column, at.score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx);
+}
+}
+)";
+
+// A step of 8 keys. The row is the one that is `q_idx % 4` below another, as a thread's second row is.
+inline constexpr const char* kStepElement =
+    R"(ATTUNE_SCORE_FUNCTION float all(const ScoreArgs& args, const TestPoint& at, unsigned char* near) {
+  constexpr float kUnit = 0.125f;
+  const int offset = at.kv_idx & 6, column = at.kv_idx & 1, key = at.kv_idx - offset - column;
+  const int down = at.q_idx & 3;
+  const float score = at.score / kUnit;
+  const ScoreHead on_head = score_head(args, kUnit, at.batch, at.head, at.kv_head);
+  const ScoreRow above_row = score_row(args, on_head, at.batch, at.head, at.kv_head, at.q_idx - down);
+  const ScoreRow on_row = score_row(args, on_head, at.batch, at.head, at.kv_head, at.q_idx);
+  const ScoreStep above = score_step(args, on_head, above_row, at.batch, at.head, at.kv_head, at.q_idx - down, key, 8);
+  ScoreStep on_step = score_step(args, on_head, on_row, at.batch, at.head, at.kv_head, at.q_idx, key, 8);
+  score_share(above, down, &on_step);
+  bool is_near = above.is_near & on_step.is_near;
+  is_near &= score_is_near(args, on_head, on_row, at.q_idx, -score_abs(score), score_abs(score));
+  float result;
+  if (is_near) {
+    ScoreLoaded loaded[2];
+    score_loads(on_step, offset, staged_word(score_staged_line(on_step), offset, is_near), loaded);
+    const ScoreColumn on_column = score_near_column(args, on_head, on_step, loaded[column], at.batch, at.head, at.kv_head, at.kv_idx, offset + column);
+    result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
+  } else {
+    const ScoreColumn on_column = score_column(args, on_head, at.batch, at.head, at.kv_head, at.kv_idx);
+    result = score_element(args, on_head, on_row, on_column, score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx);
+  }
+  *near = is_near ? 1 : 0;
+  return kScoreKeepsUnits ? result * kUnit : result;
+}
+}
+)";
 
 // A file of templates/ with what it includes, as one text.
 inline void inline_file(const std::string& path, std::set<std::string>* done, std::string* out) {
@@ -45,31 +115,31 @@ inline void inline_file(const std::string& path, std::set<std::string>* done, st
 constexpr size_t kProgramsInOneKernel = 25;
 
 // On a GPU, block x computes program x. On a CPU, one call computes all, in loops that clang vectorises.
-inline std::string score_job_source(bool is_cuda, std::span<const Program> programs) {
+inline std::string score_job_source(bool is_cuda, std::span<const Program> programs,
+                                    JobForm form = JobForm::kWhole) {
   std::string text = "namespace attune { constexpr int kArch = 90; }\n", calls;
   std::set<std::string> done;
   inline_file(is_cuda ? "cuda/attention/score_functions.cuh" : "cpu/score_functions.hpp", &done,
               &text);
+  if (form == JobForm::kSteps) {
+    inline_file(is_cuda ? "cuda/attention/score_loads.cuh" : "shared/score_steps.h", &done, &text);
+    if (!is_cuda) text += kCpuPairs;
+    text += kStagedWord;
+  }
   text +=
       "namespace attune {\n"
       "struct TestPoint { float score; int batch, head, kv_head, q_idx, kv_idx; };\n"
       "struct ScoreJob { const ScoreArgs* args; const TestPoint* points; int num_points; float* "
-      "out; };\n";
+      "out; unsigned char* near; };\n";
   for (size_t i = 0; i < programs.size(); ++i) {
     const std::string number = std::to_string(i);
-    text += "namespace program" + number + " {\n" + source_text(programs[i]) +
-            R"(ATTUNE_SCORE_FUNCTION float all(const ScoreArgs& args, const TestPoint& at) {
-  const ScoreHead on_head = score_head(args, at.batch, at.head, at.kv_head);
-  const ScoreRow on_row = score_row(args, on_head, at.batch, at.head, at.kv_head, at.q_idx);
-  const ScoreColumn on_column = score_column(args, on_head, at.batch, at.head, at.kv_head, at.kv_idx);
-  return score_element(args, on_head, on_row, on_column, at.score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx);
-}
-}
-)";
+    text += "namespace program" + number + " {\n" +
+            (form == JobForm::kWhole ? source_text(programs[i]) + kWholeElement
+                                     : step_text(programs[i]) + kStepElement);
     calls += (is_cuda ? "  if (blockIdx.x == " + number + ")\n" : "") +
              "  for (int i = first; i < job->num_points; i += step)\n    job->out[" + number +
              " * job->num_points + i] = attune::program" + number + "::all(job->args[" + number +
-             "], job->points[i]);\n";
+             "], job->points[i], job->near + " + number + " * job->num_points + i);\n";
   }
   const char* head =
       is_cuda ? "extern \"C\" __global__ void attune_kernel(const attune::ScoreJob* job) {\n"

@@ -3,6 +3,7 @@
 // target says. Suites Cpu and Cuda, which skips aloud without a device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -28,6 +29,10 @@ std::vector<ScoreArgs> args_of(std::span<const RandomOperands> operands) {
   return args;
 }
 
+void count_near(const std::vector<unsigned char>& taken, size_t* near) {
+  if (near != nullptr) *near += static_cast<size_t>(std::count(taken.begin(), taken.end(), 1));
+}
+
 class Cpu : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -35,21 +40,24 @@ class Cpu : public ::testing::Test {
     toolchain_ = open_cpu_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
-  auto runner() {
-    return [this](std::span<const Program> programs, std::span<const RandomOperands> operands,
-                  const std::vector<TestPoint>& points) {
-      return run(programs, args_of(operands), points);
+  auto runner(JobForm form = JobForm::kWhole, size_t* near = nullptr) {
+    return [=, this](std::span<const Program> programs, std::span<const RandomOperands> operands,
+                     const std::vector<TestPoint>& points) {
+      return run(programs, args_of(operands), points, form, near);
     };
   }
   std::vector<float> run(std::span<const Program> programs, const std::vector<ScoreArgs>& args,
-                         const std::vector<TestPoint>& points) {
-    const Source source{score_job_source(false, programs), "score_programs.cpp"};
+                         const std::vector<TestPoint>& points, JobForm form, size_t* near) {
+    const Source source{score_job_source(false, programs, form), "score_programs.cpp"};
     const KernelImage image = toolchain_->compiler().compile(source, toolchain_->host_arch());
     EXPECT_EQ(image.log, "");
     std::vector<float> out(programs.size() * points.size());
-    const ScoreJob job{args.data(), points.data(), static_cast<int>(points.size()), out.data()};
+    std::vector<unsigned char> taken(out.size());
+    const ScoreJob job{args.data(), points.data(), static_cast<int>(points.size()), out.data(),
+                       taken.data()};
     toolchain_->load(image.bytes, {image.entry})
         ->function()(reinterpret_cast<const KernelArguments*>(&job), 0, 1);
+    count_near(taken, near);
     return out;
   }
   const CpuToolchain* toolchain_ = nullptr;
@@ -96,26 +104,34 @@ class Cuda : public ::testing::Test {
     check(*driver_, driver_->cuCtxSynchronize(), "cuCtxSynchronize");
     driver_->cuModuleUnload(module);
   }
-  auto runner() {
-    return [this](std::span<const Program> programs, std::span<const RandomOperands> operands,
-                  const std::vector<TestPoint>& points) { return run(programs, operands, points); };
+  auto runner(JobForm form = JobForm::kWhole, size_t* near = nullptr) {
+    return [=, this](std::span<const Program> programs, std::span<const RandomOperands> operands,
+                     const std::vector<TestPoint>& points) {
+      return run(programs, operands, points, form, near);
+    };
   }
   std::vector<float> run(std::span<const Program> programs,
                          std::span<const RandomOperands> operands,
-                         const std::vector<TestPoint>& points) {
+                         const std::vector<TestPoint>& points, JobForm form, size_t* near) {
     std::vector<ScoreArgs> args = args_of(operands);
     for (size_t p = 0; p < operands.size(); ++p)
       for (size_t c = 0; c < operands[p].bytes().size(); ++c)
         args[p].captures[c].data = on_device(operands[p].bytes()[c]);
     std::vector<float> out(programs.size() * points.size());
+    std::vector<unsigned char> taken(out.size());
     const ScoreJob job{on_device(args), on_device(points), static_cast<int>(points.size()),
-                       on_device(out)};
-    const Source source{score_job_source(true, programs), "score_programs.cu"};
+                       on_device(out), on_device(taken)};
+    const Source source{score_job_source(true, programs, form), "score_programs.cu"};
     launch(open_nvrtc_compiler()->compile(source, device_->archs().front()), job, programs.size());
     check(*driver_,
           driver_->cuMemcpyDtoH(out.data(), reinterpret_cast<cuda::Address>(job.out),
                                 out.size() * sizeof(float)),
           "cuMemcpyDtoH");
+    check(*driver_,
+          driver_->cuMemcpyDtoH(taken.data(), reinterpret_cast<cuda::Address>(job.near),
+                                taken.size()),
+          "cuMemcpyDtoH");
+    count_near(taken, near);
     return out;
   }
   const cuda::DriverTable* driver_ = nullptr;
@@ -143,11 +159,12 @@ std::vector<TestPoint> random_points(size_t count) {
 }
 
 // What a launch gives of a mask program is the score or -infinity.
-Bound expected(const Program& program, const ScoreArgs& args, const TestPoint& at) {
+Bound expected(const Program& program, const ScoreArgs& args, const TestPoint& at,
+               double tanh_error) {
   const Program printed = program.kind() == Kind::kMask ? hide(identity(), program) : program;
   const Point point{at.score,  at.batch,      at.head,        at.kv_head,   at.q_idx,
                     at.kv_idx, args.seqlen_q, args.seqlen_kv, args.head_dim};
-  return bound_of(printed, point, loads_of(program, args));
+  return bound_of(printed, point, loads_of(program, args), tanh_error);
 }
 
 // A kernel for every few.
@@ -164,7 +181,30 @@ std::vector<float> run_all(const Run& run, std::span<const Program> programs,
   return all;
 }
 
-void expect_random_programs(const Run& run) {
+// Returns the share of results that are certain.
+double expect_programs(const Run& run, std::span<const Program> programs,
+                       std::span<const RandomOperands> operands,
+                       const std::vector<TestPoint>& points, double tanh_error) {
+  const std::vector<float> out = run_all(run, programs, operands, points);
+  size_t certain = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t p = i / points.size();
+    const TestPoint& at = points[i % points.size()];
+    const Bound bound = expected(programs[p], operands[p].args(), at, tanh_error);
+    if (!bound.is_certain || std::isnan(bound.value)) continue;
+    ++certain;
+    const double value = static_cast<double>(out[i]);
+    const bool right = value == bound.value || std::fabs(value - bound.value) <= bound.error;
+    EXPECT_TRUE(right) << value << " where " << bound.value << " +- " << bound.error
+                       << " is expected at score " << at.score << " q_idx " << at.q_idx
+                       << " kv_idx " << at.kv_idx << " of\n"
+                       << canonical_text(programs[p]) << step_text(programs[p]);
+    if (!right) return 0;
+  }
+  return static_cast<double>(certain) / static_cast<double>(out.size());
+}
+
+void expect_random_programs(const Run& run, double tanh_error = 0) {
   std::vector<Program> programs;
   std::vector<RandomOperands> operands;
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -173,20 +213,50 @@ void expect_random_programs(const Run& run) {
     programs.push_back(parse(random.text, random.kind, random.declarations, "random"));
     operands.emplace_back(programs.back(), seed);
   }
-  const std::vector<TestPoint> points = random_points(64);
-  const std::vector<float> out = run_all(run, programs, operands, points);
-  size_t certain = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const size_t p = i / points.size();
-    const Bound bound = expected(programs[p], operands[p].args(), points[i % points.size()]);
-    if (!bound.is_certain || std::isnan(bound.value)) continue;
-    ++certain;
-    const double value = static_cast<double>(out[i]);
-    ASSERT_TRUE(value == bound.value || std::fabs(value - bound.value) <= bound.error)
-        << value << " where " << bound.value << " +- " << bound.error << " is expected of\n"
-        << canonical_text(programs[p]) << source_text(programs[p]);
-  }
-  EXPECT_GT(certain, out.size() * 8 / 10);
+  EXPECT_GT(expect_programs(run, programs, operands, random_points(64), tanh_error), 0.8);
+}
+
+// What the near form is for, each alone and with the others.
+constexpr double kNearTanh = 2.4e-5;  // of score_steps.h
+const char* const kNearTexts[] = {
+    "return 50 * tanh(score / 50);",
+    "return cap * tanh(score / cap);",
+    "return tanh(score);",
+    "return -3 * tanh(-(score * 0.5) + lines[head]) + tanh(0.25 * score);",
+    "float t = tanh(score / 20); return 2 * t + t * t;",
+    "return score - lines[head] * abs(q_idx + seqlen_kv - seqlen_q - kv_idx);",
+    "return score + min(abs(kv_idx - q_idx), 7) - 0.5 * max(kv_idx - q_idx + 3, 0);",
+    "return (kv_idx <= q_idx ? score : -INFINITY) * 2 + clamp(kv_idx - q_idx, -4, 5);",
+    "return score + table[head][kv_idx - q_idx + 64];",
+    "return score + table[batch][kv_idx] * 0.5;",
+    "float b = dense[batch][head][q_idx][kv_idx]; return b <= 0 ? -INFINITY : score + b;",
+    "return score * lines[kv_idx] + dense[0][head][kv_idx][q_idx];",
+    "return exp(score * 0.1) + lines[q_idx];",
+    "return 30 * tanh((score + dense[batch][head][q_idx][kv_idx]) / 30) - lines[head] * abs(kv_idx "
+    "- q_idx);",
+    "return min(score, lines[q_idx]) + ids[kv_idx - q_idx + 64];"};
+
+void expect_near_programs(const std::function<Run(size_t* near)>& runner) {
+  std::vector<Program> programs;
+  std::vector<RandomOperands> operands;
+  for (const CaptureType type : {CaptureType::kFp32, CaptureType::kBf16, CaptureType::kFp16})
+    for (const char* text : kNearTexts) {
+      const Declarations declared{{{"lines", type, 1},
+                                   {"table", type, 2},
+                                   {"dense", type, 4},
+                                   {"ids", CaptureType::kInt32, 1}},
+                                  {{"cap", Type::kFloat}}};
+      programs.push_back(parse(text, Kind::kScore, declared, "near"));
+      operands.emplace_back(programs.back(), programs.size());
+    }
+  std::vector<TestPoint> points = random_points(64);
+  for (const float share : {0.1F, 1.0F, 5.0F, 100.0F})  // of the caps
+    for (const float cap : {1.0F, -20.0F, 50.0F}) points.push_back({share * cap, 1, 2, 1, 20, 30});
+  size_t near = 0;
+  EXPECT_GT(expect_programs(runner(&near), programs, operands, points, kNearTanh), 0.8);
+  const size_t all = programs.size() * points.size();
+  EXPECT_GT(near, all / 4);
+  EXPECT_LT(near, all * 19 / 20);
 }
 
 // Of a function of `score` on [low, high]: relative, but `absolute` where the result is small.
@@ -285,9 +355,21 @@ const std::vector<Exactness> kCudaExactness = {
     {"return score / 50;", -128, 128, kUlps, 0}};
 
 TEST_F(Cpu, RandomProgramsGiveWhatEvaluateSays) { expect_random_programs(runner()); }
+TEST_F(Cpu, StepsGiveWhatEvaluateSays) {
+  expect_random_programs(runner(JobForm::kSteps), kNearTanh);
+}
+TEST_F(Cpu, NearFormGivesWhatEvaluateSays) {
+  expect_near_programs([&](size_t* near) { return runner(JobForm::kSteps, near); });
+}
 TEST_F(Cpu, FunctionsAreAsExactAsTheirHeaderSays) { expect_exactness(runner(), kCpuExactness); }
 TEST_F(Cpu, FunctionsKeepNanAndInfinity) { expect_ends(runner()); }
 TEST_F(Cuda, RandomProgramsGiveWhatEvaluateSays) { expect_random_programs(runner()); }
+TEST_F(Cuda, StepsGiveWhatEvaluateSays) {
+  expect_random_programs(runner(JobForm::kSteps), kNearTanh);
+}
+TEST_F(Cuda, NearFormGivesWhatEvaluateSays) {
+  expect_near_programs([&](size_t* near) { return runner(JobForm::kSteps, near); });
+}
 TEST_F(Cuda, FunctionsAreAsExactAsTheirHeaderSays) { expect_exactness(runner(), kCudaExactness); }
 TEST_F(Cuda, FunctionsKeepNanAndInfinity) { expect_ends(runner()); }
 

@@ -70,7 +70,8 @@ int Builder::constant(int32_t value) {
 int Builder::constant(bool value) { return add(constant_node(Type::kBool, value ? 1 : 0)); }
 
 int Builder::name(Name name) {
-  const Type type = name == Name::kScore ? Type::kFloat : Type::kInt;
+  const bool is_float = name == Name::kScore || name == Name::kScoreUnit;
+  const Type type = is_float ? Type::kFloat : Type::kInt;
   return add(leaf(Operation::kName, type, static_cast<int>(name)));
 }
 
@@ -265,7 +266,7 @@ void Builder::number_operands(Program* program) const {
   }
 }
 
-Program Builder::finish(int root) const {
+Program Builder::finish(int root, int most_nodes) const {
   Program program;
   program.kind_ = node(root).type == Type::kBool ? Kind::kMask : Kind::kScore;
   program.parts_ = std::max(imported_parts_, 1);
@@ -283,7 +284,7 @@ Program Builder::finish(int root) const {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} has {} {}; at most {} are accepted", name_, count, what, most));
   };
-  limit(program.nodes_.size(), kMaxNodes, "nodes");
+  limit(program.nodes_.size(), most_nodes, "nodes");
   limit(program.captures_.size(), kMaxScoreCaptures, "captures in use");
   limit(program.scalars_.size(), kMaxScoreScalars, "scalars in use");
   return program;

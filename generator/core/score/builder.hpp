@@ -47,7 +47,7 @@ class Builder {
   int import(const Program& program, const Rewrite& rewrite = nullptr);
 
   // Throws kInvalidArgument where it is too large.
-  Program finish(int root) const;
+  Program finish(int root, int most_nodes = kMaxNodes) const;
 
  private:
   struct Hash {

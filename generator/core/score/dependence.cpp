@@ -7,6 +7,12 @@
 namespace attune::score {
 namespace {
 
+bool is_nonzero_constant(const Node& node) {
+  return node.operation == Operation::kConstant && node.float_value() != 0;
+}
+
+}  // namespace
+
 Dependences own_dependence(const Node& node) {
   if (node.operation != Operation::kName) return 0;
   switch (static_cast<Name>(node.index)) {
@@ -16,6 +22,7 @@ Dependences own_dependence(const Node& node) {
       return kOnBatch;
     case Name::kHead:
     case Name::kKvHead:
+    case Name::kScoreUnit:
       return kOnHead;
     case Name::kQIdx:
       return kOnQ;
@@ -25,12 +32,6 @@ Dependences own_dependence(const Node& node) {
       return 0;
   }
 }
-
-bool is_nonzero_constant(const Node& node) {
-  return node.operation == Operation::kConstant && node.float_value() != 0;
-}
-
-}  // namespace
 
 Level level_of(Dependences d) {
   const bool on_q = (d & kOnQ) != 0, on_kv = (d & kOnKv) != 0;

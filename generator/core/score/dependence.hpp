@@ -27,6 +27,8 @@ enum class Level : uint8_t {
 };
 
 Level level_of(Dependences dependences);
+// Of a leaf: what its value depends on; 0 for all other nodes.
+Dependences own_dependence(const Node& node);
 // For each node.
 std::vector<Dependences> dependences_of(const Program& program);
 Level level_of(const Program& program,

@@ -56,6 +56,8 @@ Value value_of_name(Name name, const Point& point) {
       return integer(point.seqlen_kv);
     case Name::kHeadDim:
       return integer(point.head_dim);
+    case Name::kScoreUnit:
+      return real(1);
   }
   return {};
 }

@@ -63,9 +63,11 @@ enum class Name : uint8_t {
   kSeqlenQ = 6,
   kSeqlenKv = 7,
   kHeadDim = 8,
+  // Of programs that are printed for a loop of steps alone (stepped.hpp); no text has it.
+  kScoreUnit = 9,
 };
-inline constexpr int kNumNames = 9;
-const char* name_text(Name name);  // "q_idx"
+inline constexpr int kNumNames = 9;  // of texts
+const char* name_text(Name name);    // "q_idx"
 
 // Operands are of the node's type unless it says otherwise. Frozen: part of digests; new ones go to the end.
 enum class Operation : uint8_t {

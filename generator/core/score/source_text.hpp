@@ -27,4 +27,26 @@ namespace attune::score {
 // A mask program is printed as hide(identity(), program).
 std::string source_text(const Program& program);
 
+// The same for a kernel that works through keys in steps (stepped.hpp, step_printer.hpp). `score` and the result are in other units:
+//
+//   ScoreHead score_head(const ScoreArgs& args, float unit, int batch, int head, int kv_head);
+//   constexpr bool kScoreKeepsUnits = true;  // score_element(.., score, ..) * unit is the result; false: it is as it stands
+//
+// score * unit is what the language calls a score. Beside score_element there is a near form, which takes less of each element and is
+// right where score_step and score_is_near say so:
+//
+//   ScoreStep score_step(args, on_head, on_row, batch, head, kv_head, q_idx, int kv_idx, int span);  // span keys from kv_idx on
+//   void score_share(const ScoreStep& above, int rows, ScoreStep* below);
+//   void score_prefetch(.. as score_step .., int part, int parts);  // of lines that only one row reads
+//   bool score_is_near(args, on_head, on_row, q_idx, float bottom, float top);  // for scores between these
+//   float score_low(on_head);  // what no score below the near range comes to in either form; infinity where that is not known
+//   const void* score_staged_line(on_step);  // of the line of 16-bit elements that the kernel brings to shared memory, if there is one
+//   void score_loads(on_step, int offset, unsigned staged, ScoreLoaded (&pair)[2]);  // of columns offset and offset + 1; `staged`: theirs
+//   ScoreColumn score_near_column(args, on_head, on_step, loaded, batch, head, kv_head, kv_idx, offset);
+//   float score_near_element(args, on_head, on_row, on_column, on_step, loaded, score, batch, head, kv_head, q_idx, kv_idx, offset);
+std::string step_text(const Program& program);
+// kScoreKeepsUnits and kScoreStagesLine of it.
+bool keeps_units(const Program& program);
+bool stages_line(const Program& program);
+
 }  // namespace attune::score

@@ -145,7 +145,8 @@ class Fp8Consumer {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     float scale_log2 = factors.apply(here, s);
-    scale_log2 = stage_.apply(scale_log2, own.last * kBlockN, s);  // where kScored
+    stage_.prepare(own.last * kBlockN);        // where kScored
+    scale_log2 = stage_.apply(scale_log2, s);  // where kScored
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
@@ -158,9 +159,10 @@ class Fp8Consumer {
     const auto& [tile, own, first_row, range, factors] = work;
     GroupFactors here[kGroups];
     factors.read(block, here);
+    stage_.prepare(block * kBlockN);  // where kScored
     products_.multiply_next(block == own.first, s, p, o);
     float scale_log2 = factors.apply(here, s);
-    scale_log2 = stage_.apply(scale_log2, block * kBlockN, s);  // where kScored
+    scale_log2 = stage_.apply(scale_log2, s);  // where kScored
     const bool tested = tests_first(range, block);
     float factor[2];
     float sum[2] = {0.f, 0.f};
@@ -183,7 +185,7 @@ class Fp8Consumer {
           const auto scores_again = [&](Scores& again) {
             recompute_scores(args_, work.tile, work.first_row, block, again);  // where kRowMax == 1
             float again_log2 = work.factors.apply(here, again);
-            again_log2 = stage_.apply(again_log2, block * kBlockN, again);  // where kScored
+            again_log2 = stage_.apply_again(again_log2, block * kBlockN, again);  // where kScored
             return again_log2;
           };
           grew = follow_growth(factors, here, scores_again, s, rows, sum, factor);

@@ -2,17 +2,31 @@
 // The score stage of the sm_90 kernels: what stands between S = Q K^T and the softmax beyond the
 // scale, the mask and the window. The program is generated (generator/core/score/): it is in the
 // text of a kernel only where its problem has one. Its parts that depend on the head or the row
-// alone are computed once a tile, those of a column once for both rows of a thread.
+// alone are computed once a tile, positions and addresses once a step, those of a column once for
+// both rows of a thread.
+//
+// A step takes the near form of the program where all rows of the warp allow it, else the exact
+// one: arguments of tanh are large, a line of a capture ends, its address is odd.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/score_functions.cuh"
+#include "cuda/attention/score_loads.cuh"
+#include "cuda/attention/score_tile.cuh"
+#include "cuda/attention/sm90_layout.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/score_program.h"
 
 namespace attune {
+
+// Scores of 8-bit operands have factors of their own, so they come scaled; others as q.k.
+constexpr bool kScoresComeScaled = kNarrowOperands;
+
+static_assert(!kScoreStagesLine ||
+                  score_tile_offset(kLayout.bytes) + score_tile_bytes(kBlockM, kBlockN) <= 232448,
+              "shared memory of one block with the rows of a captured tensor exceeds 227 KB");
 
 class ScoreStage {
  public:
@@ -24,25 +38,197 @@ class ScoreStage {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     batch_ = scores.batch0 + tile.batch;
     kv_head_ = scores.kv_head0 + tile.head / kGqaRatio;
+    tile_.clear();
     to_natural_ = parts.base.softmax_scale * kScoreLn2;
+    const float unit = kScoresComeScaled ? 1.0f : parts.base.softmax_scale;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       q_idx_[half] = scores.q_position0 + first_row + thread_row(thread) + half * kNextRow;
       head_[half] = scores.head0 + tile.head + thread_head(thread) + half * kNextHead;
-      on_head_[half] = score_head(scores, batch_, head_[half], kv_head_);
+      on_head_[half] = score_head(scores, unit, batch_, head_[half], kv_head_);
       on_row_[half] =
           score_row(scores, on_head_[half], batch_, head_[half], kv_head_, q_idx_[half]);
     }
   }
 
-  // Scores times `scale_log2`, which has log2(e) in the place of softmax_scale * log2(e) (args), become what
-  // the program makes of q.k * softmax_scale. Returns what the softmax multiplies them by.
+  // What a step from key `first_key` on needs beside its scores; while they are computed.
+  __device__ __forceinline__ void prepare(int first_key) {
+    key_ = scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2;
+    constexpr int kSpan = kBlockN - 6;  // from a thread's first column to its last
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      steps_[half] = score_step(*scores_, on_head_[half], on_row_[half], batch_, head_[half],
+                                kv_head_, q_idx_[half], key_, kSpan);
+    if constexpr (kNextHead == 0) score_share(steps_[0], kNextRow, &steps_[1]);
+    if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
+  }
+
+  // q.k of the step that was prepared become what the program makes of them: of 16-bit operands in the unit that the program keeps
+  // (kScoreKeepsUnits), which the host's softmax_scale_log2 is for. Of 8-bit ones, which it multiplies by `scale_log2` first, in
+  // natural units. That has log2(e) in the place of softmax_scale * log2(e) (args). `row_max`: of both rows, in log2, where it is
+  // known already. Returns what the softmax multiplies scores by.
   template <int kCount>
-  __device__ __forceinline__ float apply(float scale_log2, int first_key,
-                                         float (&s)[kCount]) const {
-    const ScoreArgs& scores = *scores_;
+  __device__ __forceinline__ float apply(float scale_log2, float (&s)[kCount],
+                                         const float* row_max = nullptr) {
+    scale_operands(scale_log2, s);
+    if (is_near(s, scale_log2, row_max)) {
+      apply_near(s);
+    } else {
+      apply_exactly(key_, s);
+    }
+    return kScoreLog2E;
+  }
+
+  // The same for a step that comes again, which is rare.
+  template <int kCount>
+  __device__ __forceinline__ float apply_again(float scale_log2, int first_key,
+                                               float (&s)[kCount]) const {
+    scale_operands(scale_log2, s);
+    apply_exactly(scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2, s);
+    return kScoreLog2E;
+  }
+
+ private:
+  template <int kCount>
+  __device__ __forceinline__ void scale_operands(float scale_log2, float (&s)[kCount]) const {
+    if constexpr (!kScoresComeScaled) return;
     const float scale = scale_log2 * to_natural_;
-    const int key = scores.kv_position0 + first_key + reread_thread_index() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) s[i] *= scale;
+  }
+
+  // The keys from `key` on, two lanes for each row of the thread.
+  __device__ __forceinline__ void prefetch(int key) const {
+    const int lane = reread_thread_index() % 4;
+    ScoreRow on_row = on_row_[0];  // values, so that the array stays in registers
+    int q_idx = q_idx_[0];
+    if (lane >= 2) {
+      on_row = on_row_[1];
+      q_idx = q_idx_[1];
+    }
+    score_prefetch(*scores_, on_head_[0], on_row, batch_, head_[0], kv_head_, q_idx, key - 2 * lane,
+                   kBlockN, lane % 2, 2);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ bool is_near(const float (&s)[kCount], float scale_log2,
+                                          const float* row_max) const {
+    if constexpr (!kScoreHasConditions) return true;
+    const bool lines = steps_[0].is_near && steps_[1].is_near;
+    if constexpr (!kScoreHasReach) return __all_sync(~0u, lines);
+    if (kScoreHasLow && row_max != nullptr) {
+      // Scores below the near range count for nothing where a row has far larger ones.
+      constexpr float kFarBelow = 30.f;  // log2: a million such keys are 2^-10 of a row
+      const bool counts = row_max[0] < fmaf(score_low(on_head_[0]), scale_log2, kFarBelow) ||
+                          row_max[1] < fmaf(score_low(on_head_[1]), scale_log2, kFarBelow);
+      if (__all_sync(~0u, !counts && lines && is_near_between(0.f, largest_score(s)))) return true;
+    }
+    const float top = largest_size(s);
+    return __all_sync(~0u, lines && is_near_between(-top, top));
+  }
+
+  __device__ __forceinline__ bool is_near_between(float bottom, float top) const {
+    return score_is_near(*scores_, on_head_[0], on_row_[0], q_idx_[0], bottom, top) &&
+           score_is_near(*scores_, on_head_[1], on_row_[1], q_idx_[1], bottom, top);
+  }
+
+  // As row_tops (lazy_softmax.cuh); 0 where none is above zero. Four chains, so that none is long.
+  template <int kCount>
+  __device__ __forceinline__ static float largest_score(const float (&s)[kCount]) {
+    int tops[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2)
+      tops[i / 2 % 4] =
+          __vimax3_s32(tops[i / 2 % 4], __float_as_int(s[i]), __float_as_int(s[i + 1]));
+    return __int_as_float(max(__vimax3_s32(tops[0], tops[1], tops[2]), tops[3]));
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ static float largest_size(const float (&s)[kCount]) {
+    float tops[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) tops[i % 4] = fmaxf(tops[i % 4], fabsf(s[i]));
+    return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void apply_near(float (&s)[kCount]) {
+    const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
+    if constexpr (kScoreStagesLine) tile_.await(key_, lines);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 8) {
+      unsigned words[2][2] = {};
+      if constexpr (kScoreStagesLine) tile_.read(i / 4, words);
+      apply_near_columns(i, words[0], s);
+      apply_near_columns(i + 4, words[1], s);
+    }
+    if constexpr (kScoreStagesLine) fetch_next(lines);
+  }
+
+  // The step that comes is that of the keys ahead, if they exist.
+  __device__ __forceinline__ void fetch_next(const void* const (&lines)[2]) {
+    const bool exists = steps_[0].staged_index >= kBlockN && steps_[1].staged_index >= kBlockN;
+    if (!__all_sync(~0u, exists)) return;
+    const void* next[2] = {static_cast<const char*>(lines[0]) - 2 * kBlockN,
+                           static_cast<const char*>(lines[1]) - 2 * kBlockN};
+    tile_.fetch(key_ - kBlockN, next);
+  }
+
+  // Two columns of both rows; `staged`: theirs of the staged line.
+  template <int kCount>
+  __device__ __forceinline__ void apply_near_columns(int i, const unsigned (&staged)[2],
+                                                     float (&s)[kCount]) const {
+    const ScoreArgs& scores = *scores_;
+    const int offset = i / 4 * 8;
+    ScoreLoaded loaded[2][2];  // rows, columns
+    score_loads(steps_[0], offset, staged[0], loaded[0]);
+    score_loads(steps_[1], offset, staged[1], loaded[1]);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const ScoreColumn column =
+          score_near_column(scores, on_head_[0], steps_[0], loaded[0][j], batch_, head_[0],
+                            kv_head_, key_ + offset + j, offset + j);
+      s[i + j] = score_near_element(scores, on_head_[0], on_row_[0], column, steps_[0],
+                                    loaded[0][j], s[i + j], batch_, head_[0], kv_head_, q_idx_[0],
+                                    key_ + offset + j, offset + j);
+      const ScoreColumn below =
+          kNextHead == 0 ? column
+                         : score_near_column(scores, on_head_[1], steps_[1], loaded[1][j], batch_,
+                                             head_[1], kv_head_, key_ + offset + j, offset + j);
+      s[i + j + 2] = score_near_element(scores, on_head_[1], on_row_[1], below, steps_[1],
+                                        loaded[1][j], s[i + j + 2], batch_, head_[1], kv_head_,
+                                        q_idx_[1], key_ + offset + j, offset + j);
+    }
+  }
+
+  // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all columns at once would take registers
+  // from the steps around it.
+  template <int kCount>
+  __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
+    if constexpr (!kScoreHasLines) {
+      apply_to_columns(key, s);
+    } else {
+      constexpr int kPart = kCount % 16 == 0 ? 16 : 8;
+      float held[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) held[i] = s[i];
+#pragma unroll 1
+      for (int first = 0; first < kCount; first += kPart) {
+        float part[kPart];
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) part[i] = held[first + i];
+        apply_to_columns(key + first * 2, part);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) held[first + i] = part[i];
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) s[i] = held[i];
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void apply_to_columns(int key, float (&s)[kCount]) const {
+    const ScoreArgs& scores = *scores_;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
 #pragma unroll
@@ -50,20 +236,21 @@ class ScoreStage {
         const int kv_idx = reread(key) + i / 4 * 8 + j;  // addresses of one column at a time
         const ScoreColumn column =
             score_column(scores, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
-        s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j] * scale, batch_,
+        s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j], batch_,
                                  head_[0], kv_head_, q_idx_[0], kv_idx);
         const ScoreColumn below =
             kNextHead == 0 ? column
                            : score_column(scores, on_head_[1], batch_, head_[1], kv_head_, kv_idx);
-        s[i + j + 2] = score_element(scores, on_head_[1], on_row_[1], below, s[i + j + 2] * scale,
-                                     batch_, head_[1], kv_head_, q_idx_[1], kv_idx);
+        s[i + j + 2] = score_element(scores, on_head_[1], on_row_[1], below, s[i + j + 2], batch_,
+                                     head_[1], kv_head_, q_idx_[1], kv_idx);
       }
     }
-    return kScoreLog2E;
   }
 
- private:
   const ScoreArgs* scores_;
+  ScoreTile tile_;
+  ScoreStep steps_[2];  // of the step that was prepared
+  int key_;             // its first, of this thread's
   int batch_;
   int kv_head_;
   float to_natural_;  // softmax_scale / log2(e)

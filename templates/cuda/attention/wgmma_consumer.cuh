@@ -50,8 +50,9 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
+      stage_.prepare(origin + block * kBlockN);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
-      stage_.apply(args_.softmax_scale_log2, origin + block * kBlockN, s);  // where kScored
+      stage_.apply(args_.softmax_scale_log2, s, rows->max);  // where kScored
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
@@ -89,8 +90,8 @@ class WgmmaConsumer {
                                              Probabilities& p, RowStats* rows) {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    const int key = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kScored
-    stage_.apply(args_.softmax_scale_log2, key, s);                         // where kScored
+    stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kScored
+    stage_.apply(args_.softmax_scale_log2, s);                              // where kScored
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
@@ -106,7 +107,7 @@ class WgmmaConsumer {
                                             float (&sum)[2], float (&factor)[2]) {
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;  // where kScored
-    stage_.apply(args_.softmax_scale_log2, key, s);                      // where kScored
+    stage_.apply_again(args_.softmax_scale_log2, key, s);                // where kScored
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);

@@ -149,8 +149,9 @@ TEST(ScoreSource, CompilesWithNvrtc) {
   for (size_t first = 0; first < programs.size(); first += kProgramsInOneKernel) {
     const size_t count = std::min(kProgramsInOneKernel, programs.size() - first);
     const auto some = std::span(programs).subspan(first, count);
-    EXPECT_NO_THROW(
-        nvrtc->compile({score_job_source(true, some), "score_programs.cu"}, parse_arch("sm_90a")));
+    for (const JobForm form : {JobForm::kWhole, JobForm::kSteps})
+      EXPECT_NO_THROW(nvrtc->compile({score_job_source(true, some, form), "score_programs.cu"},
+                                     parse_arch("sm_90a")));
   }
 }
 

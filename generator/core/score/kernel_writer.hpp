@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes as expressions of kernels; used by source_printer.hpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/core/score/expression_writer.hpp"
+#include "generator/core/score/program.hpp"
+
+namespace attune::score {
+
+class KernelWriter : public ExpressionWriter {
+ public:
+  explicit KernelWriter(const Program& program)
+      : ExpressionWriter(program), program_(program), addresses_(program.nodes().size()) {}
+
+  // The line of a load: all its indices but the last.
+  std::string line_address(int load) const;
+  void bind_address(int load, std::string text) {
+    addresses_[static_cast<size_t>(load)] = std::move(text);
+  }
+  // Where the elements of a line are: what bind_address said, or of one dimension the capture.
+  std::string address_of(int load) const;
+  std::string type_of_capture(int load) const;  // "CaptureType::kFp32"
+
+ protected:
+  std::string leaf(const Node& n) const override;
+  std::string load(const Node& n, const std::vector<std::string>& indices) const override;
+  std::string infinity() const override { return "score_infinity()"; }
+  std::string_view float_suffix() const override { return "f"; }
+  NodeSpelling spelling(const Node& n, Type operands) const override;
+
+ private:
+  const Program& program_;
+  std::vector<std::string> addresses_;  // of loads: where its line is, if that is known
+};
+
+}  // namespace attune::score

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// The near form of a program; see step_printer.hpp.
+#include "generator/core/score/step_printer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/core/score/dependence.hpp"
+#include "generator/core/score/positions.hpp"
+
+namespace attune::score {
+namespace {
+
+constexpr std::string_view kStepParameters =
+    "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row, int batch, int head, "
+    "int kv_head,\n"
+    "    int q_idx, int kv_idx, int span";
+
+}  // namespace
+
+StepPrinter::StepPrinter(const SteppedProgram& program, bool hides)
+    : SourcePrinter(program.program), keeps_units_(program.keeps_units), hides_(hides) {
+  functions_[kHead].parameters =
+      "const ScoreArgs& args, float unit, int batch, int head, int kv_head";
+  find_nodes();
+  find_tanhs();
+}
+
+void StepPrinter::find_nodes() {
+  const std::vector<Dependences> dependences = dependences_of(program_);
+  const Nodes walk{[&](int i) -> const Node& { return node(i); },
+                   [&](int i) { return dependences[static_cast<size_t>(i)]; }};
+  for (int i = 0; i <= program_.root(); ++i) {
+    const Node& n = node(i);
+    if (n.operation == Operation::kToFloat && is_position(walk, n.operands[0])) {
+      positions_.push_back(i);
+      position_steps_.push_back(*step_along(walk, n.operands[0], Name::kKvIdx));
+    }
+    if (n.operation != Operation::kLoad || n.num_operands == 0) continue;
+    const int last = n.operands[n.num_operands - 1U];
+    const bool has_line = n.num_operands == 1 || line_level_[static_cast<size_t>(i)] != kElement;
+    if (!has_line || step_along(walk, last, Name::kKvIdx) != 1) continue;
+    const auto row_step = step_along(walk, last, Name::kQIdx);
+    const bool same_line = n.num_operands == 1 || line_level_[static_cast<size_t>(i)] == kHead;
+    const bool is_dense = line_level_[static_cast<size_t>(i)] == kRow;
+    lines_.push_back(
+        {i, row_step == 0, is_dense, row_step.has_value() && same_line, row_step.value_or(0)});
+  }
+}
+
+bool StepPrinter::is_multiple_of_score(int number) const {
+  const Node& n = node(number);
+  const auto is_of_head = [&](int i) { return level_[static_cast<size_t>(i)] == kHead; };
+  switch (n.operation) {
+    case Operation::kName:
+      return static_cast<Name>(n.index) == Name::kScore;
+    case Operation::kNegate:
+      return is_multiple_of_score(n.operands[0]);
+    case Operation::kMultiply:
+      return (is_of_head(n.operands[1]) && is_multiple_of_score(n.operands[0])) ||
+             (is_of_head(n.operands[0]) && is_multiple_of_score(n.operands[1]));
+    default:
+      return false;
+  }
+}
+
+// With terms and factors of a row, too.
+bool StepPrinter::is_affine_in_score(int number) const {
+  const Node& n = node(number);
+  const auto is_of_row = [&](int i) { return level_[static_cast<size_t>(i)] <= kRow; };
+  switch (n.operation) {
+    case Operation::kName:
+      return static_cast<Name>(n.index) == Name::kScore;
+    case Operation::kNegate:
+      return is_affine_in_score(n.operands[0]);
+    case Operation::kAdd:
+    case Operation::kSubtract:
+    case Operation::kMultiply:
+      return (is_of_row(n.operands[1]) && is_affine_in_score(n.operands[0])) ||
+             (is_of_row(n.operands[0]) && is_affine_in_score(n.operands[1]));
+    default:
+      return false;
+  }
+}
+
+void StepPrinter::find_tanhs() {
+  std::vector<bool> is_scaled(nodes().size());  // stands in a product that is replaced whole
+  const auto tanh_in = [&](int number) {
+    return node(number).operation == Operation::kTanh &&
+           is_multiple_of_score(node(number).operands[0]);
+  };
+  for (int i = 0; i <= program_.root(); ++i) {
+    const Node& n = node(i);
+    if (n.operation != Operation::kMultiply || n.type != Type::kFloat) continue;
+    for (const size_t place : {size_t{0}, size_t{1}}) {
+      const int tanh = n.operands[place], scale = n.operands[1 - place];
+      if (!tanh_in(tanh) || level_[static_cast<size_t>(scale)] != kHead) continue;
+      tanhs_.push_back({i, node(tanh).operands[0], scale, true});
+      is_scaled[static_cast<size_t>(tanh)] = true;
+    }
+  }
+  for (int i = 0; i <= program_.root(); ++i) {
+    const Node& n = node(i);
+    if (n.operation != Operation::kTanh || !is_affine_in_score(n.operands[0])) continue;
+    const bool is_odd = is_multiple_of_score(n.operands[0]);
+    tanhs_.push_back({i, n.operands[0], -1, is_odd});
+  }
+  // A tanh that products alone read needs no polynomial of its own.
+  const auto is_read_alone = [&](const Tanh& t) {
+    if (t.scale >= 0 || !is_scaled[static_cast<size_t>(t.node)]) return false;
+    for (int i = 0; i <= program_.root(); ++i) {
+      const bool replaced = std::any_of(tanhs_.begin(), tanhs_.end(), [&](const Tanh& other) {
+        return other.scale >= 0 && other.node == i;
+      });
+      const Node& n = node(i);
+      for (size_t o = 0; !replaced && o < n.num_operands; ++o)
+        if (n.operands[o] == t.node) return false;
+    }
+    return true;
+  };
+  tanhs_.erase(std::remove_if(tanhs_.begin(), tanhs_.end(), is_read_alone), tanhs_.end());
+}
+
+// The one that the result is, but for scores that are hidden, or -1: the near form then rises with the score (or falls; OddTanh::low).
+int StepPrinter::rising_tanh() const {
+  const auto is_hidden = [&](int i) {
+    return node(i).operation == Operation::kConstant && node(i).float_value() == -INFINITY;
+  };
+  int root = program_.root();
+  while (node(root).operation == Operation::kSelect) {
+    const Node& n = node(root);
+    if (!is_hidden(n.operands[1]) && !is_hidden(n.operands[2])) return -1;
+    root = n.operands[is_hidden(n.operands[1]) ? 2 : 1];
+  }
+  if (tanhs_.size() != 1 || !tanhs_[0].is_odd || tanhs_[0].node != root) return -1;
+  return 0;
+}
+
+// The first of 16-bit elements of which each row has its own, or -1: whole rows of a step are brought to shared memory.
+int StepPrinter::staged_line() const {
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const CaptureType type =
+        program_.captures()[static_cast<size_t>(node(lines_[i].node).index)].type;
+    if (lines_[i].is_dense && lines_[i].is_pair &&
+        (type == CaptureType::kBf16 || type == CaptureType::kFp16))
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::string StepPrinter::more_members(size_t level) const {
+  std::string text;
+  for (size_t i = 0; level == kHead && i < tanhs_.size(); ++i)
+    if (tanhs_[i].is_odd) text += fmt::format(" OddTanh t{};", i);
+  return text;
+}
+
+// The polynomial's argument at a score of 1 is what the score is multiplied by.
+std::string StepPrinter::more_statements(size_t level) {
+  std::string text;
+  if (level != kHead) return text;
+  int score = 0;  // its node; without one there is no tanh of it
+  if (tanhs_.empty()) return text;
+  while (score < program_.root() && !(node(score).operation == Operation::kName &&
+                                      static_cast<Name>(node(score).index) == Name::kScore))
+    ++score;
+  writer_.bind(score, "1.0f");
+  for (size_t i = 0; i < tanhs_.size(); ++i) {
+    const Tanh& t = tanhs_[i];
+    if (!t.is_odd) continue;
+    text +=
+        fmt::format("  values.t{} = odd_tanh_of({}, {});\n", i,
+                    t.scale < 0 ? "1.0f" : writer_.text_of(t.scale), writer_.text_of(t.argument));
+  }
+  writer_.bind(score, "");
+  return text;
+}
+
+std::string StepPrinter::step_structs() const {
+  std::string step = "struct ScoreStep { bool is_near; int staged_index;",
+              loaded = "struct ScoreLoaded {";
+  for (size_t i = 0; i < positions_.size(); ++i) step += fmt::format(" float p{};", i);
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    step += fmt::format(" const void* l{};", i);
+    loaded += fmt::format(" {} l{};", type_name(node(lines_[i].node).type), i);
+  }
+  return step + " };\n" + loaded + (lines_.empty() ? "};\n" : " };\n");
+}
+
+std::string StepPrinter::step_function() {
+  std::string body = "  ScoreStep values{true, 0};\n";
+  if (staged_line() >= 0) {
+    const Node& staged = node(lines_[static_cast<size_t>(staged_line())].node);
+    body += fmt::format("  values.staged_index = {};\n",
+                        writer_.text_of(staged.operands[staged.num_operands - 1U]));
+  }
+  for (size_t i = 0; i < positions_.size(); ++i)
+    body += fmt::format("  values.p{} = {};\n", i, writer_.text_of(positions_[i]));
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const Node& n = node(lines_[i].node);
+    body += fmt::format(
+        "  values.l{} = step_in_line<{}, {}>({}, args.captures[{}], {}, {}, span, "
+        "&values.is_near);\n",
+        i, writer_.type_of_capture(lines_[i].node), lines_[i].is_pair,
+        writer_.address_of(lines_[i].node), n.index, n.num_operands - 1,
+        writer_.text_of(n.operands[n.num_operands - 1U]));
+  }
+  return fmt::format(
+      "\nATTUNE_SCORE_FUNCTION ScoreStep score_step({}) {{\n{}  return values;\n}}\n",
+      kStepParameters, body);
+}
+
+std::string StepPrinter::share_function() const {
+  std::string body;
+  for (size_t i = 0; i < lines_.size(); ++i)
+    if (lines_[i].is_shared)
+      body += fmt::format("  below->l{0} = line_element<{1}>(above.l{0}, {2} * rows);\n", i,
+                          writer_.type_of_capture(lines_[i].node), lines_[i].row_step);
+  return fmt::format(
+      "\n// `below` is `rows` further down in the same head: what both read is one address.\n"
+      "ATTUNE_SCORE_FUNCTION void score_share(const ScoreStep& above, int rows, ScoreStep* below) "
+      "{{\n{}}}\n",
+      body);
+}
+
+std::string StepPrinter::loads_function() const {
+  std::string body;
+  const int staged = staged_line();
+  for (int i = 0; i < static_cast<int>(lines_.size()); ++i) {
+    const Line& line = lines_[static_cast<size_t>(i)];
+    const std::string type = writer_.type_of_capture(line.node);
+    body +=
+        i == staged
+            ? fmt::format("  unpack_pair<{}>(staged, &pair[0].l{}, &pair[1].l{});\n", type, i, i)
+            : fmt::format("  load_pair<{}, {}>(on_step.l{}, offset, &pair[0].l{}, &pair[1].l{});\n",
+                          type, line.is_pair, i, i, i);
+  }
+  return fmt::format(
+      "\nATTUNE_SCORE_FUNCTION void score_loads(const ScoreStep& on_step, int offset, unsigned "
+      "staged, ScoreLoaded (&pair)[2]) {{\n{}}}\n"
+      "\n// Where a row of the staged line begins.\n"
+      "ATTUNE_SCORE_FUNCTION const void* score_staged_line(const ScoreStep& on_step) {{\n"
+      "  return {};\n}}\n",
+      body, staged < 0 ? "nullptr" : fmt::format("on_step.l{}", staged));
+}
+
+// Of the lines that only one row reads.
+std::string StepPrinter::prefetch_function() {
+  std::string body;
+  for (const Line& line : lines_) {
+    const Node& n = node(line.node);
+    if (line.is_dense)
+      body +=
+          fmt::format("  prefetch_in_line<{}>({}, args.captures[{}], {}, {}, part, parts, span);\n",
+                      writer_.type_of_capture(line.node), writer_.address_of(line.node), n.index,
+                      n.num_operands - 1, writer_.text_of(n.operands[n.num_operands - 1U]));
+  }
+  return fmt::format(
+      "\n// For a later step: as score_step, but for part `part` of `parts` of its keys.\n"
+      "ATTUNE_SCORE_FUNCTION void score_prefetch({}, int part, int parts) {{\n{}}}\n",
+      kStepParameters, body);
+}
+
+// An affine argument is largest at an end.
+std::string StepPrinter::reach_function() {
+  std::string ends, odd;
+  for (size_t i = 0; i < tanhs_.size(); ++i) {
+    const std::string argument = writer_.text_of(tanhs_[i].argument);
+    for (const char* end : {"top", "bottom"})
+      ends +=
+          fmt::format("  {{\n    const float score = {};\n    is_near &= tanh_is_near({});\n  }}\n",
+                      end, argument);
+    if (tanhs_[i].is_odd) odd += fmt::format("  is_near &= is_usable(on_head.t{});\n", i);
+  }
+  return fmt::format(
+      "\n// Of scores from `bottom` to `top`.\n"
+      "ATTUNE_SCORE_FUNCTION bool score_is_near(const ScoreArgs& args, const ScoreHead& on_head, "
+      "const ScoreRow& on_row,\n    int q_idx, float bottom, float top) {{\n  bool is_near = "
+      "true;\n{}{}  return is_near;\n}}\n"
+      "\n// No score below the near range becomes more than this, in either form.\n"
+      "ATTUNE_SCORE_FUNCTION float score_low(const ScoreHead& on_head) {{\n  return {};\n}}\n",
+      ends, odd, rising_tanh() < 0 ? "score_infinity()" : "on_head.t0.low");
+}
+
+void StepPrinter::bind_near() {
+  for (size_t i = 0; i < positions_.size(); ++i)
+    writer_.bind(positions_[i], fmt::format("(on_step.p{} {} float(offset))", i,
+                                            position_steps_[i] > 0 ? "+" : "-"));
+  for (size_t i = 0; i < lines_.size(); ++i)
+    writer_.bind(lines_[i].node, fmt::format("loaded.l{}", i));
+  for (size_t i = 0; i < tanhs_.size(); ++i)
+    writer_.bind(tanhs_[i].node,
+                 tanhs_[i].is_odd
+                     ? fmt::format("odd_tanh(score, on_head.t{})", i)
+                     : fmt::format("near_tanh({})", writer_.text_of(tanhs_[i].argument)));
+}
+
+// What the root needs in the near form.
+std::vector<bool> StepPrinter::near_nodes() const {
+  std::vector<bool> needed(nodes().size()), is_replaced(nodes().size());
+  for (const int i : positions_) is_replaced[static_cast<size_t>(i)] = true;
+  for (const Line& line : lines_) is_replaced[static_cast<size_t>(line.node)] = true;
+  for (const Tanh& tanh : tanhs_) is_replaced[static_cast<size_t>(tanh.node)] = true;
+  needed.back() = true;
+  for (size_t i = nodes().size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    if (is_replaced[i]) needed[i] = false;
+    for (size_t o = 0; !is_replaced[i] && o < nodes()[i].num_operands; ++o)
+      needed[static_cast<size_t>(nodes()[i].operands[o])] = true;
+  }
+  return needed;
+}
+
+std::string StepPrinter::near_functions() {
+  const std::vector<bool> needed = near_nodes();
+  const auto here = [&](size_t level) {
+    std::vector<bool> nodes = nodes_at(level);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      nodes[i] = nodes[i] && needed[i];
+      if (nodes[i]) writer_.bind(static_cast<int>(i), "");
+    }
+    return nodes;
+  };
+  const std::vector<bool> column = here(kColumn), element = here(kElement);
+  bind_near();
+  const std::string of_column = statements(kColumn, column);
+  end_function(kColumn, column);
+  const std::string of_element = statements(kElement, element);
+  const std::string result = writer_.text_of(program_.root());
+  end_function(kElement, element);
+  return fmt::format(
+      "\n// The near form, of the column `offset` behind the step's first.\n"
+      "ATTUNE_SCORE_FUNCTION ScoreColumn score_near_column(const ScoreArgs& args, const ScoreHead& "
+      "on_head, const ScoreStep& on_step,\n    const ScoreLoaded& loaded, int batch, int head, int "
+      "kv_head, int kv_idx, int offset) {{\n  ScoreColumn values{{}};\n{}  return values;\n}}\n"
+      "\nATTUNE_SCORE_FUNCTION float score_near_element(const ScoreArgs& args, const ScoreHead& "
+      "on_head, const ScoreRow& on_row,\n    const ScoreColumn& on_column, const ScoreStep& "
+      "on_step, const ScoreLoaded& loaded, float score, int batch,\n    int head, int kv_head, int "
+      "q_idx, int kv_idx, int offset) {{\n{}  return {};\n}}\n",
+      of_column, of_element, result);
+}
+
+// What belongs to a step is printed ahead of columns and elements, whose names it does not know.
+std::string StepPrinter::functions() {
+  std::string text;
+  for (const size_t level : {kHead, kRow}) text += "\n" + function(level);
+  text += step_function();
+  text += share_function();
+  text += loads_function();
+  text += prefetch_function();
+  text += reach_function();
+  for (const size_t level : {kColumn, kElement}) text += "\n" + function(level);
+  text += near_functions();
+  return step_structs() + text;
+}
+
+std::string StepPrinter::constants() const {
+  return fmt::format(
+      "\nconstexpr bool kScoreHides = {};\n"
+      "constexpr bool kScoreKeepsUnits = {};    // results are in units of `unit`\n"
+      "constexpr bool kScoreHasConditions = {};  // of the near form\n"
+      "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
+      "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
+      "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
+      "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n",
+      hides_, keeps_units_, has_conditions(), !lines_.empty(), stages_line(), !tanhs_.empty(),
+      rising_tanh() >= 0);
+}
+
+}  // namespace attune::score

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints a program for a loop of steps (step_text in source_text.hpp): beside the functions of SourcePrinter, those of its near form.
+// The near form of an element takes four kinds of nodes from what was made once a step, or once a head:
+//
+// | node                                        | instead                                                       |
+// |---------------------------------------------|---------------------------------------------------------------|
+// | a float of a position                       | the one of the step's first key, and a constant               |
+// | a load along the keys of a line             | what score_loads read from the step's address                 |
+// | g * tanh(a * score), g and a of a head      | an odd polynomial of the score, its coefficients of the head  |
+// | tanh of what is affine in the score         | the polynomial of that                                        |
+//
+// It is right where score_step and score_is_near say so: lines end behind the step, have unit stride and even addresses, and the
+// arguments of tanh are small.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "generator/core/score/source_printer.hpp"
+#include "generator/core/score/stepped.hpp"
+
+namespace attune::score {
+
+class StepPrinter : public SourcePrinter {
+ public:
+  // `hides`: may_hide of the program as it was.
+  StepPrinter(const SteppedProgram& program, bool hides);
+  bool stages_line() const { return staged_line() >= 0; }
+
+ private:
+  // In the order of their nodes.
+  struct Line {
+    int node;
+    bool is_pair;    // both columns of a pair are read at once
+    bool is_dense;   // each row has a line of its own
+    bool is_shared;  // the rows of a thread move along it by `row_step`
+    int row_step;
+  };
+  struct Tanh {
+    int node;      // what is replaced
+    int argument;  // of tanh
+    int scale;     // g, or -1: 1
+    bool is_odd;   // the argument is a multiple of the score
+  };
+
+  void find_nodes();
+  void find_tanhs();
+  bool is_multiple_of_score(int number) const;
+  bool is_affine_in_score(int number) const;
+  int rising_tanh() const;
+  int staged_line() const;
+  bool has_conditions() const { return !lines_.empty() || !tanhs_.empty(); }
+
+  std::string more_members(size_t level) const override;
+  std::string more_statements(size_t level) override;
+  std::string functions() override;
+  std::string constants() const override;
+  std::string step_structs() const;
+  std::string step_function();
+  std::string share_function() const;
+  std::string loads_function() const;
+  std::string prefetch_function();
+  std::string reach_function();
+  void bind_near();
+  std::vector<bool> near_nodes() const;
+  std::string near_functions();
+
+  bool keeps_units_;
+  bool hides_;
+  std::vector<int> positions_;
+  std::vector<int> position_steps_;  // 1 or -1
+  std::vector<Line> lines_;
+  std::vector<Tanh> tanhs_;
+};
+
+}  // namespace attune::score

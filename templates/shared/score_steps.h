@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the near form of printed score programs calls (step_text in generator/core/score/source_text.hpp), the same on every target:
+// addresses in lines of captures, and tanh of small arguments without a quotient. Included behind a target's header of score
+// functions.
+#pragma once
+
+namespace attune {
+
+template <CaptureType kType>
+ATTUNE_SCORE_FUNCTION const void* line_element(const void* line, long long index) {
+  return static_cast<const char*>(line) + index * capture_bytes(kType);
+}
+
+// The address of element `index` of a line, from which `span` elements are read: near where all of them exist, one behind the other, and pairs
+// that are read at once are aligned.
+template <CaptureType kType, bool kIsPair>
+ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapture& capture,
+                                               int dimension, int index, int span, bool* is_near) {
+  const void* at = line_element<kType>(line, index);
+  *is_near &= index >= 0 && index <= capture.extents[dimension] - span;
+  *is_near &= capture.strides[dimension] == 1;
+  if constexpr (kIsPair)
+    *is_near &= reinterpret_cast<unsigned long long>(at) % (2 * capture_bytes(kType)) == 0;
+  return at;
+}
+
+// tanh(x) = x P(x * x) for |x| <= kTanhNear to 2.3e-5 of it: at a cap of 50 that is 5e-4 of a score, less than what 16 bits leave of a
+// probability. P was fitted to the smallest relative error. Beyond, the polynomial goes on to rise.
+constexpr float kTanhNear = 0.5f;
+constexpr float kTanhOfNear = 0.46211716f;
+
+ATTUNE_SCORE_FUNCTION bool tanh_is_near(float x) { return score_abs(x) <= kTanhNear; }
+
+// factor * tanh(slope * x) as a polynomial of x.
+struct OddTanh {
+  float c1, c3, c5;
+  float low;  // where it rises with x: what it is at the lower end of the near range
+};
+ATTUNE_SCORE_FUNCTION OddTanh odd_tanh_of(float factor, float slope) {
+  const float square = slope * slope;
+  const float c1 = factor * slope, c3 = c1 * square, c5 = c3 * square;
+  const float low = c1 > 0.0f ? -kTanhOfNear * score_abs(factor) : score_infinity();
+  return {0.9999774098396301f * c1, -0.3316915035247803f * c3, 0.11520976573228836f * c5, low};
+}
+// No coefficient is so small that digits of it are lost.
+ATTUNE_SCORE_FUNCTION bool is_usable(const OddTanh& t) { return score_abs(t.c5) > 1e-36f; }
+
+ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {
+  const float z = x * x;
+  return x * ((t.c5 * z + t.c3) * z + t.c1);
+}
+ATTUNE_SCORE_FUNCTION float near_tanh(float x) { return odd_tanh(x, odd_tanh_of(1.0f, 1.0f)); }
+
+}  // namespace attune

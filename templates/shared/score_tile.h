@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory for the rows of a captured tensor that a step of an sm_90 kernel with a score stage reads (cuda/attention/score_tile.cuh):
+// the kernel and its launch count it alike. Rows are 16 bytes longer than their block_n elements of 16 bits, so that eight of them meet
+// eight different groups of banks.
+#pragma once
+
+namespace attune {
+
+constexpr int score_tile_pitch(int block_n) { return 2 * block_n + 16; }
+constexpr int score_tile_bytes(int block_m, int block_n) {
+  return block_m * score_tile_pitch(block_n);
+}
+// Where it stands behind `bytes` of other things.
+constexpr int score_tile_offset(int bytes) { return (bytes + 15) / 16 * 16; }
+
+}  // namespace attune
