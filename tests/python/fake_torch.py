@@ -73,6 +73,9 @@ class Tensor:
     def __getitem__(self, index):
         return Tensor(self.array[index], self.device, self.dtype)
 
+    def __setitem__(self, index, value):
+        self.array[index] = value.array if isinstance(value, Tensor) else value
+
     def __float__(self):
         return float(self.array)
 

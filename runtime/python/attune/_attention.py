@@ -112,14 +112,13 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
     given = locals()
-    if is_between(q, k, v):
-        refuse_gradients((("q", q), ("k", k), ("v", v)))
-        return cut(attention(**widened_arguments(given)), v, out, return_lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes"),
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes)))
+    if is_between(q, k, v):
+        return cut(attention(**widened_arguments(given)), v, out, return_lse)
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks)

@@ -4,7 +4,7 @@ add nothing to a score, and their columns of o are cut off. Used by attention() 
 import warnings
 
 from . import _tensors as tensors
-from ._problem import softmax_scale
+from ._problem import check_beside, softmax_scale
 
 _STEP, _LEAST = 8, 16  # of what kernels take
 _told = set()          # pairs of head dims of which a warning told
@@ -37,25 +37,44 @@ def _tell(head_dim, head_dim_v, pad):
                       "them in such tensors, or say that you know by pad_head_dim=True", stacklevel=5)
 
 
-def _widened(tensor):
-    wide = tensors.empty(tensor, (*tensor.shape[:3], _width(tensor.shape[3])), tensor.dtype)
+def _checked(name, tensor, q):
+    """What hides from a copy: attention() itself sees the others."""
+    tensors.signature(name, tensor)
+    check_beside(name, tensor, q)
+    tensors.check_plain(name, tensor)
+    tensors.address(name, tensor)
+    return tensor
+
+
+def _widened(name, tensor, q):
+    width = _width(tensor.shape[3])
+    if width == tensor.shape[3]:
+        return tensor
+    wide = tensors.empty(q, (*_checked(name, tensor, q).shape[:3], width), tensor.dtype)
     wide[..., :tensor.shape[3]] = tensor
     wide[..., tensor.shape[3]:] = 0
     return wide
 
 
-def _check_pad(pad):
-    if pad is not None and type(pad) is not bool:
-        raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
+def _check_out(out, q, v):
+    check_beside("out", out, q)
+    tensors.check_plain("out", out)
+    wanted, own = (*q.shape[:3], v.shape[3]), tensors.dtype_text(q.dtype)
+    if tuple(out.shape) != wanted or tensors.dtype_text(out.dtype) != own:
+        raise ValueError(f"out is {tensors.dtype_text(out.dtype)} of shape {tuple(out.shape)}, and q, k and v are {own} of head dims {q.shape[3]} "
+                         f"and {v.shape[3]}; accepted is an out of {own} and shape {wanted}")
+    tensors.address("out", out, written=True)
 
 
 def widened_arguments(arguments):
     """The arguments of a call with wider q, k and v, the scale of the given ones, and without out."""
-    q, v, pad = arguments["q"], arguments["v"], arguments["pad_head_dim"]
-    _check_pad(pad)
+    q, v, out, pad, scale = (arguments[name] for name in ("q", "v", "out", "pad_head_dim", "scale"))
+    if pad is not None and type(pad) is not bool:
+        raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
+    if out is not None:
+        _check_out(out, q, v)
+    wide = {name: _widened(name, arguments[name], q) for name in ("q", "k", "v")}
     _tell(q.shape[3], v.shape[3], pad)
-    scale = arguments["scale"]
-    wide = {name: _widened(arguments[name]) for name in ("q", "k", "v")}
     return {**arguments, **wide, "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
 
 
@@ -64,9 +83,6 @@ def cut(result, given_v, out, return_lse):
     o, lse = result if return_lse else (result, None)
     o = o[..., :given_v.shape[3]]
     if out is not None:
-        if tuple(out.shape) != tuple(o.shape) or tensors.dtype_text(out.dtype) != tensors.dtype_text(o.dtype):
-            raise ValueError(f"out is {tensors.dtype_text(out.dtype)} of shape {tuple(out.shape)}; accepted is {tensors.dtype_text(o.dtype)} of "
-                             f"shape {tuple(o.shape)}")
         out[...] = o
         o = out
     return (o, lse) if return_lse else o
