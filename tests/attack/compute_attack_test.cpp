@@ -14,6 +14,7 @@
 #include "tests/attack/mutate.hpp"
 #include "tests/support/host_run.hpp"
 #include "tuner/fuzz/device_run.hpp"
+#include "tuner/fuzz/draw.hpp"
 
 namespace attune::testing {
 namespace {
