@@ -158,5 +158,28 @@ TEST(CompileMatrix, DefaultsCompileWithinLimits) {
              times.back());
 }
 
+// A score stage wants registers: a default that spills would leave a problem without a tuned kernel. Every 5th one in the quick run.
+TEST(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
+  const Compiler* compiler = open_nvrtc_compiler();
+  if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
+  const Arch arch = parse_arch("sm_90a");
+  const size_t stride = std::getenv("ATTUNE_FULL_MATRIX") != nullptr ? 1 : 5;
+  size_t number = 0;
+  for (const char* scores :
+       {"softcap=50", "alibi=1", "bias=bf16", "bias=fp32", "relative_bias=fp32", "mask_tensor=1",
+        "documents=1", "key_lengths=1", "chunk=512"})
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=512"})
+      for (const char* mask : {"none", "causal_bottom_right"}) {
+        if (number++ % stride != 0) continue;
+        const KernelSpec spec = spec_of(parse_problem(
+            fmt::format("dtype=bf16,{},heads=4,seqlen=4096,mask={},{}", dims, mask, scores)));
+        const KernelTemplate& t = template_by_name("prefill_sm90");
+        const Entry entry{&t, spec, arch,
+                          t.default_config(spec, arch, kShapes[0], typical_device(arch).facts)};
+        double ms = 0;
+        EXPECT_EQ(broken(*compiler, entry, &ms), "") << entry.name();
+      }
+}
+
 }  // namespace
 }  // namespace attune

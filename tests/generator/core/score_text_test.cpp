@@ -112,6 +112,8 @@ TEST(ScoreSource, Golden) {
   std::string text;
   for (const auto& [snippet, program] : kCases)
     text += "==== " + std::string(snippet) + "\n" + source_text(program) + "\n";
+  for (const char* snippet : {kSoftcap, kAlibi, kBias, kBuckets})
+    text += "==== in steps: " + std::string(snippet) + "\n" + step_text(score(snippet)) + "\n";
   const std::filesystem::path path =
       std::filesystem::path(ATTUNE_GOLDEN_DIR) / "score_programs.txt";
   if (std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << text;
