@@ -63,6 +63,8 @@ std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
 
 const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
   switch (part) {
+    case ArgumentPart::kMap:
+      return &arguments.map;
     case ArgumentPart::kScores:
       return &arguments.scores;
     case ArgumentPart::kBase:
@@ -78,6 +80,15 @@ bool LaunchPlan::uses_tensor_maps() const {
                      [](const LaunchStep& step) { return !step.tensor_maps.empty(); });
 }
 
+BlockMapArgs LaunchPlan::map_args(void* workspace_begin) const {
+  if (!map) return {};
+  const PlacedTensor& lists = workspace[*map];
+  const int64_t of_head = lists.columns * lists.rows;
+  return {reinterpret_cast<int*>(static_cast<char*>(workspace_begin) + lists.offset),
+          lists.batch > 1 ? of_head * lists.heads : 0, lists.heads > 1 ? of_head : 0,
+          static_cast<int>(lists.columns)};
+}
+
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes) {
   check_counts("steps", structure.steps.size(), sizes.steps.size());
   check_counts("workspace tensors", structure.workspace.size(), sizes.workspace.size());
@@ -90,6 +101,10 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   for (size_t i = 0; i < structure.steps.size(); ++i)
     plan.steps.push_back({structure.steps[i], sizes.steps[i]});
   plan.main_step = structure.main_step;
+  plan.map = structure.map;
+  if (plan.map && *plan.map >= structure.workspace.size())
+    throw Error(ErrorCode::kInternal, fmt::format("the map is to be tensor {} of a workspace of {}",
+                                                  *plan.map, structure.workspace.size()));
   place_tensors(structure, sizes, &plan);
   return plan;
 }

@@ -32,13 +32,13 @@ std::vector<int64_t> pack_heads(const KernelSpec& spec) {
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128   ? std::vector<int64_t>{64, 80, 96, 128, 176}
                                        : widest <= 256 ? std::vector<int64_t>{48, 64, 80, 96, 112}
                                                        : std::vector<int64_t>{16, 32, 48, 64, 80};
   const std::vector<int64_t> sections = !causal ? std::vector<int64_t>{0}
-                                        : spec.window_left >= 0
+                                        : spec.window_left >= 0 || spec.mask == Mask::kNone
                                             ? std::vector<int64_t>{32, 0}
                                             : std::vector<int64_t>{32, 16, 8, 4};
   std::vector<Knob> all = sm90_knobs(
@@ -78,7 +78,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
@@ -191,12 +191,15 @@ class PrefillSm90 final : public KernelTemplate {
                         {Operand::kK, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kV, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
+    add_block_map(spec, &all);
     return all;
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    return sm90_sizes(spec, config, shape, device);
+    LaunchSizes sizes = sm90_sizes(spec, config, shape, device);
+    add_block_map(spec, shape, sm90_map_shape(config, shape), &sizes);
+    return sizes;
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,

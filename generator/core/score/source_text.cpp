@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "generator/core/score/builder.hpp"
 #include "generator/core/score/dependence.hpp"
@@ -45,14 +46,17 @@ NodeSpelling kernel_spelling(Operation operation, Type operands) {
 
 class KernelWriter : public ExpressionWriter {
  public:
-  explicit KernelWriter(const Program& program)
-      : ExpressionWriter(program), program_(program), addresses_(program.nodes().size()) {}
+  KernelWriter(const Program& program, const Places& places)
+      : ExpressionWriter(program),
+        program_(program),
+        places_(places),
+        addresses_(program.nodes().size()) {}
 
   // The line of a load: all its indices but the last.
   std::string line_address(int load) const {
     const Node& n = program_.nodes()[static_cast<size_t>(load)];
     std::string text =
-        fmt::format("capture_line<CaptureType::{}>(args.captures[{}]", type_of_capture(n), n.index);
+        fmt::format("capture_line<CaptureType::{}>(args.captures[{}]", type_of_capture(n), capture(n));
     for (size_t i = 0; i + 1 < n.num_operands; ++i) text += ", " + text_of(n.operands[i]);
     return text + ")";
   }
@@ -75,9 +79,10 @@ class KernelWriter : public ExpressionWriter {
     const std::string& address = addresses_[static_cast<size_t>(&n - program_.nodes().data())];
     if (!address.empty())
       return fmt::format("load_in_line<CaptureType::{}>({}, args.captures[{}], {}, {})",
-                         type_of_capture(n), address, n.index, indices.size() - 1, indices.back());
+                         type_of_capture(n), address, capture(n), indices.size() - 1,
+                         indices.back());
     std::string text =
-        fmt::format("load_capture<CaptureType::{}>(args.captures[{}]", type_of_capture(n), n.index);
+        fmt::format("load_capture<CaptureType::{}>(args.captures[{}]", type_of_capture(n), capture(n));
     for (const std::string& index : indices) text += ", " + index;
     return text + ")";
   }
@@ -88,16 +93,18 @@ class KernelWriter : public ExpressionWriter {
   }
 
  private:
+  int capture(const Node& load) const { return place_of(load.index, places_.captures); }
   std::string scalar(int number) const {
+    const int place = place_of(number, places_.scalars);
     switch (program_.scalars()[static_cast<size_t>(number)].type) {
       case Type::kFloat:
-        return fmt::format("args.scalars[{}].f32", number);
+        return fmt::format("args.scalars[{}].f32", place);
       case Type::kInt:
-        return fmt::format("args.scalars[{}].i32", number);
+        return fmt::format("args.scalars[{}].i32", place);
       case Type::kBool:
         break;
     }
-    return fmt::format("(args.scalars[{}].i32 != 0)", number);
+    return fmt::format("(args.scalars[{}].i32 != 0)", place);
   }
   std::string_view type_of_capture(const Node& load) const {
     const Capture& capture = program_.captures()[static_cast<size_t>(load.index)];
@@ -105,6 +112,7 @@ class KernelWriter : public ExpressionWriter {
   }
 
   const Program& program_;
+  const Places& places_;
   std::vector<std::string> addresses_;  // of loads: where its line is, if that is known
 };
 
@@ -129,6 +137,14 @@ Program with_reciprocals(const Program& program) {
       }));
 }
 
+// Names of a score program's functions in the text of a mask program.
+std::string as_mask(std::string text) {
+  for (const auto& [from, to] : {std::pair{"Score", "Mask"}, std::pair{"score_", "mask_"}})
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; ++at)
+      if (text.compare(at, 9, "ScoreArgs") != 0) text.replace(at, std::strlen(from), to);
+  return text;
+}
+
 struct Function {
   const char* returns;
   const char* name;
@@ -151,10 +167,14 @@ constexpr Function kFunctions[] = {
      "on_column,\n"
      "    float score, int batch, int head, int kv_head, int q_idx, int kv_idx"}};
 constexpr size_t kColumn = 2, kElement = 3;
+constexpr const char* kMaskParameters =  // of the last one
+    "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row, const ScoreColumn& "
+    "on_column,\n"
+    "    int batch, int head, int kv_head, int q_idx, int kv_idx";
 
 class SourcePrinter {
  public:
-  explicit SourcePrinter(const Program& program);
+  SourcePrinter(const Program& program, const Places& places);
   std::string text();
 
  private:
@@ -166,7 +186,13 @@ class SourcePrinter {
   std::string function(size_t level);
   const std::vector<Node>& nodes() const { return program_.nodes(); }
 
+  // As it stands in the text: those of a mask program are called after it.
+  std::string named(std::string text) const {
+    return program_.kind() == Kind::kMask ? as_mask(std::move(text)) : text;
+  }
+
   Program program_;
+  Places places_;
   KernelWriter writer_;
   std::vector<size_t>
       level_;  // of each node an index of kFunctions; a trivial one is written where it is used
@@ -180,7 +206,8 @@ class SourcePrinter {
   int next_line_ = 0;
 };
 
-SourcePrinter::SourcePrinter(const Program& program) : program_(program), writer_(program_) {
+SourcePrinter::SourcePrinter(const Program& program, const Places& places)
+    : program_(program), places_(places), writer_(program_, places_) {
   place_nodes();
 }
 
@@ -264,21 +291,23 @@ std::string SourcePrinter::function(size_t level) {
   if (level == kElement) {
     body += "  return " + writer_.text_of(program_.root()) + ";\n";
   } else {
-    body = fmt::format("  {} values{{}};\n{}  return values;\n", f.returns, body);
+    body = fmt::format("  {} values{{}};\n{}  return values;\n", named(f.returns), body);
   }
   for (size_t i = 0; i < here.size(); ++i)
     if (here[i] && is_member_[i]) writer_.bind(static_cast<int>(i), f.member_prefix + names_[i]);
   for (size_t i = 0; level != kElement && i < here.size(); ++i)
     if (line_level_[i] == level)
       writer_.bind_address(static_cast<int>(i), f.member_prefix + line_names_[i]);
-  return fmt::format("ATTUNE_SCORE_FUNCTION {} {}({}) {{\n{}}}\n", f.returns, f.name, f.parameters,
-                     body);
+  const bool of_mask = program_.kind() == Kind::kMask && level == kElement;
+  return named(fmt::format("ATTUNE_SCORE_FUNCTION {} {}({}) {{\n", of_mask ? "bool" : f.returns,
+                           f.name, of_mask ? kMaskParameters : f.parameters)) +
+         body + "}\n";
 }
 
 std::string SourcePrinter::structs() const {
   std::string text;
   for (size_t level = 0; level < kElement; ++level) {
-    text += fmt::format("struct {} {{", kFunctions[level].returns);
+    text += fmt::format("struct {} {{", named(kFunctions[level].returns));
     for (size_t i = 0; i < names_.size(); ++i)
       if (is_member_[i] && level_[i] == level)
         text += fmt::format(" {} {};", type_name(nodes()[i].type), names_[i]);
@@ -296,6 +325,7 @@ std::string SourcePrinter::text() {
   for (size_t i = 0; i < names_.size(); ++i)
     reads_columns = reads_columns || (is_member_[i] && kFunctions[level_[i]].returns ==
                                                            std::string_view("ScoreColumn"));
+  if (program_.kind() == Kind::kMask) return structs() + functions;
   return structs() + functions +
          fmt::format(
              "\nconstexpr bool kScoreReadsColumns = {};\nconstexpr bool kScoreHides = {};\n",
@@ -304,9 +334,13 @@ std::string SourcePrinter::text() {
 
 }  // namespace
 
-std::string source_text(const Program& program) {
-  if (program.kind() == Kind::kMask) return source_text(hide(identity(), program));
-  return SourcePrinter(with_reciprocals(program)).text();
+std::string source_text(const Program& program, const Places& places) {
+  if (program.kind() == Kind::kMask) return source_text(hide(identity(), program), places);
+  return SourcePrinter(with_reciprocals(program), places).text();
+}
+
+std::string mask_source_text(const Program& program, const Places& places) {
+  return SourcePrinter(with_reciprocals(program), places).text();
 }
 
 }  // namespace attune::score

@@ -8,6 +8,7 @@
 
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/mma_mask_stage.cuh"  // where kMaskProgram
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/mma_score_stage.cuh"  // where kScored
 #include "cuda/attention/sinks.cuh"            // where kSinks
@@ -93,12 +94,16 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
                                        unsigned shared) {
   const AttentionArgs& args = parts.base;
   const int first_row = tile.row_block * kBlockM;
+  const BlockList list(parts.map, tile.batch, tile.head, tile.row_block);  // where kMaskProgram
   const BlockRange all =
+      list &  // where kMaskProgram
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
   const TileState state(shared + kStateOffset);
   state.park(tile, blocks_of_warp(args, tile, all));
 
   Pipeline pipeline(args, state, shared + kRingOffset, all.begin);
+  pipeline.follow(list);                      // where kMaskProgram
+  BlockWalk blocks(list, list.count() - 1);  // where kMaskProgram
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
@@ -106,7 +111,8 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     query.keep();
     __syncthreads();
   }
-  pipeline.start(tile, all.end);
+  pipeline.start(tile, all.end);       // unless kMaskProgram
+  pipeline.start(tile, list.count());  // where kMaskProgram
   if constexpr (kQPlace == kQRegisters) {
     Pipeline::template wait_q<true>();
     query.keep();
@@ -121,6 +127,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
   Softmax softmax = factors.softmax(parts);
   for (int block = all.end - 1; block >= all.begin; --block) {
+    block = blocks.take();  // where kMaskProgram
     // Both are made while the block's data is waited for.
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
@@ -141,6 +148,8 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
+    if (blocks.partial(0))                                                                // where kMaskProgram
+      hide_scores(parts, state.tile(), row_of(state.tile(), 0, 0), block, scores);        // where kMaskProgram
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);
