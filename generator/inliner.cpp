@@ -131,9 +131,8 @@ void Inliner::write_label(std::string_view path) {
 }
 
 const Constant* Inliner::constant(std::string_view name) const {
-  const auto found =
-      std::find_if(preamble_.constants.begin(), preamble_.constants.end(),
-                   [&](const Constant& constant) { return constant.name == name; });
+  const auto found = std::find_if(preamble_.constants.begin(), preamble_.constants.end(),
+                                  [&](const Constant& constant) { return constant.name == name; });
   return found == preamble_.constants.end() ? nullptr : &*found;
 }
 

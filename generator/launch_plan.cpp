@@ -83,9 +83,9 @@ bool LaunchPlan::uses_tensor_maps() const {
 BlockMapArgs LaunchPlan::map_args(void* workspace_begin) const {
   if (!map) return {};
   const PlacedTensor& lists = workspace[*map];
-  const int64_t of_head = lists.columns * lists.rows;
+  const int batch_step = static_cast<int>(lists.rows * lists.heads);
   return {reinterpret_cast<int*>(static_cast<char*>(workspace_begin) + lists.offset),
-          lists.batch > 1 ? of_head * lists.heads : 0, lists.heads > 1 ? of_head : 0,
+          lists.batch > 1 ? batch_step : 0, lists.heads > 1 ? static_cast<int>(lists.rows) : 0,
           static_cast<int>(lists.columns)};
 }
 

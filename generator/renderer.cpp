@@ -117,8 +117,8 @@ std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
   std::vector<GeneratedPart> parts;
   if (has_score_stage(spec)) {
     const ScoreHalf stage = score_stage_program(spec);
-    parts.push_back(in_namespace("generated/score_program.h",
-                                 score::source_text(stage.program, stage.places)));
+    parts.push_back(
+        in_namespace("generated/score_program.h", score::source_text(stage.program, stage.places)));
   }
   if (has_mask_program(spec)) {
     const ScoreHalf mask = mask_program(spec);

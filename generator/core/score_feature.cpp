@@ -158,9 +158,10 @@ namespace {
 
 // Where the whole program has what a half of it reads; nullopt where the whole does not read it, for it is the same without this
 // half: under a mask that hides everything, say. `features` are those of the half's parts.
-std::optional<std::vector<int>> places_in(const Composed& whole, const std::vector<score::Origin>& of_whole,
-                           const std::vector<const ScoreFeature*>& features,
-                           const std::vector<score::Origin>& of_half) {
+std::optional<std::vector<int>> places_in(const Composed& whole,
+                                          const std::vector<score::Origin>& of_whole,
+                                          const std::vector<const ScoreFeature*>& features,
+                                          const std::vector<score::Origin>& of_half) {
   std::vector<int> places;
   for (const score::Origin& wanted : of_half) {
     const auto found =

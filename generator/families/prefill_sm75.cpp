@@ -51,7 +51,7 @@ class PrefillSm75 final : public PrefillMma {
                                                  {"block_n", tile.block_n},
                                                  {"warps", tile.warps},
                                                  {"q_place", tile.q_place}}))
-        return has_score_stage(spec) ? with_room_for_scores(legal, *config, 32) : *config;
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     throw Error(ErrorCode::kInternal,
                 fmt::format("prefill_sm75 has no default for {}", to_text(spec)));
   }

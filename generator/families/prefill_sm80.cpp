@@ -69,10 +69,10 @@ class PrefillSm80 final : public PrefillMma {
         continue;
       const auto config = with_tile(legal, tile, makes_offsets_anew(spec, arch, tile));
       if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
-        return has_score_stage(spec) ? with_room_for_scores(legal, *config, 32) : *config;
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
       if (config && !small) small = config;
     }
-    if (small) return has_score_stage(spec) ? with_room_for_scores(legal, *small, 32) : *small;
+    if (small) return is_scored(spec) ? with_room_for_scores(legal, *small, 32) : *small;
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
   }

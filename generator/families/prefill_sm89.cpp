@@ -99,7 +99,7 @@ class PrefillSm89 final : public PrefillMma {
                                                  {"warps", tile.warps},
                                                  {"stages", tile.stages},
                                                  {"hold_offsets", tile.hold_offsets}}))
-        return has_score_stage(spec) ? with_room_for_scores(legal, *config, 32) : *config;
+        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
     }
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm89 has no default for {} on {}",
                                                   to_text(spec), arch.name()));

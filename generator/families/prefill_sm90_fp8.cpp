@@ -73,12 +73,12 @@ std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
-  const bool causal = sm90_longest_first(spec);
+  const std::vector<int64_t> sections = !sm90_longest_first(spec) ? std::vector<int64_t>{0}
+                                        : spec.mask == Mask::kNone
+                                            ? std::vector<int64_t>{32, 0}
+                                            : std::vector<int64_t>{32, 16, 8, 4};
   return sm90_knobs(
-      spec,
-      {{64, 96, 128, 160, 192, 224},
-       {0, 5},
-       causal ? std::vector<int64_t>{32, 16, 8, 4} : std::vector<int64_t>{0}},
+      spec, {{64, 96, 128, 160, 192, 224}, {0, 5}, sections},
       {{"row_max", row_max_forms(spec),
         "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),
@@ -192,7 +192,7 @@ class PrefillSm90Fp8 final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     const Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
                                        sm90_fp8_predicted_clocks);
-    if (!has_score_stage(spec)) return config;
+    if (!is_scored(spec)) return config;
     return with_room_for_scores(space(spec, arch), config, 64);
   }
 

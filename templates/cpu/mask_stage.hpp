@@ -113,4 +113,9 @@ inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, Key
   return range.lo == range.hi ? range : MaskStage(args, rows).vote(keys);
 }
 
+inline void hide_scores(const KernelArguments& args, const ListRows& rows, KeyRange keys,
+                        Panel* scores, Panel& largest) {
+  MaskStage(args, rows).apply(keys, scores, largest);
+}
+
 }  // namespace attune

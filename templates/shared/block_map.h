@@ -12,13 +12,13 @@
 namespace attune {
 
 constexpr int kMapGroupBits = 4;  // groups of rows that a tile may have
-constexpr int kMapThreads = 512;
+constexpr int kMapThreads = 1024;
 
 struct BlockMapArgs {
-  int* lists;
-  long long batch_stride;  // in words; 0 where the program does not depend on it
-  long long head_stride;   // from one tile's heads to the next one's; likewise
-  int row_stride;          // from one list to the next: 1 + blocks of all keys
+  int* lists;      // those of the row blocks of one tile's heads in a row
+  int batch_step;  // lists from a batch entry to the next; 0 where the program does not depend on it
+  int head_step;   // lists from one tile's heads to the next one's; likewise
+  int list_words;  // from one list to the next: 1 + blocks of all keys
 };
 
 }  // namespace attune

@@ -120,9 +120,8 @@ ATTUNE_SCORE_FUNCTION IntRange range_shift_right(IntRange a, IntRange b) {
 ATTUNE_SCORE_FUNCTION IntRange range_abs(IntRange a) {
   if (a.lo >= 0) return a;
   if (a.hi <= 0) return range_negate(a);
-  return wrapped(0, score_max(a.hi, 0) > -static_cast<long long>(a.lo)
-                        ? a.hi
-                        : -static_cast<long long>(a.lo));
+  return wrapped(
+      0, score_max(a.hi, 0) > -static_cast<long long>(a.lo) ? a.hi : -static_cast<long long>(a.lo));
 }
 ATTUNE_SCORE_FUNCTION IntRange range_min(IntRange a, IntRange b) {
   return {score_min(a.lo, b.lo), score_min(a.hi, b.hi)};

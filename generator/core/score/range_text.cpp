@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "generator/core/error.hpp"
 
@@ -77,70 +78,41 @@ std::string node_text(const Program& program, const Places& places, const Node& 
 }  // namespace
 
 std::string range_function(Operation operation) {
-  switch (operation) {
-    case Operation::kLoad:
-      return "load_range";
-    case Operation::kToFloat:
-      return "range_float";
-    case Operation::kToInt:
-      return "range_int";
-    case Operation::kNegate:
-      return "range_negate";
-    case Operation::kAdd:
-      return "range_add";
-    case Operation::kSubtract:
-      return "range_subtract";
-    case Operation::kMultiply:
-      return "range_multiply";
-    case Operation::kDivide:
-      return "range_div";
-    case Operation::kRemainder:
-      return "range_mod";
-    case Operation::kFloorDivide:
-      return "range_floordiv";
-    case Operation::kFloorModulo:
-      return "range_floormod";
-    case Operation::kBitAnd:
-      return "range_bit_and";
-    case Operation::kBitOr:
-      return "range_bit_or";
-    case Operation::kBitXor:
-      return "range_bit_xor";
-    case Operation::kBitNot:
-      return "range_bit_not";
-    case Operation::kShiftLeft:
-      return "range_shift_left";
-    case Operation::kShiftRight:
-      return "range_shift_right";
-    case Operation::kLess:
-      return "range_less";
-    case Operation::kLessEqual:
-      return "range_less_equal";
-    case Operation::kEqual:
-      return "range_equal";
-    case Operation::kNotEqual:
-      return "range_not_equal";
-    case Operation::kNot:
-      return "range_not";
-    case Operation::kAnd:
-      return "range_and";
-    case Operation::kOr:
-      return "range_or";
-    case Operation::kSelect:
-      return "range_select";
-    case Operation::kAbs:
-      return "range_abs";
-    case Operation::kMin:
-      return "range_min";
-    case Operation::kMax:
-      return "range_max";
-    case Operation::kClamp:
-      return "range_clamp";
-    case Operation::kFloor:
-      return "range_floor";
-    default:
-      return "";
-  }
+  constexpr std::pair<Operation, const char*> kFunctions[] = {
+      {Operation::kLoad, "load_range"},
+      {Operation::kToFloat, "range_float"},
+      {Operation::kToInt, "range_int"},
+      {Operation::kNegate, "range_negate"},
+      {Operation::kAdd, "range_add"},
+      {Operation::kSubtract, "range_subtract"},
+      {Operation::kMultiply, "range_multiply"},
+      {Operation::kDivide, "range_div"},
+      {Operation::kRemainder, "range_mod"},
+      {Operation::kFloorDivide, "range_floordiv"},
+      {Operation::kFloorModulo, "range_floormod"},
+      {Operation::kBitAnd, "range_bit_and"},
+      {Operation::kBitOr, "range_bit_or"},
+      {Operation::kBitXor, "range_bit_xor"},
+      {Operation::kBitNot, "range_bit_not"},
+      {Operation::kShiftLeft, "range_shift_left"},
+      {Operation::kShiftRight, "range_shift_right"},
+      {Operation::kLess, "range_less"},
+      {Operation::kLessEqual, "range_less_equal"},
+      {Operation::kEqual, "range_equal"},
+      {Operation::kNotEqual, "range_not_equal"},
+      {Operation::kNot, "range_not"},
+      {Operation::kAnd, "range_and"},
+      {Operation::kOr, "range_or"},
+      {Operation::kSelect, "range_select"},
+      {Operation::kAbs, "range_abs"},
+      {Operation::kMin, "range_min"},
+      {Operation::kMax, "range_max"},
+      {Operation::kClamp, "range_clamp"},
+      {Operation::kFloor, "range_floor"},
+  };
+  for (const auto& [of, function] : kFunctions)
+    if (of == operation) return function;
+  return "";
 }
 
 std::string range_text(const Program& mask, const Places& places) {

@@ -55,8 +55,8 @@ class KernelWriter : public ExpressionWriter {
   // The line of a load: all its indices but the last.
   std::string line_address(int load) const {
     const Node& n = program_.nodes()[static_cast<size_t>(load)];
-    std::string text =
-        fmt::format("capture_line<CaptureType::{}>(args.captures[{}]", type_of_capture(n), capture(n));
+    std::string text = fmt::format("capture_line<CaptureType::{}>(args.captures[{}]",
+                                   type_of_capture(n), capture(n));
     for (size_t i = 0; i + 1 < n.num_operands; ++i) text += ", " + text_of(n.operands[i]);
     return text + ")";
   }
@@ -81,8 +81,8 @@ class KernelWriter : public ExpressionWriter {
       return fmt::format("load_in_line<CaptureType::{}>({}, args.captures[{}], {}, {})",
                          type_of_capture(n), address, capture(n), indices.size() - 1,
                          indices.back());
-    std::string text =
-        fmt::format("load_capture<CaptureType::{}>(args.captures[{}]", type_of_capture(n), capture(n));
+    std::string text = fmt::format("load_capture<CaptureType::{}>(args.captures[{}]",
+                                   type_of_capture(n), capture(n));
     for (const std::string& index : indices) text += ", " + index;
     return text + ")";
   }

@@ -13,11 +13,13 @@ class BlockList {
   BlockList() = default;
   // `heads`: which heads' tiles, counted in tiles.
   __device__ __forceinline__ BlockList(const BlockMapArgs& map, int batch, int heads, int row_block)
-      : list_(map.lists + batch * map.batch_stride + heads * map.head_stride +
-              static_cast<long long>(row_block) * map.row_stride) {}
+      : list_(map.lists +
+              static_cast<long long>(batch * map.batch_step + heads * map.head_step + row_block) *
+                  map.list_words) {}
 
   __device__ __forceinline__ int count() const { return list_[0]; }
-  __device__ __forceinline__ int entry(int place) const { return list_[1 + place]; }
+  __device__ __forceinline__ int entry(int place) const { return *address(place); }
+  __device__ __forceinline__ const int* address(int place) const { return list_ + 1 + place; }
 
  private:
   const int* list_;
@@ -32,30 +34,5 @@ __device__ __forceinline__ BlockRange operator&(const BlockList& list, BlockRang
   range.end = block_of_entry(list.entry(list.count() - 1)) + 1;
   return range;
 }
-
-// Entries from a place down. Each is read a step before it is asked for.
-class BlockWalk {
- public:
-  BlockWalk() = default;
-  __device__ __forceinline__ BlockWalk(const BlockList& list, int last) : list_(list), next_(last) {
-    ahead_ = list_.entry(next_);
-  }
-
-  // The next block; the word ahead of the first entry is the list's length, which nobody asks for.
-  __device__ __forceinline__ int take() {
-    here_ = ahead_;
-    --next_;
-    ahead_ = list_.entry(next_);
-    return block_of_entry(here_);
-  }
-  // Whether a group of rows sees the block that was taken in part.
-  __device__ __forceinline__ bool partial(int group) const { return is_partial(here_, group); }
-
- private:
-  BlockList list_;
-  int next_;
-  int ahead_;
-  int here_;
-};
 
 }  // namespace attune

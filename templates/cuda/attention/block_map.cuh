@@ -110,8 +110,7 @@ class BlockMapper {
     const BlockMapper mapper(scores, args, place, origin);
     const BlockRange range =
         visible_blocks<kBlockN>(args, first_row, min(first_row + kRows, args.seqlen_q), origin);
-    int* list = map.lists + place.batch * map.batch_stride + place.heads * map.head_stride +
-                static_cast<long long>(place.row_block) * map.row_stride;
+    int* list = map.lists + static_cast<long long>(blockIdx.x) * map.list_words;
     const int warp = threadIdx.x / 32;
     int count = 0;
     for (int begin = range.begin; begin < range.end; begin += kChunk) {

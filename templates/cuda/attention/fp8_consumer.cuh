@@ -74,8 +74,8 @@ class Fp8Consumer {
     const OwnSteps own = own_steps(tile, range);
     const Work work{tile, own, first_row, range, factors};
     products_.skip_hidden_steps(tile.last_block - own.last);
-    blocks_ = blocks_of(args_.map, tile);  // where kMaskProgram
-    blocks_.take();                        // own.last  // where kMaskProgram
+    blocks_ = BlockWalk(tile);  // where kMaskProgram
+    blocks_.take();             // own.last  // where kMaskProgram
     first_step(work, s, p, rows);
     int block = own.last - 1;
     // One loop where nothing is flushed: beside a nest of two ptxas spills.
@@ -84,8 +84,7 @@ class Fp8Consumer {
       const int flush_after = flush_block(own.first, block);
 #pragma unroll 1
       do {
-        behind_partial_ = blocks_.partial(warpgroup_);  // where kMaskProgram
-        block = blocks_.take();                           // where kMaskProgram
+        block = block_of_entry(blocks_.take());  // where kMaskProgram
         step(work, block, s, p, o, rows);
         --block;
       } while (kFlushInterval > 0 && block >= flush_after);
@@ -124,16 +123,17 @@ class Fp8Consumer {
   }
 
   // The same in a step that the mask program hides a part of, and behind it. // where kMaskProgram
-  __device__ __forceinline__ bool raise_first(const StepFactors& factors,            // where kMaskProgram
-                                              const GroupFactors (&here)[kGroups],   // where kMaskProgram
-                                              float scale_log2, Scores& s,           // where kMaskProgram
-                                              RowStats* rows, float (&factor)[2]) {  // where kMaskProgram
-    float level[2];                                                                  // where kMaskProgram
-    factors.top_levels(here, scale_log2, s, level);                                  // where kMaskProgram
-    if (!must_raise(level, *rows)) return false;                                     // where kMaskProgram
-    raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);            // where kMaskProgram
-    return true;                                                                     // where kMaskProgram
-  }                                                                                  // where kMaskProgram
+  __device__ __forceinline__ bool raise_first(                             // where kMaskProgram
+      const StepFactors& factors,                                          // where kMaskProgram
+      const GroupFactors (&here)[kGroups],                                 // where kMaskProgram
+      float scale_log2, Scores& s,                                         // where kMaskProgram
+      RowStats* rows, float (&factor)[2]) {                                // where kMaskProgram
+    float level[2];                                                        // where kMaskProgram
+    factors.top_levels(here, scale_log2, s, level);                        // where kMaskProgram
+    if (!must_raise(level, *rows)) return false;                           // where kMaskProgram
+    raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);  // where kMaskProgram
+    return true;                                                           // where kMaskProgram
+  }                                                                        // where kMaskProgram
 
   // O under the new maximum, and what the next products need.
   __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
@@ -163,8 +163,8 @@ class Fp8Consumer {
     if (own.last != tile.last_block) products_.skip_hidden_v();
     float scale_log2 = factors.apply(here, s);
     scale_log2 = stage_.apply(scale_log2, own.last * kBlockN, s);  // where kScored
-    if (blocks_.partial(warpgroup_))                                     // where kMaskProgram
-      hide_scores(args_, tile, first_row, own.last * kBlockN, s);        // where kMaskProgram
+    if (is_partial(blocks_.taken(), warpgroup_))                   // where kMaskProgram
+      hide_scores(args_, tile, first_row, own.last * kBlockN, s);  // where kMaskProgram
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
@@ -179,9 +179,10 @@ class Fp8Consumer {
     factors.read(block, here);
     products_.multiply_next(block == own.first, s, p, o);
     float scale_log2 = factors.apply(here, s);
-    scale_log2 = stage_.apply(scale_log2, block * kBlockN, s);  // where kScored
-    const bool partial = blocks_.partial(warpgroup_);                              // where kMaskProgram
-    if (partial) hide_scores(args_, tile, first_row, block * kBlockN, s);          // where kMaskProgram
+    scale_log2 = stage_.apply(scale_log2, block * kBlockN, s);             // where kScored
+    const int entry = blocks_.taken();                                     // where kMaskProgram
+    const bool partial = is_partial(entry, warpgroup_);                    // where kMaskProgram
+    if (partial) hide_scores(args_, tile, first_row, block * kBlockN, s);  // where kMaskProgram
     const bool tested = tests_first(range, block);
     float factor[2];
     float sum[2] = {0.f, 0.f};
@@ -193,8 +194,8 @@ class Fp8Consumer {
       grew = must_raise(level, *rows);
       if (grew) raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);
     }
-    if (!tested && (partial || behind_partial_))                         // where kMaskProgram
-      grew = raise_first(factors, here, scale_log2, s, rows, factor);    // where kMaskProgram
+    if (!tested && is_partial(entry | blocks_.taken_before(), warpgroup_))  // where kMaskProgram
+      grew = raise_first(factors, here, scale_log2, s, rows, factor);       // where kMaskProgram
     factors.exponentiate_step(here, scale_log2, s, *rows, kRowMax == 1 ? sum : rows->sum);
     if constexpr (kOverlap) products_.wait_pv(o);
     const bool arrived = products_.operands_arrived();
@@ -255,9 +256,8 @@ class Fp8Consumer {
   float v_factor_[2];
   WgmmaProducts products_;
   Flushed flushed_;
-  ScoreStage stage_;    // where kScored
-  BlockWalk blocks_;     // where kMaskProgram
-  bool behind_partial_;  // where kMaskProgram
+  ScoreStage stage_;  // where kScored
+  BlockWalk blocks_;  // where kMaskProgram
 };
 
 }  // namespace attune

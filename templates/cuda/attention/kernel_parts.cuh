@@ -3,8 +3,8 @@
 // Functions that need the base alone take AttentionArgs.
 #pragma once
 
-#include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/block_map.h"         // where kMaskProgram
+#include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
 namespace attune {

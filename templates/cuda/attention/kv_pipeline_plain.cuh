@@ -34,6 +34,8 @@ class KvPipeline {
     list_ = list;                                  // where kMaskProgram
     place_ = list.count() - 1;                     // where kMaskProgram
   }                                                // where kMaskProgram
+  // Of this step.                                                           // where kMaskProgram
+  __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
@@ -103,8 +105,8 @@ class KvPipeline {
   TileState state_;
   unsigned ring_;
   int begin_;
-  BlockList list_;  // where kMaskProgram
-  int place_;       // of this step in the list  // where kMaskProgram
+  BlockList list_;            // where kMaskProgram
+  int place_;                 // of this step in the list  // where kMaskProgram
   Vector16 staged_[kStaged];  // the next tile, on its way from global to shared memory
 };
 

@@ -8,21 +8,24 @@
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/score_functions.cuh"
 #include "cuda/attention/score_values.cuh"
-#include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/attention/tile_state.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/mask_program.h"
 
 namespace attune {
 
-// `first_row` is the thread's first one: it has rows 16 m and 16 m + 8 further down.
-__device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile& tile,
-                                            int first_row, int block, Scores& s) {
+// A thread has rows 16 m and 16 m + 8 behind its first one.
+__device__ __forceinline__ void hide_scores(const KernelParts& parts, const TileState& state,
+                                            int block, Scores& s) {
   const ScoreArgs& scores = parts.scores;
+  const Tile tile = state.tile();
+  const int thread = reread_thread_index();
+  const int first_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles + thread % 32 / 4;
   const int batch = scores.batch0 + tile.batch, head = scores.head0 + tile.head;
   const int kv_head = scores.kv_head0 + tile.head / kGqaRatio;
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
-  const int key = scores.kv_position0 + block * kBlockN +
-                  reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
+  const int key =
+      scores.kv_position0 + block * kBlockN + reread_thread_index() % 4 * (kQuarteredKeys ? 4 : 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll

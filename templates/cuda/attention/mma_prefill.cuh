@@ -89,6 +89,8 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
+// What a step needs beside its data is made while that is waited for. With barriers between the products a block that is hidden from
+// a warp is computed and masked: all warps meet at one place.
 template <class Pipeline>
 __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& tile,
                                        unsigned shared) {
@@ -100,10 +102,8 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
   const TileState state(shared + kStateOffset);
   state.park(tile, blocks_of_warp(args, tile, all));
-
   Pipeline pipeline(args, state, shared + kRingOffset, all.begin);
-  pipeline.follow(list);                      // where kMaskProgram
-  BlockWalk blocks(list, list.count() - 1);  // where kMaskProgram
+  pipeline.follow(list);  // where kMaskProgram
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
@@ -117,9 +117,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     Pipeline::template wait_q<true>();
     query.keep();
   }
-
   __syncthreads();  // the state is readable
-
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
@@ -127,8 +125,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
   Softmax softmax = factors.softmax(parts);
   for (int block = all.end - 1; block >= all.begin; --block) {
-    block = blocks.take();  // where kMaskProgram
-    // Both are made while the block's data is waited for.
+    block = block_of_entry(pipeline.entry());  // where kMaskProgram
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
@@ -141,15 +138,13 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
       pipeline.acquire_v(block);
       continue;
     }
-    // With barriers between the products a hidden block is computed and masked: all warps meet at
-    // one place.
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
-    if (blocks.partial(0))                                                                // where kMaskProgram
-      hide_scores(parts, state.tile(), row_of(state.tile(), 0, 0), block, scores);        // where kMaskProgram
+    if (is_partial(pipeline.entry(), 0))
+      hide_scores(parts, state, block, scores);  // where kMaskProgram
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);

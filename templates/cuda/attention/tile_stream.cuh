@@ -39,8 +39,7 @@ struct PrefillTile {
   int split;
   int v_column;  // where kVSlices
   bool no_keys;  // no block of its own: the one that is visited all the same does not count
-  int first_entry;  // where the blocks stand in the tile's list  // where kMaskProgram
-  int last_entry;   // where kMaskProgram
+  const int* last_entry;  // of the blocks, in the tile's list  // where kMaskProgram
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
@@ -92,8 +91,10 @@ class TileStream {
   // The first tile of this block.
   __device__ __forceinline__ PrefillTile first() const { return prefill_tile(args_, number_); }
 
-  // Tiles work through their lists in this map from here on.       // where kMaskProgram
-  __device__ __forceinline__ void follow(const BlockMapArgs& map) { map_ = &map; }  // where kMaskProgram
+  // Tiles work through their lists in this map.
+  __device__ __forceinline__ void follow(const BlockMapArgs& map) {  // where kMaskProgram
+    map_ = &map;                                                     // where kMaskProgram
+  }                                                                  // where kMaskProgram
 
   // Producer: the number of the tile after this one.
   __device__ __forceinline__ int draw() const {
@@ -147,8 +148,7 @@ class TileStream {
     tile.batch = uniform(low.word[3]);
     tile.first_block = uniform(high.word[0]);
     tile.last_block = uniform(high.word[1]);
-    tile.first_entry = uniform(high.word[2]);  // where kMaskProgram
-    tile.last_entry = uniform(high.word[3]);   // where kMaskProgram
+    tile.last_entry = entry_address(high.word[2], high.word[3]);  // where kMaskProgram
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty + 8 * slot);
     return tile;

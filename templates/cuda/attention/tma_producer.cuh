@@ -49,8 +49,8 @@ class TmaProducer {
     tiles.follow(*map_);  // where kMaskProgram
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
       if (first) take_from_list(*map_, &tile);     // where kMaskProgram
-      BlockWalk blocks = blocks_of(*map_, tile);   // where kMaskProgram
-      int behind = blocks.take();                  // whose V comes next  // where kMaskProgram
+      BlockWalk blocks(tile);                      // where kMaskProgram
+      int behind = block_of_entry(blocks.take());  // whose V comes next  // where kMaskProgram
       const int kv_head = tile.head / kGqaRatio;
       v_column_ = tile.v_column;  // where kVSlices
       const int origin = first_key(args, tile.first_row);
@@ -61,7 +61,7 @@ class TmaProducer {
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
-        block = blocks.take();  // where kMaskProgram
+        block = block_of_entry(blocks.take());  // where kMaskProgram
         if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
         load_v(key(block + 1), kv_head, tile.batch);  // unless kMaskProgram
         load_v(key(behind), kv_head, tile.batch);     // where kMaskProgram

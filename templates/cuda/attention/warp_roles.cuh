@@ -48,9 +48,9 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   Consumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
-  tiles.follow(args.map);                                  // where kMaskProgram
+  tiles.follow(args.map);  // where kMaskProgram
   PrefillTile tile = tiles.first();
-  if (!tiles.done()) take_from_list(args.map, &tile);      // where kMaskProgram
+  if (!tiles.done()) take_from_list(args.map, &tile);  // where kMaskProgram
   while (!tiles.done()) {
     Output o;
     RowStats rows;

@@ -48,16 +48,18 @@ class WgmmaConsumer {
     const OwnSteps own = own_steps(tile, range);
     stage_.begin(parts_, tile, first_row);  // where kScored
     products_.skip_hidden_steps(tile.last_block - own.last);
-    blocks_ = blocks_of(parts_.map, tile);  // where kMaskProgram
-    blocks_.take();                         // own.last  // where kMaskProgram
+    blocks_ = BlockWalk(tile);  // where kMaskProgram
+    blocks_.take();             // own.last  // where kMaskProgram
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = blocks_.take();  // where kMaskProgram
+      const int entry = blocks_.take();  // where kMaskProgram
+      block = block_of_entry(entry);     // where kMaskProgram
       products_.multiply_next(block == own.first, s, p, o);
       stage_.apply(args_.softmax_scale_log2, origin + block * kBlockN, s);  // where kScored
-      const bool partial = blocks_.partial(warpgroup_);                                 // where kMaskProgram
-      if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);  // where kMaskProgram
+      const bool partial = is_partial(entry, warpgroup_);                   // where kMaskProgram
+      const int first = origin + block * kBlockN;                           // where kMaskProgram
+      if (partial) hide_scores(parts_, tile, first_row, first, s);          // where kMaskProgram
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
@@ -96,10 +98,11 @@ class WgmmaConsumer {
                                              Probabilities& p, RowStats* rows) {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    const int key = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kScored
-    stage_.apply(args_.softmax_scale_log2, key, s);                         // where kScored
-    const int first = first_key(args_, tile.first_row) + own.last * kBlockN;          // where kMaskProgram
-    if (blocks_.partial(warpgroup_)) hide_scores(parts_, tile, first_row, first, s);  // where kMaskProgram
+    const int key = first_key(args_, tile.first_row) + own.last * kBlockN;    // where kScored
+    stage_.apply(args_.softmax_scale_log2, key, s);                           // where kScored
+    const int first = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kMaskProgram
+    const bool partial = is_partial(blocks_.taken(), warpgroup_);             // where kMaskProgram
+    if (partial) hide_scores(parts_, tile, first_row, first, s);              // where kMaskProgram
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
@@ -113,7 +116,8 @@ class WgmmaConsumer {
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
-    if (blocks_.partial(warpgroup_)) return;  // its true maximum was taken  // where kMaskProgram
+    // Of a step that is seen in part the true maximum was taken.
+    if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;  // where kScored
     stage_.apply(args_.softmax_scale_log2, key, s);                      // where kScored
