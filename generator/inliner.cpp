@@ -130,18 +130,26 @@ void Inliner::write_label(std::string_view path) {
   current_ = path;
 }
 
+const Constant* Inliner::constant(std::string_view name) const {
+  const auto found = std::find_if(preamble_.constants.begin(), preamble_.constants.end(),
+                                  [&](const Constant& constant) { return constant.name == name; });
+  return found == preamble_.constants.end() ? nullptr : &*found;
+}
+
 // A line without a condition is needed. A comment that begins like one is none.
 bool Inliner::is_needed(std::string_view line) const {
-  constexpr std::string_view kMark = " // where k";
+  constexpr std::string_view kMark = " // where k", kExcept = " // unless ";
+  if (const size_t at = line.find(kExcept);
+      at != std::string_view::npos && line.find_first_not_of(' ') <= at)
+    return constant(line.substr(at + kExcept.size())) == nullptr;
   const size_t mark = line.find(kMark);
   if (mark == std::string_view::npos || line.find_first_not_of(' ') > mark) return true;
   std::string_view condition = line.substr(mark + kMark.size() - 1);
   const std::string_view name = take_word(&condition), comparison = take_word(&condition),
                          value = take_word(&condition);
-  const auto found = std::find_if(preamble_.constants.begin(), preamble_.constants.end(),
-                                  [&](const Constant& constant) { return constant.name == name; });
-  if (comparison.empty()) return found != preamble_.constants.end();
-  if (found != preamble_.constants.end() && !value.empty() && take_word(&condition).empty()) {
+  const Constant* found = constant(name);
+  if (comparison.empty()) return found != nullptr;
+  if (found != nullptr && !value.empty() && take_word(&condition).empty()) {
     if (comparison == "==") return found->value == value;
     if (comparison == "!=") return found->value != value;
     const auto left = number(found->value), right = number(value);

@@ -6,7 +6,8 @@
 //   #include "cuda/attention/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name, or is a constant alone: whether the
 // kernel has it. An editor or nvcc reads such a line as a plain include. Any other line may end in a condition, too: so the
-// text of a kernel holds nothing of what it does not use.
+// text of a kernel holds nothing of what it does not use. A line that ends in `// unless kMaskProgram` stands in kernels without that
+// constant: it is for the line that another one takes the place of.
 //
 // Labels say which file a line is from: "// ---- path" where its text begins, "// ---- path, continued" where it goes on
 // behind a file that it includes. From one file to the next the namespace stays open.
@@ -45,6 +46,7 @@ class Inliner {
   void write(std::string_view path, std::string_view line);
   void write_label(std::string_view path);
   bool is_needed(std::string_view line) const;
+  const Constant* constant(std::string_view name) const;  // of the preamble; null where it has none
 
   const KernelTemplate& kernel_template_;
   const Preamble& preamble_;

@@ -63,6 +63,8 @@ std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
 
 const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
   switch (part) {
+    case ArgumentPart::kMap:
+      return &arguments.map;
     case ArgumentPart::kScores:
       return &arguments.scores;
     case ArgumentPart::kBase:
@@ -78,6 +80,15 @@ bool LaunchPlan::uses_tensor_maps() const {
                      [](const LaunchStep& step) { return !step.tensor_maps.empty(); });
 }
 
+BlockMapArgs LaunchPlan::map_args(void* workspace_begin) const {
+  if (!map) return {};
+  const PlacedTensor& lists = workspace[*map];
+  const int batch_step = static_cast<int>(lists.rows * lists.heads);
+  return {reinterpret_cast<int*>(static_cast<char*>(workspace_begin) + lists.offset),
+          lists.batch > 1 ? batch_step : 0, lists.heads > 1 ? static_cast<int>(lists.rows) : 0,
+          static_cast<int>(lists.columns)};
+}
+
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes) {
   check_counts("steps", structure.steps.size(), sizes.steps.size());
   check_counts("workspace tensors", structure.workspace.size(), sizes.workspace.size());
@@ -91,6 +102,10 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
     plan.steps.push_back({structure.steps[i], sizes.steps[i]});
   plan.main_step = structure.main_step;
   plan.keeps_score_units = structure.keeps_score_units;
+  plan.map = structure.map;
+  if (plan.map && *plan.map >= structure.workspace.size())
+    throw Error(ErrorCode::kInternal, fmt::format("the map is to be tensor {} of a workspace of {}",
+                                                  *plan.map, structure.workspace.size()));
   place_tensors(structure, sizes, &plan);
   return plan;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -22,8 +23,9 @@ inline constexpr const char* kEntryName = "attune_kernel";
 
 // Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
 // then its tensor maps.
-enum class ArgumentPart : int { kScores, kBase, kScales };
-// Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features.
+enum class ArgumentPart : int { kMap, kScores, kBase, kScales };
+// Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
+// make a map of blocks (families/block_map.hpp) to say.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
@@ -72,6 +74,8 @@ struct LaunchStructure {
   std::vector<WorkspaceTensor> workspace{};  // those that are zeroed first
   // Its score stage leaves scores in units of softmax_scale, as they are without one (score::keeps_units).
   bool keeps_score_units = false;
+  // Of the workspace's tensors the one that ArgumentPart::kMap speaks of: lists of words, {words, row blocks, heads, batch}.
+  std::optional<size_t> map{};
 };
 
 struct StepSize {
@@ -102,10 +106,13 @@ struct LaunchPlan {
   int64_t workspace_bytes = 0;  // given by the caller of run, 256-byte aligned
   int64_t zeroed_bytes = 0;     // leading part that must be zero before the first launch
   bool keeps_score_units = false;
+  std::optional<size_t> map{};  // as LaunchStructure::map
 
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }
   bool uses_tensor_maps() const;
+  // What kernels are told of the map, in a workspace that begins here. Of a plan without one all is 0.
+  BlockMapArgs map_args(void* workspace_begin) const;
 };
 
 // Joins the two halves of a plan. Throws kInternal when they do not fit each other.

@@ -11,6 +11,8 @@
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/score/dependence.hpp"
+#include "generator/core/score/range_text.hpp"
 #include "generator/core/score/source_text.hpp"
 #include "generator/core/score_feature.hpp"
 #include "generator/inliner.hpp"
@@ -87,12 +89,56 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
   return constants;
 }
 
+// References apply the whole program to every element. Other kernels have a score stage for what changes scores, and a mask program
+// for what hides keys.
+std::vector<Constant> score_constants(const KernelTemplate& kernel_template,
+                                      const KernelSpec& spec) {
+  const bool whole = kernel_template.is_reference();
+  std::vector<Constant> constants;
+  if (whole ? is_scored(spec) : has_score_stage(spec))
+    constants.push_back({"bool", "kScored", "true"});
+  if (whole || !has_mask_program(spec)) return constants;
+  const score::Dependences all = score::dependences_of(mask_program(spec).program).back();
+  constants.push_back({"bool", "kMaskProgram", "true"});
+  constants.push_back({"bool", "kMapByHead", (all & score::kOnHead) != 0 ? "true" : "false"});
+  return constants;
+}
+
+GeneratedPart in_namespace(const char* path, const std::string& text) {
+  return {path, fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n", text)};
+}
+
+std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
+                                       const KernelSpec& spec) {
+  if (kernel_template.is_reference()) {
+    if (!is_scored(spec)) return {};
+    return {in_namespace("generated/score_program.h", score::source_text(score_program(spec)))};
+  }
+  std::vector<GeneratedPart> parts;
+  if (has_score_stage(spec)) {
+    const ScoreHalf stage = score_stage_program(spec);
+    parts.push_back(in_namespace("generated/score_program.h",
+                                 kernel_template.steps_scores()
+                                     ? score::step_text(stage.program, stage.places)
+                                     : score::source_text(stage.program, stage.places)));
+  }
+  if (has_mask_program(spec)) {
+    const ScoreHalf mask = mask_program(spec);
+    parts.push_back(in_namespace("generated/mask_program.h",
+                                 score::mask_source_text(mask.program, mask.places)));
+    parts.push_back(
+        in_namespace("generated/mask_ranges.h", score::range_text(mask.program, mask.places)));
+  }
+  return parts;
+}
+
 std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const KernelSpec& spec,
                                    const Arch& arch, const Config& config) {
   std::vector<Constant> constants =
       spec_constants(kernel_template.compiled_spec(spec, config), arch);
   if (has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
-  if (is_scored(spec)) constants.push_back({"bool", "kScored", "true"});
+  for (Constant& constant : score_constants(kernel_template, spec))
+    constants.push_back(std::move(constant));
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(
@@ -129,13 +175,7 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
                 fmt::format("config is not legal for {} on {}: {}", kernel_template.name(),
                             arch.name(), *reason));
   std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
-  if (is_scored(spec)) {
-    const score::Program program = score_program(spec);
-    parts.push_back({"generated/score_program.h",
-                     fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n",
-                                 kernel_template.steps_scores() ? score::step_text(program)
-                                                                : score::source_text(program))});
-  }
+  for (GeneratedPart& part : score_parts(kernel_template, spec)) parts.push_back(std::move(part));
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
   source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)

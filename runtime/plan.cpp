@@ -31,9 +31,10 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
   args.softmax_scale = p.scale();
   args.softmax_scale_log2 = args.softmax_scale * kLog2E;
   if (plan.scores.present) [[unlikely]] {
-    if (plan.scores.has_program && !plan.launch.keeps_score_units)
+    if (plan.scores.has_stage && !plan.launch.keeps_score_units)
       args.softmax_scale_log2 = kLog2E;  // the score stage scales
     args.scores = score_args(p, plan.scores, operands.scores);
+    args.map = plan.launch.map_args(workspace);
   }
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};

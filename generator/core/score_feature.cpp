@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/parse.hpp"
 #include "generator/core/scores/alibi.hpp"
 #include "generator/core/scores/bias.hpp"
 #include "generator/core/scores/chunk.hpp"
@@ -126,6 +128,22 @@ bool is_scored(const SpecFields& spec) {
                      [&](const ScoreFeature* feature) { return feature->is_on(spec); });
 }
 
+namespace {
+
+bool is_mask(const ScoreFeature& feature) { return feature.step == ScoreStep::kMask; }
+
+bool any_on(const SpecFields& spec, bool masks) {
+  const auto& features = score_features();
+  return std::any_of(features.begin(), features.end(), [&](const ScoreFeature* feature) {
+    return is_mask(*feature) == masks && feature->is_on(spec);
+  });
+}
+
+}  // namespace
+
+bool has_score_stage(const SpecFields& spec) { return any_on(spec, false); }
+bool has_mask_program(const SpecFields& spec) { return any_on(spec, true); }
+
 bool has_score_args(const SpecFields& spec) {
   return is_scored(spec) || spec.sinks != ScoreTensor::kNone;
 }
@@ -135,6 +153,53 @@ double sample_normal(const std::vector<int64_t>&, std::mt19937_64& random) {
 }
 
 score::Program score_program(const SpecFields& spec) { return compose(spec).whole; }
+
+namespace {
+
+// Where the whole program has what a half of it reads; nullopt where the whole does not read it, for it is the same without this
+// half: under a mask that hides everything, say. `features` are those of the half's parts.
+std::optional<std::vector<int>> places_in(const Composed& whole,
+                                          const std::vector<score::Origin>& of_whole,
+                                          const std::vector<const ScoreFeature*>& features,
+                                          const std::vector<score::Origin>& of_half) {
+  std::vector<int> places;
+  for (const score::Origin& wanted : of_half) {
+    const auto found =
+        std::find_if(of_whole.begin(), of_whole.end(), [&](const score::Origin& origin) {
+          return origin.place == wanted.place &&
+                 whole.features.at(static_cast<size_t>(origin.part - 1)) ==
+                     features.at(static_cast<size_t>(wanted.part));
+        });
+    if (found == of_whole.end()) return std::nullopt;
+    places.push_back(static_cast<int>(found - of_whole.begin()));
+  }
+  return places;
+}
+
+ScoreHalf half_of(const SpecFields& spec, bool masks) {
+  const Composed whole = compose(spec);
+  std::vector<const ScoreFeature*> features;
+  std::optional<score::Program> half;
+  for (size_t i = 0; i < whole.features.size(); ++i) {
+    if (is_mask(*whole.features[i]) != masks) continue;
+    const score::Program& own = whole.parts[i];
+    half = !half ? own : masks ? score::both(*half, own) : score::chain(*half, own);
+    features.push_back(whole.features[i]);
+  }
+  if (half) {
+    auto captures =
+        places_in(whole, whole.whole.capture_origins(), features, half->capture_origins());
+    auto scalars = places_in(whole, whole.whole.scalar_origins(), features, half->scalar_origins());
+    if (captures && scalars) return {*half, {std::move(*captures), std::move(*scalars)}};
+  }
+  if (!masks) return {score::identity(), {}};
+  return {score::parse("return true;", score::Kind::kMask, {{}, {}}, "a mask without effect"), {}};
+}
+
+}  // namespace
+
+ScoreHalf score_stage_program(const SpecFields& spec) { return half_of(spec, false); }
+ScoreHalf mask_program(const SpecFields& spec) { return half_of(spec, true); }
 
 int sinks_capture(const SpecFields& spec) {
   return static_cast<int>(score_program(spec).captures().size());
@@ -149,7 +214,8 @@ std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
 }
 
 ScoreCaptures score_captures(const Problem& problem) {
-  ScoreCaptures all{has_score_args(problem), is_scored(problem), {}, {}, false};
+  ScoreCaptures all{
+      has_score_args(problem), is_scored(problem), has_score_stage(problem), {}, {}, false};
   if (all.has_program) {
     const Composed made = compose(problem);
     all.captures = captures_in(made, problem);

@@ -56,14 +56,25 @@ const std::vector<const ScoreFeature*>& score_features();
 // Adds one that stands elsewhere, before anything else is called. It stays alive.
 void add_score_feature(const ScoreFeature& feature);
 
-// Whether a spec has a score stage: a program of its scores.
+// Whether a spec has a program of its scores: one that changes them, one that hides them, or both.
 bool is_scored(const SpecFields& spec);
+// The two halves. Kernels have a score stage for what changes scores (all steps before kMask); what hides keys they look up in a map
+// of blocks, and apply in those alone that are seen in part.
+bool has_score_stage(const SpecFields& spec);
+bool has_mask_program(const SpecFields& spec);
 // Whether its kernels are given ScoreArgs: it has a score stage, or sinks, which meet no score and so need none.
 bool has_score_args(const SpecFields& spec);
 // Which capture the sinks are: the last. They come with the call as any capture.
 int sinks_capture(const SpecFields& spec);
 // What all features of a spec make of a score; identity where there is none.
 score::Program score_program(const SpecFields& spec);
+// One of its halves. Captures and scalars are read at the places that they have in the whole program, for ScoreArgs is one for both.
+struct ScoreHalf {
+  score::Program program;
+  score::Places places;
+};
+ScoreHalf score_stage_program(const SpecFields& spec);  // identity where there is none
+ScoreHalf mask_program(const SpecFields& spec);         // of a spec that has_mask_program
 // What it captures, in its order. Two programs of a spec may name their captures alike: then the name stands here twice, and the
 // call gives one tensor for both.
 std::vector<CaptureSpec> captures_of(const Problem& problem);
@@ -72,7 +83,8 @@ std::vector<score::Scalar> scalars_of(const SpecFields& spec);
 // All that a plan knows of it.
 struct ScoreCaptures {
   bool present = false;      // kernels are given ScoreArgs
-  bool has_program = false;  // and a score stage, which scales
+  bool has_program = false;  // of scores, or that hides keys
+  bool has_stage = false;    // kernels have a score stage, which scales
   std::vector<CaptureSpec> captures;
   std::vector<score::Scalar> scalars;
   // A caller's mask program has become a mask that positions do not move (recognised_programs.hpp).

@@ -9,6 +9,8 @@
 #include <array>
 #include <tuple>
 
+#include "generator/core/score_feature.hpp"
+#include "generator/families/block_map.hpp"
 #include "generator/families/v_slices.hpp"
 
 namespace attune {
@@ -191,7 +193,8 @@ std::optional<std::string> mma_refusal(const KernelSpec& spec) {
 }
 
 bool tiles_differ_in_length(const KernelSpec& spec) {
-  return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0;
+  return spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0 ||
+         has_mask_program(spec);
 }
 
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
@@ -276,16 +279,22 @@ LaunchStructure PrefillMma::structure(const KernelSpec& spec, const Config& conf
   StepStructure step{.parts = attention_parts(spec),
                      .threads = static_cast<unsigned>(c.threads()),
                      .shared_bytes = static_cast<unsigned>(prefill_sm80_shared_bytes(layout))};
-  return {.steps = {step}};
+  LaunchStructure all{.steps = {step}};
+  add_block_map(spec, &all);
+  return all;
 }
 
-LaunchSizes PrefillMma::sizes(const KernelSpec&, const Config& config, const Shape& shape,
+LaunchSizes PrefillMma::sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                               const DeviceFacts& device) const {
   const MmaConfig c = mma_config(config);
   const int64_t row_blocks = (shape.seqlen_q + c.block_m - 1) / c.block_m;
   const int tiles = tile_count(row_blocks * shape.batch * shape.num_heads_q * v_slices(config));
   const int blocks = c.persistent ? std::min(tiles, device.sm_count * c.min_blocks) : tiles;
-  return {.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
+  LaunchSizes sizes{.steps = {{.grid_x = grid_extent(blocks), .num_tiles = tiles}}};
+  add_block_map(spec, shape,
+                {.row_blocks = row_blocks, .head_tiles = shape.num_heads_q, .block_n = c.block_n},
+                &sizes);
+  return sizes;
 }
 
 double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,

@@ -33,13 +33,13 @@ std::vector<int64_t> pack_heads(const KernelSpec& spec) {
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128   ? std::vector<int64_t>{64, 80, 96, 128, 176}
                                        : widest <= 256 ? std::vector<int64_t>{48, 64, 80, 96, 112}
                                                        : std::vector<int64_t>{16, 32, 48, 64, 80};
   const std::vector<int64_t> sections = !causal ? std::vector<int64_t>{0}
-                                        : spec.window_left >= 0
+                                        : spec.window_left >= 0 || spec.mask == Mask::kNone
                                             ? std::vector<int64_t>{32, 0}
                                             : std::vector<int64_t>{32, 16, 8, 4};
   std::vector<Knob> all = sm90_knobs(
@@ -79,7 +79,7 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
 // that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
@@ -158,8 +158,11 @@ class PrefillSm90 final : public KernelTemplate {
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
+    // A mask program alone acts in few steps, and wants registers where a thread has 160 alone.
+    if (!has_score_stage(spec))
+      return with_room_for_scores(space(spec, arch), config, config.at("block_m") > 128 ? 64 : 128);
     // Many captures at a time want addresses for each.
-    const bool many = score_program(spec).captures().size() > 1;
+    const bool many = score_stage_program(spec).program.captures().size() > 1;
     const int64_t block_n = columns > 256   ? 32
                             : columns > 128 ? (many ? 48 : 80)
                                             : (many ? 80 : 128);
@@ -192,7 +195,8 @@ class PrefillSm90 final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     LaunchStructure all = sm90_structure(spec, config);
     StepStructure& step = all.steps[0];
-    all.keeps_score_units = is_scored(spec) && score::keeps_units(score_program(spec));
+    all.keeps_score_units =
+        has_score_stage(spec) && score::keeps_units(score_stage_program(spec).program);
     step.early = true;  // it waits for the grid ahead before it touches memory
     const int block_n = static_cast<int>(config.at("block_n"));
     const int packed = static_cast<int>(config.get("pack_heads", 1));
@@ -202,12 +206,15 @@ class PrefillSm90 final : public KernelTemplate {
                         {Operand::kK, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kV, kPanelColumns, block_n, kPanelRowBytes},
                         {Operand::kO, kPanelColumns, head_rows, kPanelRowBytes, heads}};
+    add_block_map(spec, &all);
     return all;
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    return sm90_sizes(spec, config, shape, device);
+    LaunchSizes sizes = sm90_sizes(spec, config, shape, device);
+    add_block_map(spec, shape, sm90_map_shape(config, shape), &sizes);
+    return sizes;
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,

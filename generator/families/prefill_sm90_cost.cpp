@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "generator/core/score_feature.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/families/v_slices.hpp"
 
@@ -181,6 +182,10 @@ int64_t section_tiles(const KernelSpec& spec, const Config& config, const Shape&
 
 }  // namespace
 
+bool sm90_longest_first(const KernelSpec& spec) {
+  return spec.mask != Mask::kNone || has_mask_program(spec);
+}
+
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape) {
   const int64_t packed = config.get("pack_heads", 1);
   const int64_t rows = config.at("block_m") / packed;
@@ -201,7 +206,7 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 
 int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device) {
-  if (spec.mask == Mask::kNone) return 0;
+  if (!sm90_longest_first(spec)) return 0;
   if (config.at("kv_splits") > 1 || config.get("pack_heads", 1) > 1) return 32;
   const int64_t most_mb = device.l2_bytes * 2 / 3 >> 20;
   const int held = most_mb >= 32 ? 32 : most_mb >= 16 ? 16 : 8;

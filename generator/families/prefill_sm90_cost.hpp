@@ -23,6 +23,9 @@ struct Sm90Tiles {
 };
 Sm90Tiles sm90_tiles(const Config& config, const Shape& shape);
 
+// Whether tiles see more keys the later their rows are: under a causal mask, and as is supposed of a mask program.
+bool sm90_longest_first(const KernelSpec& spec);
+
 // Key blocks that the tile of query rows starting at `first_row` works through; 0 when it sees
 // nothing.
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_fp8_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/families/score_room.hpp"
@@ -72,12 +73,12 @@ std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
-  const bool causal = spec.mask != Mask::kNone;
+  const std::vector<int64_t> sections = !sm90_longest_first(spec) ? std::vector<int64_t>{0}
+                                        : spec.mask == Mask::kNone
+                                            ? std::vector<int64_t>{32, 0}
+                                            : std::vector<int64_t>{32, 16, 8, 4};
   return sm90_knobs(
-      spec,
-      {{64, 96, 128, 160, 192, 224},
-       {0, 5},
-       causal ? std::vector<int64_t>{32, 16, 8, 4} : std::vector<int64_t>{0}},
+      spec, {{64, 96, 128, 160, 192, 224}, {0, 5}, sections},
       {{"row_max", row_max_forms(spec),
         "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),
@@ -100,7 +101,7 @@ std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
 
 Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
                  const KernelSpec& spec) {
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   const int64_t row_max = row_max_forms(spec).front();
   Config c({{"block_m", 128},
             {"block_n", 128},
@@ -245,10 +246,12 @@ LaunchStructure PrefillSm90Fp8::structure(const KernelSpec& spec, const Config& 
                           ? TensorMapPlan{Operand::kV, layout.row_given, block_n, layout.row_given}
                           : TensorMapPlan{transposed, layout.row_v, spec.head_dim_v, layout.row_v},
                       {Operand::kO, kPanelColumns, kWarpgroupRows, kPanelRowBytes}};
-  if (inside(config)) return all;
-  all.workspace.push_back({.name = "v_transposed", .dtype = spec.dtype_kv});
-  all.steps.insert(all.steps.begin(), transposing(spec, main.early, transposed));
-  all.main_step = 1;
+  if (!inside(config)) {
+    all.workspace.push_back({.name = "v_transposed", .dtype = spec.dtype_kv});
+    all.steps.insert(all.steps.begin(), transposing(spec, main.early, transposed));
+    all.main_step = 1;
+  }
+  add_block_map(spec, &all);
   return all;
 }
 
@@ -259,14 +262,16 @@ LaunchSizes PrefillSm90Fp8::sizes(const KernelSpec& spec, const Config& config, 
     sizes.workspace.push_back({.columns = prefill_sm90_flushed_bytes(spec.head_dim_v) / 4,
                                .rows = config.at("block_m") / kWarpgroupRows,
                                .heads = sizes.steps[0].grid_x});
-  if (inside(config)) return sizes;
-  const int64_t tiles = key_tiles(shape);
-  sizes.workspace.push_back({.columns = tiles * kTransposeKeys,
-                             .rows = spec.head_dim_v,
-                             .heads = shape.num_heads_kv,
-                             .batch = shape.batch});
-  sizes.steps.insert(sizes.steps.begin(),
-                     {.grid_x = grid_extent(tiles * shape.batch * shape.num_heads_kv)});
+  if (!inside(config)) {
+    const int64_t tiles = key_tiles(shape);
+    sizes.workspace.push_back({.columns = tiles * kTransposeKeys,
+                               .rows = spec.head_dim_v,
+                               .heads = shape.num_heads_kv,
+                               .batch = shape.batch});
+    sizes.steps.insert(sizes.steps.begin(),
+                       {.grid_x = grid_extent(tiles * shape.batch * shape.num_heads_kv)});
+  }
+  add_block_map(spec, shape, sm90_map_shape(config, shape), &sizes);
   return sizes;
 }
 

@@ -28,7 +28,7 @@ int shared_bytes(const PrefillSm90Config& c, bool stages) {
 }
 
 bool stages_line(const KernelSpec& spec) {
-  return is_scored(spec) && score::stages_line(score_program(spec));
+  return has_score_stage(spec) && score::stages_line(score_stage_program(spec).program);
 }
 
 bool fits_shared(const Arch& arch, const PrefillSm90Config& c, bool stages) {
@@ -192,7 +192,7 @@ Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
 
 std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& values,
                              const std::vector<Knob>& own) {
-  const bool causal = spec.mask != Mask::kNone;
+  const bool causal = sm90_longest_first(spec);
   std::vector<Knob> knobs{
       {"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
       {"block_n", values.block_n, "keys of a step"},
@@ -317,6 +317,13 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
         {.columns = split_part_floats(c.head_dim_v), .rows = warpgroups, .heads = tiles}};
   }
   return sizes;
+}
+
+MapShape sm90_map_shape(const Config& config, const Shape& shape) {
+  const Sm90Tiles tiles = sm90_tiles(config, shape);
+  return {.row_blocks = tiles.row_blocks,
+          .head_tiles = tiles.groups / std::max<int64_t>(shape.batch, 1),
+          .block_n = config.at("block_n")};
 }
 
 }  // namespace attune

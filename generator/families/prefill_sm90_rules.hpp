@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/families/block_map.hpp"
 #include "generator/kernel_template.hpp"
 #include "templates/shared/prefill_sm90_layout.h"
 #include "templates/shared/prefill_sm90_splits.h"
@@ -50,5 +51,8 @@ Config sm90_default(const KernelTemplate& family, const KernelSpec& spec, const 
 LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config);
 LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
+
+// Tiles and blocks as the map of blocks has them.
+MapShape sm90_map_shape(const Config& config, const Shape& shape);
 
 }  // namespace attune

@@ -15,10 +15,12 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 3;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 4;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
+    case ArgumentPart::kMap:
+      return sizeof(BlockMapArgs);
     case ArgumentPart::kScores:
       return sizeof(ScoreArgs);
     case ArgumentPart::kBase:

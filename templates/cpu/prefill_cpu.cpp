@@ -20,6 +20,7 @@
 
 #include "cpu/prefill_cpu_knobs.hpp"
 
+#include "cpu/mask_stage.hpp"  // where kMaskProgram
 #include "cpu/online_softmax.hpp"
 #include "cpu/pack_kv.hpp"
 #include "cpu/panel_sinks.hpp"  // where kSinks
@@ -168,6 +169,10 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
   seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
   seen.end = least(seen.end, block.end);
   if (seen.begin >= seen.end) return;
+  const ListRows rows{tile.batch, tile.head_kv, first_index,                // where kMaskProgram
+                      least(tile.count - panel * kPanelRows, kPanelRows)};  // where kMaskProgram
+  const BoolRange shown = shown_to(scaled(args), rows, seen);               // where kMaskProgram
+  if (!shown.hi) return;                                                    // where kMaskProgram
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
@@ -180,6 +185,8 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
     mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen,
                scratch.scores, largest);
   }
+  if (!shown.lo)
+    hide_scores(scaled(args), rows, seen, scratch.scores, largest);  // where kMaskProgram
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
                scratch.output[panel]);
@@ -213,6 +220,8 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
     const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
+    const ListRows rows{tile.batch, tile.head_kv, tile.first, tile.count};  // where kMaskProgram
+    if (!range_of_rows(scaled(args).scores, rows, block).hi) continue;      // where kMaskProgram
     const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
                                                              tile, block, scratch.keys);
     const Rows values = block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).scales.v_scale, tile,

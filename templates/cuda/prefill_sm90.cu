@@ -24,13 +24,16 @@ constexpr bool kWaitsForPriorGrid = true;
 
 #include "cuda/attention/sm90_layout.cuh"
 
+#include "cuda/attention/sm90_block_map.cuh"  // where kMaskProgram
 #include "cuda/attention/warp_roles.cuh"
 #include "cuda/attention/wgmma_consumer.cuh"
+#include "cuda/ptx/dependent_launch.cuh"  // where kMaskProgram
 
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
@@ -39,7 +42,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const KernelParts parts{
       args,
       scores,  // where kScoreArgs
+      map,     // where kMaskProgram
   };
+  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
   run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 

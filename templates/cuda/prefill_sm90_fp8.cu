@@ -32,6 +32,7 @@ constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 
 #include "cuda/attention/fp8_consumer.cuh"
 #include "cuda/attention/fp8_transpose_v.cuh"
+#include "cuda/attention/sm90_block_map.cuh"  // where kMaskProgram
 #include "cuda/attention/warp_roles.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 
@@ -39,6 +40,7 @@ namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ AttentionArgs args, const __grid_constant__ ScaleArgs scales,
         const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
@@ -49,7 +51,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const KernelParts parts{
       args, scales,
       scores,  // where kScoreArgs
+      map,     // where kMaskProgram
   };
+  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
   run_roles<Fp8Consumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 

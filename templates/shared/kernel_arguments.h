@@ -7,12 +7,14 @@
 //
 // | part    | struct        | who takes it                                      |
 // |---------|---------------|---------------------------------------------------|
+// | map     | BlockMapArgs  | kernels with a mask program, on a GPU             |
 // | scores  | ScoreArgs     | kernels with a score stage                        |
 // | base    | AttentionArgs | every kernel                                      |
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 #pragma once
 
 #include "shared/attention_args.h"
+#include "shared/block_map.h"  // where kMaskProgram
 #include "shared/fp8_options.h"
 #include "shared/score_args.h"  // where kScoreArgs
 
@@ -41,6 +43,7 @@ struct ScaleArgs {
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
   ScoreArgs scores;  // where kScoreArgs
+  BlockMapArgs map;  // where kMaskProgram
 };
 
 }  // namespace attune

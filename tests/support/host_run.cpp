@@ -65,7 +65,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.num_heads_q = p.num_heads_q;
   args.num_heads_kv = p.num_heads_kv;
   args.softmax_scale = p.scale();
-  args.softmax_scale_log2 = (is_scored(p) ? 1 : p.scale()) * 1.44269504F;
+  args.softmax_scale_log2 = (has_score_stage(p) ? 1 : p.scale()) * 1.44269504F;
   const ScoreOperands scores = c.score_operands(c.score_data());
   args.scores = score_args(p, score_captures(p), &scores);
   args.workspace = workspace.as();

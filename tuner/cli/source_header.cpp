@@ -23,13 +23,30 @@ std::string launch_line(const KernelChoice& choice) {
                      choice.facts.sm_count);
 }
 
+const char* name_of(ArgumentPart part) {
+  switch (part) {
+    case ArgumentPart::kMap:
+      return "map";
+    case ArgumentPart::kScores:
+      return "scores";
+    case ArgumentPart::kBase:
+      return "args";
+    case ArgumentPart::kScales:
+      break;
+  }
+  return "scales";
+}
+
 std::string entry_line(const KernelChoice& choice) {
   std::string text;
   for (const StepStructure& step :
        choice.kernel_template->structure(choice.spec, choice.config).steps) {
     text += fmt::format("{}{} (", text.empty() ? "" : ", then ", step.entry);
-    for (const ArgumentPart part : step.parts)
-      text += part == ArgumentPart::kBase ? "args" : ", scales";
+    const char* separator = "";
+    for (const ArgumentPart part : step.parts) {
+      text += fmt::format("{}{}", separator, name_of(part));
+      separator = ", ";
+    }
     if (const size_t maps = step.tensor_maps.size(); maps > 0)
       text += fmt::format(", {} tensor maps", maps);
     text += ")";

@@ -55,17 +55,20 @@ std::string KernelWriter::type_of_capture(int load) const {
   return "CaptureType::" + std::string(kCaptureTypeNames[static_cast<size_t>(capture.type)]);
 }
 
+std::string KernelWriter::capture_of(int load) const {
+  return fmt::format("args.captures[{}]", place_of(node(load).index, places_.captures));
+}
+
 std::string KernelWriter::line_address(int load) const {
   const Node& n = node(load);
-  std::string text =
-      fmt::format("capture_line<{}>(args.captures[{}]", type_of_capture(load), n.index);
+  std::string text = fmt::format("capture_line<{}>({}", type_of_capture(load), capture_of(load));
   for (size_t i = 0; i + 1 < n.num_operands; ++i) text += ", " + text_of(n.operands[i]);
   return text + ")";
 }
 
 std::string KernelWriter::address_of(int load) const {
   const std::string& address = addresses_[static_cast<size_t>(load)];
-  return address.empty() ? fmt::format("args.captures[{}].data", node(load).index) : address;
+  return address.empty() ? capture_of(load) + ".data" : address;
 }
 
 std::string KernelWriter::leaf(const Node& n) const {
@@ -75,7 +78,8 @@ std::string KernelWriter::leaf(const Node& n) const {
     return std::string(name >= Name::kSeqlenQ ? "args." : "") + name_text(name);
   }
   if (n.operation == Operation::kScalar)
-    return scalar_text(program_.scalars()[static_cast<size_t>(n.index)].type, n.index);
+    return scalar_text(program_.scalars()[static_cast<size_t>(n.index)].type,
+                       place_of(n.index, places_.scalars));
   if (n.type == Type::kBool) return n.int_value() != 0 ? "true" : "false";
   const int32_t value = n.int_value();
   return value == INT32_MIN ? "(-2147483647 - 1)" : std::to_string(value);
@@ -85,10 +89,10 @@ std::string KernelWriter::load(const Node& n, const std::vector<std::string>& in
   const int number = static_cast<int>(&n - program_.nodes().data());
   const std::string& address = addresses_[static_cast<size_t>(number)];
   if (!address.empty())
-    return fmt::format("load_in_line<{}>({}, args.captures[{}], {}, {})", type_of_capture(number),
-                       address, n.index, indices.size() - 1, indices.back());
+    return fmt::format("load_in_line<{}>({}, {}, {}, {})", type_of_capture(number), address,
+                       capture_of(number), indices.size() - 1, indices.back());
   std::string text =
-      fmt::format("load_capture<{}>(args.captures[{}]", type_of_capture(number), n.index);
+      fmt::format("load_capture<{}>({}", type_of_capture(number), capture_of(number));
   for (const std::string& index : indices) text += ", " + index;
   return text + ")";
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "generator/core/score/expression_writer.hpp"
@@ -13,8 +14,11 @@ namespace attune::score {
 
 class KernelWriter : public ExpressionWriter {
  public:
-  explicit KernelWriter(const Program& program)
-      : ExpressionWriter(program), program_(program), addresses_(program.nodes().size()) {}
+  KernelWriter(const Program& program, Places places)
+      : ExpressionWriter(program),
+        program_(program),
+        places_(std::move(places)),
+        addresses_(program.nodes().size()) {}
 
   // The line of a load: all its indices but the last.
   std::string line_address(int load) const;
@@ -24,6 +28,7 @@ class KernelWriter : public ExpressionWriter {
   // Where the elements of a line are: what bind_address said, or of one dimension the capture.
   std::string address_of(int load) const;
   std::string type_of_capture(int load) const;  // "CaptureType::kFp32"
+  std::string capture_of(int load) const;       // "args.captures[0]"
 
  protected:
   std::string leaf(const Node& n) const override;
@@ -34,6 +39,7 @@ class KernelWriter : public ExpressionWriter {
 
  private:
   const Program& program_;
+  const Places places_;
   std::vector<std::string> addresses_;  // of loads: where its line is, if that is known
 };
 

@@ -134,6 +134,15 @@ struct Origin {
   int place = 0;  // in that program's Declarations
 };
 
+// Where ScoreArgs holds each capture and scalar of a program; empty: in the program's order.
+struct Places {
+  std::vector<int> captures;
+  std::vector<int> scalars;
+};
+inline int place_of(int number, const std::vector<int>& places) {
+  return places.empty() ? number : places[static_cast<size_t>(number)];
+}
+
 class Program {
  public:
   Kind kind() const { return kind_; }

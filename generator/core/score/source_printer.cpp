@@ -5,32 +5,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "generator/core/score/dependence.hpp"
 
 namespace attune::score {
 namespace {
 
-constexpr PrintedFunction kFunctions[] = {
-    {"ScoreHead", "score_head", "on_head.",
-     "const ScoreArgs& args, int batch, int head, int kv_head"},
-    {"ScoreRow", "score_row", "on_row.",
-     "const ScoreArgs& args, const ScoreHead& on_head, int batch, int head, int kv_head, int "
-     "q_idx"},
-    {"ScoreColumn", "score_column", "on_column.",
-     "const ScoreArgs& args, const ScoreHead& on_head, int batch, int head, int kv_head, int "
-     "kv_idx"},
-    {"float", "score_element", "",
-     "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row, const ScoreColumn& "
-     "on_column,\n"
-     "    float score, int batch, int head, int kv_head, int q_idx, int kv_idx"}};
+// Names of a score program's functions as those of a mask program.
+std::string as_mask(std::string text) {
+  for (const auto& [from, to] : {std::pair{"Score", "Mask"}, std::pair{"score_", "mask_"}})
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; ++at)
+      if (text.compare(at, 9, "ScoreArgs") != 0) text.replace(at, std::strlen(from), to);
+  return text;
+}
+
+std::vector<PrintedFunction> functions_of(Kind kind) {
+  std::vector<PrintedFunction> functions{
+      {"ScoreHead", "score_head", "on_head.",
+       "const ScoreArgs& args, int batch, int head, int kv_head"},
+      {"ScoreRow", "score_row", "on_row.",
+       "const ScoreArgs& args, const ScoreHead& on_head, int batch, int head, int kv_head, int "
+       "q_idx"},
+      {"ScoreColumn", "score_column", "on_column.",
+       "const ScoreArgs& args, const ScoreHead& on_head, int batch, int head, int kv_head, int "
+       "kv_idx"},
+      {"float", "score_element", "",
+       "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row, const "
+       "ScoreColumn& on_column,\n"
+       "    float score, int batch, int head, int kv_head, int q_idx, int kv_idx"}};
+  if (kind != Kind::kMask) return functions;
+  PrintedFunction& element = functions.back();
+  element.returns = "bool";
+  element.parameters.erase(element.parameters.find("float score, "), 13);
+  for (PrintedFunction& f : functions)
+    for (std::string* text : {&f.returns, &f.name, &f.parameters}) *text = as_mask(*text);
+  return functions;
+}
 
 }  // namespace
 
-SourcePrinter::SourcePrinter(const Program& program)
-    : program_(program),
-      writer_(program_),
-      functions_(std::begin(kFunctions), std::end(kFunctions)) {
+SourcePrinter::SourcePrinter(const Program& program, const Places& places)
+    : program_(program), writer_(program_, places), functions_(functions_of(program.kind())) {
   place_nodes();
 }
 
@@ -163,6 +180,7 @@ std::string SourcePrinter::functions() {
 }
 
 std::string SourcePrinter::constants() const {
+  if (program_.kind() == Kind::kMask) return "";
   bool reads_columns = false;
   for (size_t i = 0; i < names_.size(); ++i)
     reads_columns = reads_columns || (is_member_[i] && level_[i] == kColumn);

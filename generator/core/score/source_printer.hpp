@@ -12,10 +12,10 @@
 namespace attune::score {
 
 struct PrintedFunction {
-  const char* returns;
-  const char* name;
-  const char* member_prefix;  // how its members are called elsewhere
-  const char* parameters;
+  std::string returns;
+  std::string name;
+  std::string member_prefix;  // how its members are called elsewhere
+  std::string parameters;
 };
 
 class SourcePrinter {
@@ -23,7 +23,8 @@ class SourcePrinter {
   // Levels, as places of functions_.
   static constexpr size_t kHead = 0, kRow = 1, kColumn = 2, kElement = 3;
 
-  explicit SourcePrinter(const Program& program);
+  // A mask program's functions are named after it, and it has no constants.
+  SourcePrinter(const Program& program, const Places& places);
   virtual ~SourcePrinter() = default;
   std::string text();
 

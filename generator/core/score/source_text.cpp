@@ -44,17 +44,23 @@ Program printed(const Program& program) {
 
 }  // namespace
 
-std::string source_text(const Program& program) { return SourcePrinter(printed(program)).text(); }
+std::string source_text(const Program& program, const Places& places) {
+  return SourcePrinter(printed(program), places).text();
+}
 
-std::string step_text(const Program& program) {
+std::string mask_source_text(const Program& program, const Places& places) {
+  return SourcePrinter(with_reciprocals(program), places).text();
+}
+
+std::string step_text(const Program& program, const Places& places) {
   const SteppedProgram steps = stepped(printed(program));
-  return StepPrinter(steps, may_hide(program)).text();
+  return StepPrinter(steps, places, may_hide(program)).text();
 }
 
 bool keeps_units(const Program& program) { return stepped(printed(program)).keeps_units; }
 
 bool stages_line(const Program& program) {
-  return StepPrinter(stepped(printed(program)), false).stages_line();
+  return StepPrinter(stepped(printed(program)), {}, false).stages_line();
 }
 
 }  // namespace attune::score

@@ -25,7 +25,12 @@
 namespace attune::score {
 
 // A mask program is printed as hide(identity(), program).
-std::string source_text(const Program& program);
+std::string source_text(const Program& program, const Places& places = {});
+
+// A mask program by itself, for generated/mask_program.h: the same with Mask and mask_ for Score and score_, and
+//   bool mask_element(const ScoreArgs& args, const MaskHead& on_head, const MaskRow& on_row, const MaskColumn& on_column,
+//                     int batch, int head, int kv_head, int q_idx, int kv_idx);
+std::string mask_source_text(const Program& program, const Places& places = {});
 
 // The same for a kernel that works through keys in steps (stepped.hpp, step_printer.hpp). `score` and the result are in other units:
 //
@@ -44,7 +49,7 @@ std::string source_text(const Program& program);
 //   void score_loads(on_step, int offset, unsigned staged, ScoreLoaded (&pair)[2]);  // of columns offset and offset + 1; `staged`: theirs
 //   ScoreColumn score_near_column(args, on_head, on_step, loaded, batch, head, kv_head, kv_idx, offset);
 //   float score_near_element(args, on_head, on_row, on_column, on_step, loaded, score, batch, head, kv_head, q_idx, kv_idx, offset);
-std::string step_text(const Program& program);
+std::string step_text(const Program& program, const Places& places = {});
 // kScoreKeepsUnits and kScoreStagesLine of it.
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);

@@ -20,8 +20,8 @@ constexpr std::string_view kStepParameters =
 
 }  // namespace
 
-StepPrinter::StepPrinter(const SteppedProgram& program, bool hides)
-    : SourcePrinter(program.program), keeps_units_(program.keeps_units), hides_(hides) {
+StepPrinter::StepPrinter(const SteppedProgram& program, const Places& places, bool hides)
+    : SourcePrinter(program.program, places), keeps_units_(program.keeps_units), hides_(hides) {
   functions_[kHead].parameters =
       "const ScoreArgs& args, float unit, int batch, int head, int kv_head";
   find_nodes();
@@ -201,10 +201,10 @@ std::string StepPrinter::step_function() {
   for (size_t i = 0; i < lines_.size(); ++i) {
     const Node& n = node(lines_[i].node);
     body += fmt::format(
-        "  values.l{} = step_in_line<{}, {}>({}, args.captures[{}], {}, {}, span, "
+        "  values.l{} = step_in_line<{}, {}>({}, {}, {}, {}, span, "
         "&values.is_near);\n",
         i, writer_.type_of_capture(lines_[i].node), lines_[i].is_pair,
-        writer_.address_of(lines_[i].node), n.index, n.num_operands - 1,
+        writer_.address_of(lines_[i].node), writer_.capture_of(lines_[i].node), n.num_operands - 1,
         writer_.text_of(n.operands[n.num_operands - 1U]));
   }
   return fmt::format(
@@ -252,10 +252,10 @@ std::string StepPrinter::prefetch_function() {
   for (const Line& line : lines_) {
     const Node& n = node(line.node);
     if (line.is_dense)
-      body +=
-          fmt::format("  prefetch_in_line<{}>({}, args.captures[{}], {}, {}, part, parts, span);\n",
-                      writer_.type_of_capture(line.node), writer_.address_of(line.node), n.index,
-                      n.num_operands - 1, writer_.text_of(n.operands[n.num_operands - 1U]));
+      body += fmt::format("  prefetch_in_line<{}>({}, {}, {}, {}, part, parts, span);\n",
+                          writer_.type_of_capture(line.node), writer_.address_of(line.node),
+                          writer_.capture_of(line.node), n.num_operands - 1,
+                          writer_.text_of(n.operands[n.num_operands - 1U]));
   }
   return fmt::format(
       "\n// For a later step: as score_step, but for part `part` of `parts` of its keys.\n"

@@ -24,7 +24,7 @@ namespace attune::score {
 class StepPrinter : public SourcePrinter {
  public:
   // `hides`: may_hide of the program as it was.
-  StepPrinter(const SteppedProgram& program, bool hides);
+  StepPrinter(const SteppedProgram& program, const Places& places, bool hides);
   bool stages_line() const { return staged_line() >= 0; }
 
  private:

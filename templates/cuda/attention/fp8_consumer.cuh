@@ -18,6 +18,7 @@
 #include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/fp8_transpose_inside.cuh"
+#include "cuda/attention/mask_stage.cuh"   // where kMaskProgram
 #include "cuda/attention/score_stage.cuh"  // where kScored
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"
@@ -73,6 +74,8 @@ class Fp8Consumer {
     const OwnSteps own = own_steps(tile, range);
     const Work work{tile, own, first_row, range, factors};
     products_.skip_hidden_steps(tile.last_block - own.last);
+    blocks_ = BlockWalk(tile);  // where kMaskProgram
+    blocks_.take();             // own.last  // where kMaskProgram
     first_step(work, s, p, rows);
     int block = own.last - 1;
     // One loop where nothing is flushed: beside a nest of two ptxas spills.
@@ -81,6 +84,7 @@ class Fp8Consumer {
       const int flush_after = flush_block(own.first, block);
 #pragma unroll 1
       do {
+        block = block_of_entry(blocks_.take());  // where kMaskProgram
         step(work, block, s, p, o, rows);
         --block;
       } while (kFlushInterval > 0 && block >= flush_after);
@@ -118,6 +122,19 @@ class Fp8Consumer {
     return kMasksInside && (range.needs_mask(block) || range.needs_mask(block + 1));
   }
 
+  // The same in a step that the mask program hides a part of, and behind it. // where kMaskProgram
+  __device__ __forceinline__ bool raise_first(                             // where kMaskProgram
+      const StepFactors& factors,                                          // where kMaskProgram
+      const GroupFactors (&here)[kGroups],                                 // where kMaskProgram
+      float scale_log2, Scores& s,                                         // where kMaskProgram
+      RowStats* rows, float (&factor)[2]) {                                // where kMaskProgram
+    float level[2];                                                        // where kMaskProgram
+    factors.top_levels(here, scale_log2, s, level);                        // where kMaskProgram
+    if (!must_raise(level, *rows)) return false;                           // where kMaskProgram
+    raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);  // where kMaskProgram
+    return true;                                                           // where kMaskProgram
+  }                                                                        // where kMaskProgram
+
   // O under the new maximum, and what the next products need.
   __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
                                            bool more, Output& o) {
@@ -145,8 +162,10 @@ class Fp8Consumer {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     float scale_log2 = factors.apply(here, s);
-    stage_.prepare(own.last * kBlockN);        // where kScored
-    scale_log2 = stage_.apply(scale_log2, s);  // where kScored
+    stage_.prepare(own.last * kBlockN);                            // where kScored
+    scale_log2 = stage_.apply(scale_log2, s);                      // where kScored
+    if (is_partial(blocks_.taken(), warpgroup_))                   // where kMaskProgram
+      hide_scores(args_, tile, first_row, own.last * kBlockN, s);  // where kMaskProgram
     if (range.needs_mask(own.last)) mask_scores(args_, s, first_row, own.last, range);
     first_row_max(factors, here, scale_log2, s, rows);
     factors.exponentiate_step(here, scale_log2, s, *rows, rows->sum);
@@ -162,7 +181,10 @@ class Fp8Consumer {
     stage_.prepare(block * kBlockN);  // where kScored
     products_.multiply_next(block == own.first, s, p, o);
     float scale_log2 = factors.apply(here, s);
-    scale_log2 = stage_.apply(scale_log2, s);  // where kScored
+    scale_log2 = stage_.apply(scale_log2, s);                              // where kScored
+    const int entry = blocks_.taken();                                     // where kMaskProgram
+    const bool partial = is_partial(entry, warpgroup_);                    // where kMaskProgram
+    if (partial) hide_scores(args_, tile, first_row, block * kBlockN, s);  // where kMaskProgram
     const bool tested = tests_first(range, block);
     float factor[2];
     float sum[2] = {0.f, 0.f};
@@ -174,6 +196,8 @@ class Fp8Consumer {
       grew = must_raise(level, *rows);
       if (grew) raise_to_step_max(factors, here, scale_log2, s, level, rows, factor);
     }
+    if (!tested && is_partial(entry | blocks_.taken_before(), warpgroup_))  // where kMaskProgram
+      grew = raise_first(factors, here, scale_log2, s, rows, factor);       // where kMaskProgram
     factors.exponentiate_step(here, scale_log2, s, *rows, kRowMax == 1 ? sum : rows->sum);
     if constexpr (kOverlap) products_.wait_pv(o);
     const bool arrived = products_.operands_arrived();
@@ -235,6 +259,7 @@ class Fp8Consumer {
   WgmmaProducts products_;
   Flushed flushed_;
   ScoreStage stage_;  // where kScored
+  BlockWalk blocks_;  // where kMaskProgram
 };
 
 }  // namespace attune

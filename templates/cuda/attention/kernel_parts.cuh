@@ -3,6 +3,7 @@
 // Functions that need the base alone take AttentionArgs.
 #pragma once
 
+#include "shared/block_map.h"         // where kMaskProgram
 #include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
@@ -12,6 +13,7 @@ struct KernelParts {
   const AttentionArgs& base;
   const ScaleArgs& scales;  // where kAccuracy
   const ScoreArgs& scores;  // where kScoreArgs
+  const BlockMapArgs& map;  // where kMaskProgram
 
   __device__ __forceinline__ operator const AttentionArgs&() const { return base; }
 };

@@ -9,6 +9,7 @@
 // operands_8bit.cuh.
 #pragma once
 
+#include "cuda/attention/block_list.cuh"  // where kMaskProgram
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/attention/v_slice.cuh"  // where kVSlices
@@ -37,6 +38,14 @@ class KvPipeline {
         state_(state),
         ring_(ring),
         begin_(first_block) {}
+
+  // Steps go through the tile's list, last to first: the numbers of blocks that callers tell are not looked at. // where kMaskProgram
+  __device__ void follow(const BlockList& list) {  // where kMaskProgram
+    list_ = list;                                  // where kMaskProgram
+    place_ = list.count() - 1;                     // where kMaskProgram
+  }                                                // where kMaskProgram
+  // Of this step.                                                           // where kMaskProgram
+  __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
@@ -74,6 +83,7 @@ class KvPipeline {
   // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next
   // acquire_k).
   __device__ unsigned acquire_k(int block) {
+    block = place_;  // where kMaskProgram
     if constexpr (!kPairs) return acquire<kOperandK>(block);
     cp_async_wait<kAhead - 1>();
     __syncthreads();
@@ -84,6 +94,7 @@ class KvPipeline {
   // prefetched as they are acquired.
   __device__ void prefetch(int block) {
     if constexpr (!kPairs) return;
+    block = place_;  // where kMaskProgram
     const Tile tile = state_.tile();
     load<kOperandK>(tile, block - kAhead, write_slot());
     load<kOperandV>(tile, block - kAhead, write_slot());
@@ -92,6 +103,7 @@ class KvPipeline {
 
   // Shared address of the V tile of `block`; valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
+    block = place_--;  // where kMaskProgram
     if constexpr (!kPairs) return acquire<kOperandV>(block);
     const unsigned address = slot_address<kOperandV>(slot_);
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
@@ -133,6 +145,8 @@ class KvPipeline {
 
   template <int kOperand>
   __device__ __forceinline__ void load(const Tile& tile, int block, int slot) const {
+    if (block < 0) return;                       // where kMaskProgram
+    block = block_of_entry(list_.entry(block));  // where kMaskProgram
     if (block < begin_) return;
     const unsigned target = slot_address<kOperand>(slot);
     const auto copy = [target](int, const char* source, unsigned offset, int bytes) {
@@ -151,6 +165,8 @@ class KvPipeline {
   unsigned ring_;
   int begin_;
   int slot_ = 0;
+  BlockList list_;  // where kMaskProgram
+  int place_;       // of this step in the list  // where kMaskProgram
 };
 
 }  // namespace attune

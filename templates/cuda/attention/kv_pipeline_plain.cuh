@@ -6,6 +6,7 @@
 //   two barriers a tile.
 #pragma once
 
+#include "cuda/attention/block_list.cuh"  // where kMaskProgram
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/attention/v_slice.cuh"  // where kVSlices
@@ -28,6 +29,14 @@ class KvPipeline {
         ring_(ring),
         begin_(first_block) {}
 
+  // Steps go through the tile's list, last to first: the numbers of blocks that callers tell are not looked at. // where kMaskProgram
+  __device__ void follow(const BlockList& list) {  // where kMaskProgram
+    list_ = list;                                  // where kMaskProgram
+    place_ = list.count() - 1;                     // where kMaskProgram
+  }                                                // where kMaskProgram
+  // Of this step.                                                           // where kMaskProgram
+  __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
+
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
     const QCopy q(args.q, args.seqlen_q);
@@ -47,6 +56,7 @@ class KvPipeline {
 
   // Shared address of the K tile of `block`; valid until the matching acquire_v.
   __device__ unsigned acquire_k(int block) {
+    block = place_;  // where kMaskProgram
     put(k_, ring_);
     v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
     fetch(v_, state_.tile(), block);
@@ -58,6 +68,7 @@ class KvPipeline {
 
   // Shared address of the V tile of `block`; valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
+    block = place_--;  // where kMaskProgram
     const unsigned slot = ring_ + kVOffset;
     put(v_, slot);
     fetch(k_, state_.tile(), block - 1);
@@ -71,6 +82,8 @@ class KvPipeline {
 
   template <class Copy>
   __device__ __forceinline__ void fetch(const Copy& operand, const Tile& tile, int block) {
+    if (block < 0) return;                       // where kMaskProgram
+    block = block_of_entry(list_.entry(block));  // where kMaskProgram
     if (block < begin_) return;
     operand.each(tile.batch, tile.head / kGqaRatio, block * kBlockN,
                  [this](int index, const char* source, unsigned, int bytes) {
@@ -92,6 +105,8 @@ class KvPipeline {
   TileState state_;
   unsigned ring_;
   int begin_;
+  BlockList list_;            // where kMaskProgram
+  int place_;                 // of this step in the list  // where kMaskProgram
   Vector16 staged_[kStaged];  // the next tile, on its way from global to shared memory
 };
 

@@ -8,6 +8,7 @@
 
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/mma_mask_stage.cuh"  // where kMaskProgram
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/mma_score_stage.cuh"  // where kScored
 #include "cuda/attention/sinks.cuh"            // where kSinks
@@ -88,17 +89,21 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
+// What a step needs beside its data is made while that is waited for. With barriers between the products a block that is hidden from
+// a warp is computed and masked: all warps meet at one place.
 template <class Pipeline>
 __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& tile,
                                        unsigned shared) {
   const AttentionArgs& args = parts.base;
   const int first_row = tile.row_block * kBlockM;
+  const BlockList list(parts.map, tile.batch, tile.head, tile.row_block);  // where kMaskProgram
   const BlockRange all =
+      list &  // where kMaskProgram
       visible_blocks<kBlockN>(args, first_row, min(first_row + kBlockM, args.seqlen_q));
   const TileState state(shared + kStateOffset);
   state.park(tile, blocks_of_warp(args, tile, all));
-
   Pipeline pipeline(args, state, shared + kRingOffset, all.begin);
+  pipeline.follow(list);  // where kMaskProgram
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
   if constexpr (kQPlace == kQRegistersThroughRing) {
@@ -106,14 +111,13 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     query.keep();
     __syncthreads();
   }
-  pipeline.start(tile, all.end);
+  pipeline.start(tile, all.end);       // unless kMaskProgram
+  pipeline.start(tile, list.count());  // where kMaskProgram
   if constexpr (kQPlace == kQRegisters) {
     Pipeline::template wait_q<true>();
     query.keep();
   }
-
   __syncthreads();  // the state is readable
-
   const FragmentOffsets held =
       fragment_offsets();  // unused, and no registers, without kHoldOffsets
   Output output = {};
@@ -121,7 +125,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
   Softmax softmax = factors.softmax(parts);
   for (int block = all.end - 1; block >= all.begin; --block) {
-    // Both are made while the block's data is waited for.
+    block = block_of_entry(pipeline.entry());  // where kMaskProgram
     const BlockRange range = kHasLeftLimit || kHasRightLimit ? state.range() : all;
     const bool visible = range.contains(block);
     const bool masked = range.needs_mask(block);
@@ -134,13 +138,13 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
       pipeline.acquire_v(block);
       continue;
     }
-    // With barriers between the products a hidden block is computed and masked: all warps meet at
-    // one place.
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
+    if (is_partial(pipeline.entry(), 0))
+      hide_scores(parts, state, block, scores);  // where kMaskProgram
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);

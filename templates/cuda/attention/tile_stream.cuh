@@ -5,8 +5,8 @@
 // hands it to the consumers through two slots of shared memory, for they are in a hurry between
 // tiles.
 //
-// | word of a slot | 0           | 1         | 2    | 3     | 4           | 5          |
-// |                | tile number | first row | head | batch | first block | last block |
+// | word of a slot | 0           | 1         | 2    | 3     | 4           | 5          | 6 and 7           |
+// |                | tile number | first row | head | batch | first block | last block | listed_tile alone |
 //
 // Every tile drawn is followed by one draw, so a launch draws exactly num_tiles times: whoever
 // draws the last number sets the counter back to zero. It must be zero before the first launch
@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
+#include "cuda/attention/listed_tile.cuh"  // where kMaskProgram
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -38,6 +39,7 @@ struct PrefillTile {
   int split;
   int v_column;  // where kVSlices
   bool no_keys;  // no block of its own: the one that is visited all the same does not count
+  const int* last_entry;  // of the blocks, in the tile's list  // where kMaskProgram
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
@@ -89,6 +91,11 @@ class TileStream {
   // The first tile of this block.
   __device__ __forceinline__ PrefillTile first() const { return prefill_tile(args_, number_); }
 
+  // Tiles work through their lists in this map.
+  __device__ __forceinline__ void follow(const BlockMapArgs& map) {  // where kMaskProgram
+    map_ = &map;                                                     // where kMaskProgram
+  }                                                                  // where kMaskProgram
+
   // Producer: the number of the tile after this one.
   __device__ __forceinline__ int draw() const {
     if constexpr (kScheduler == kOneTile) return args_.num_tiles;
@@ -108,12 +115,14 @@ class TileStream {
     PrefillTile tile{};
     if constexpr (kScheduler == kOneTile) return tile;
     if (!done()) tile = prefill_tile(args_, number);
+    if (!done()) take_from_list(*map_, &tile);  // where kMaskProgram
     mbarrier_wait(shared_ + kLayout.tile_empty + 8 * slot, parity ^ 1, "tile_empty");
     const unsigned words = shared_ + kLayout.tiles + kTileSlotBytes * slot;
     store_shared_16(words, {{static_cast<unsigned>(number), static_cast<unsigned>(tile.first_row),
                              static_cast<unsigned>(tile.head), static_cast<unsigned>(tile.batch)}});
     store_shared_16(words + 16, {{static_cast<unsigned>(tile.first_block),
                                   static_cast<unsigned>(tile.last_block), 0u, 0u}});
+    store_entries(words, tile);  // where kMaskProgram
     mbarrier_arrive(shared_ + kLayout.tile_full + 8 * slot);
     return tile;
   }
@@ -139,6 +148,7 @@ class TileStream {
     tile.batch = uniform(low.word[3]);
     tile.first_block = uniform(high.word[0]);
     tile.last_block = uniform(high.word[1]);
+    tile.last_entry = entry_address(high.word[2], high.word[3]);  // where kMaskProgram
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty + 8 * slot);
     return tile;
@@ -153,6 +163,7 @@ class TileStream {
 
   const AttentionArgs& args_;
   unsigned shared_;
+  const BlockMapArgs* map_;  // where kMaskProgram
   int number_ = blockIdx.x;
   int count_ = 0;
 };

@@ -36,11 +36,21 @@ class TmaProducer {
                                          const TensorMap& v)
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
+  // Tiles work through their lists in this map.                                   // where kMaskProgram
+  __device__ __forceinline__ TmaProducer& follow(const BlockMapArgs& map) {  // where kMaskProgram
+    map_ = &map;                                                             // where kMaskProgram
+    return *this;                                                            // where kMaskProgram
+  }                                                                          // where kMaskProgram
+
   __device__ __forceinline__ void run(const AttentionArgs& args) {
     bool first = true;
     if constexpr (kWaitsForPriorGrid) wait_for_prior_grid();
     TileStream tiles(args, shared_);
+    tiles.follow(*map_);  // where kMaskProgram
     for (PrefillTile tile = tiles.first(); !tiles.done();) {
+      if (first) take_from_list(*map_, &tile);     // where kMaskProgram
+      BlockWalk blocks(tile);                      // where kMaskProgram
+      int behind = block_of_entry(blocks.take());  // whose V comes next  // where kMaskProgram
       const int kv_head = tile.head / kGqaRatio;
       v_column_ = tile.v_column;  // where kVSlices
       const int origin = first_key(args, tile.first_row);
@@ -51,8 +61,11 @@ class TmaProducer {
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
+        block = block_of_entry(blocks.take());  // where kMaskProgram
         if constexpr (kOverlap) load_k(key(block), kv_head, tile.batch);
-        load_v(key(block + 1), kv_head, tile.batch);
+        load_v(key(block + 1), kv_head, tile.batch);  // unless kMaskProgram
+        load_v(key(behind), kv_head, tile.batch);     // where kMaskProgram
+        behind = block;                               // where kMaskProgram
         if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
       }
       // Late, so that whoever is done first takes the next tile; the latency hides behind V.
@@ -123,6 +136,7 @@ class TmaProducer {
   const TensorMap& q_;
   const TensorMap& k_;
   const TensorMap& v_;
+  const BlockMapArgs* map_ = nullptr;  // where kMaskProgram
   KvCursors cursors_;
   int v_column_ = 0;  // where kVSlices
 };

@@ -17,11 +17,13 @@ namespace attune {
 
 template <class Consumer>
 __device__ __forceinline__ void produce(const AttentionArgs& args, unsigned shared,
+                                        const BlockMapArgs& map,  // where kMaskProgram
                                         const TensorMap& q, const TensorMap& k,
                                         const TensorMap& v) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
   if (threadIdx.x == 0) {
-    TmaProducer(shared, q, k, v).run(args);
+    TmaProducer(shared, q, k, v).run(args);              // unless kMaskProgram
+    TmaProducer(shared, q, k, v).follow(map).run(args);  // where kMaskProgram
   } else if (kTransposeInside && threadIdx.x >= 32) {
     Consumer::prepare_values(shared);
   }
@@ -46,7 +48,9 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   Consumer consumer(args, shared, warpgroup);
   TileStream tiles(args, shared);
+  tiles.follow(args.map);  // where kMaskProgram
   PrefillTile tile = tiles.first();
+  if (!tiles.done()) take_from_list(args.map, &tile);  // where kMaskProgram
   while (!tiles.done()) {
     Output o;
     RowStats rows;
@@ -106,7 +110,8 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
                                     0);  // the same in all lanes, so kept in a uniform register
   if (warpgroup == 0) {
-    produce<Consumer>(args, shared, map_q, map_k, map_v);
+    produce<Consumer>(args, shared, map_q, map_k, map_v);            // unless kMaskProgram
+    produce<Consumer>(args, shared, args.map, map_q, map_k, map_v);  // where kMaskProgram
   } else {
     consume<Consumer>(args, shared, warpgroup - 1, map_o);
   }

@@ -7,6 +7,7 @@
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/mask_stage.cuh"        // where kMaskProgram
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/attention/score_stage.cuh"       // where kScored
 #include "cuda/attention/tile_stream.cuh"
@@ -47,17 +48,25 @@ class WgmmaConsumer {
     const OwnSteps own = own_steps(tile, range);
     stage_.begin(parts_, tile, first_row);  // where kScored
     products_.skip_hidden_steps(tile.last_block - own.last);
+    blocks_ = BlockWalk(tile);  // where kMaskProgram
+    blocks_.take();             // own.last  // where kMaskProgram
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
+      const int entry = blocks_.take();          // where kMaskProgram
+      block = block_of_entry(entry);             // where kMaskProgram
       stage_.prepare(origin + block * kBlockN);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
-      stage_.apply(args_.softmax_scale_log2, s, rows->max);  // where kScored
+      stage_.apply(args_.softmax_scale_log2, s, rows->max);         // where kScored
+      const bool partial = is_partial(entry, warpgroup_);           // where kMaskProgram
+      const int first = origin + block * kBlockN;                   // where kMaskProgram
+      if (partial) hide_scores(parts_, tile, first_row, first, s);  // where kMaskProgram
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
       bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
+      grew = grew || (kRowMax == 1 && partial);  // where kMaskProgram
       if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
       exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
@@ -90,8 +99,11 @@ class WgmmaConsumer {
                                              Probabilities& p, RowStats* rows) {
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kScored
-    stage_.apply(args_.softmax_scale_log2, s);                              // where kScored
+    stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored
+    stage_.apply(args_.softmax_scale_log2, s);                                // where kScored
+    const int first = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kMaskProgram
+    const bool partial = is_partial(blocks_.taken(), warpgroup_);             // where kMaskProgram
+    if (partial) hide_scores(parts_, tile, first_row, first, s);              // where kMaskProgram
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
@@ -105,6 +117,8 @@ class WgmmaConsumer {
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
+    // Of a step that is seen in part the true maximum was taken.
+    if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;  // where kScored
     stage_.apply_again(args_.softmax_scale_log2, key, s);                // where kScored
@@ -119,6 +133,7 @@ class WgmmaConsumer {
   int warpgroup_;
   WgmmaProducts products_;
   ScoreStage stage_;  // where kScored
+  BlockWalk blocks_;  // where kMaskProgram
 };
 
 }  // namespace attune

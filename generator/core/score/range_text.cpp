@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line for each node; see range_text.hpp.
+#include "generator/core/score/range_text.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "generator/core/error.hpp"
+
+namespace attune::score {
+namespace {
+
+constexpr std::string_view kCaptureTypeNames[] = {"kFp32",  "kBf16",  "kFp16", "kInt32",
+                                                  "kInt64", "kUint8", "kBool"};
+
+const char* range_type(Type type) {
+  return type == Type::kBool ? "BoolRange" : type == Type::kInt ? "IntRange" : "FloatRange";
+}
+
+std::string constant_text(const Node& n) {
+  if (n.type == Type::kBool) return n.int_value() != 0 ? "bool_range(true)" : "bool_range(false)";
+  if (n.type == Type::kInt)
+    return n.int_value() == INT32_MIN ? "int_range(-2147483647 - 1)"
+                                      : fmt::format("int_range({})", n.int_value());
+  const float value = n.float_value();
+  if (std::isnan(value)) return "any_float()";
+  if (std::isinf(value))
+    return value > 0 ? "float_range(score_infinity())" : "float_range(-score_infinity())";
+  return fmt::format("float_range({:a}f)", value);
+}
+
+std::string name_range(Name name) {
+  return name >= Name::kSeqlenQ ? fmt::format("int_range(args.{})", name_text(name))
+                                : name_text(name);
+}
+
+std::string scalar_text(Type type, int place) {
+  switch (type) {
+    case Type::kFloat:
+      return fmt::format("float_range(args.scalars[{}].f32)", place);
+    case Type::kInt:
+      return fmt::format("int_range(args.scalars[{}].i32)", place);
+    case Type::kBool:
+      break;
+  }
+  return fmt::format("bool_range(args.scalars[{}].i32 != 0)", place);
+}
+
+std::string node_text(const Program& program, const Places& places, const Node& n) {
+  const auto operand = [&](size_t i) { return fmt::format("r{}", n.operands[i]); };
+  switch (n.operation) {
+    case Operation::kConstant:
+      return constant_text(n);
+    case Operation::kName:
+      return name_range(static_cast<Name>(n.index));
+    case Operation::kScalar:
+      return scalar_text(n.type, place_of(n.index, places.scalars));
+    default:
+      break;
+  }
+  std::string text = range_function(n.operation);
+  if (n.operation == Operation::kLoad) {
+    const Capture& capture = program.captures()[static_cast<size_t>(n.index)];
+    text += fmt::format("<CaptureType::{}>(args.captures[{}]",
+                        kCaptureTypeNames[static_cast<size_t>(capture.type)],
+                        place_of(n.index, places.captures));
+    for (size_t i = 0; i < n.num_operands; ++i) text += ", " + operand(i);
+    return text + ")";
+  }
+  if (text.empty()) return "any_float()";
+  text += "(" + operand(0);
+  for (size_t i = 1; i < n.num_operands; ++i) text += ", " + operand(i);
+  return text + ")";
+}
+
+}  // namespace
+
+std::string range_function(Operation operation) {
+  constexpr std::pair<Operation, const char*> kFunctions[] = {
+      {Operation::kLoad, "load_range"},
+      {Operation::kToFloat, "range_float"},
+      {Operation::kToInt, "range_int"},
+      {Operation::kNegate, "range_negate"},
+      {Operation::kAdd, "range_add"},
+      {Operation::kSubtract, "range_subtract"},
+      {Operation::kMultiply, "range_multiply"},
+      {Operation::kDivide, "range_div"},
+      {Operation::kRemainder, "range_mod"},
+      {Operation::kFloorDivide, "range_floordiv"},
+      {Operation::kFloorModulo, "range_floormod"},
+      {Operation::kBitAnd, "range_bit_and"},
+      {Operation::kBitOr, "range_bit_or"},
+      {Operation::kBitXor, "range_bit_xor"},
+      {Operation::kBitNot, "range_bit_not"},
+      {Operation::kShiftLeft, "range_shift_left"},
+      {Operation::kShiftRight, "range_shift_right"},
+      {Operation::kLess, "range_less"},
+      {Operation::kLessEqual, "range_less_equal"},
+      {Operation::kEqual, "range_equal"},
+      {Operation::kNotEqual, "range_not_equal"},
+      {Operation::kNot, "range_not"},
+      {Operation::kAnd, "range_and"},
+      {Operation::kOr, "range_or"},
+      {Operation::kSelect, "range_select"},
+      {Operation::kAbs, "range_abs"},
+      {Operation::kMin, "range_min"},
+      {Operation::kMax, "range_max"},
+      {Operation::kClamp, "range_clamp"},
+      {Operation::kFloor, "range_floor"},
+  };
+  for (const auto& [of, function] : kFunctions)
+    if (of == operation) return function;
+  return "";
+}
+
+std::string range_text(const Program& mask, const Places& places) {
+  if (mask.kind() != Kind::kMask)
+    throw Error(ErrorCode::kInternal, "ranges are printed of mask programs");
+  std::string text =
+      "ATTUNE_SCORE_FUNCTION BoolRange mask_range(const ScoreArgs& args, IntRange batch, IntRange "
+      "head,\n    IntRange kv_head, IntRange q_idx, IntRange kv_idx) {\n";
+  int number = 0;
+  for (const Node& node : mask.nodes())
+    text += fmt::format("  const {} r{} = {};\n", range_type(node.type), number++,
+                        node_text(mask, places, node));
+  return text + fmt::format("  return r{};\n}}\n", mask.root());
+}
+
+}  // namespace attune::score

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step that makes the map of blocks of an mma.sync kernel: the rows of a tile are one group.
+#pragma once
+
+#include "cuda/attention/block_map.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kMapThreads)
+    attune_map_blocks(const __grid_constant__ BlockMapArgs map,
+                      const __grid_constant__ ScoreArgs scores,
+                      const __grid_constant__ AttentionArgs args) {
+  BlockMapper<MapTiles<kBlockM, 1, 1>>::run(scores, args, map, [](int) { return 0; });
+}
+
+}  // namespace attune

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step that makes the map of blocks of an sm_90 kernel: each warpgroup's rows are a group.
+#pragma once
+
+#include "cuda/attention/block_map.cuh"
+#include "cuda/attention/tile_stream.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kMapThreads)
+    attune_map_blocks(const __grid_constant__ BlockMapArgs map,
+                      const __grid_constant__ ScoreArgs scores,
+                      const __grid_constant__ AttentionArgs args) {
+  BlockMapper<MapTiles<kHeadRows, kWarpgroups, kTileHeads>>::run(
+      scores, args, map, [&](int first_row) { return first_key(args, first_row); });
+}
+
+}  // namespace attune

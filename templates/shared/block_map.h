@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The map of blocks of a kernel with a mask program: for each tile of query rows the blocks of keys of which it sees something. A step
+// ahead of the kernel writes it into the workspace (cuda/attention/block_map.cuh), host code sizes it, the kernel walks it.
+//
+// | word of a list | what                                                                                        |
+// |----------------|---------------------------------------------------------------------------------------------|
+// | 0              | number of entries, at least 1: a tile that sees nothing has a block that hides all of itself |
+// | 1 ..           | entries, by rising block: block << kMapGroupBits, and a bit for each group of the tile's     |
+// |                | rows that does not see all of the block, so that the program is to be applied                |
+#pragma once
+
+namespace attune {
+
+constexpr int kMapGroupBits = 4;  // groups of rows that a tile may have
+constexpr int kMapThreads = 1024;
+
+struct BlockMapArgs {
+  int* lists;      // those of the row blocks of one tile's heads in a row
+  int batch_step;  // lists from a batch entry to the next; 0 where the program does not depend on it
+  int head_step;   // lists from one tile's heads to the next one's; likewise
+  int list_words;  // from one list to the next: 1 + blocks of all keys
+};
+
+}  // namespace attune
