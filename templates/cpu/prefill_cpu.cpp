@@ -185,8 +185,9 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
     mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen,
                scratch.scores, largest);
   }
-  if (!shown.lo)
+  if (!shown.lo) {                                                   // where kMaskProgram
     hide_scores(scaled(args), rows, seen, scratch.scores, largest);  // where kMaskProgram
+  }                                                                  // where kMaskProgram
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
                scratch.output[panel]);
