@@ -2,11 +2,12 @@
 // How large an element of a capture is. Host code and kernels that load captures include it.
 #pragma once
 
+#include "shared/host_device.h"
 #include "shared/score_args.h"
 
 namespace attune {
 
-constexpr int capture_bytes(CaptureType type) {
+ATTUNE_HOST_DEVICE constexpr int capture_bytes(CaptureType type) {
   switch (type) {
     case CaptureType::kInt64:
       return 8;

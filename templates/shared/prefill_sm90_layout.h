@@ -37,8 +37,8 @@ struct PrefillSm90Config {
   int ctas_per_sm;
   int stages;
   int kv_ring;
-  int k_parts;    // where kKParts
-  int o_staging;  // 1: O leaves through its own shared memory and TMA; 0: from registers
+  int k_parts = 1;  // where kKParts
+  int o_staging;    // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
   int operand_bytes = 2;    // of an element of Q, K and V: 2, or 1 with V transposed

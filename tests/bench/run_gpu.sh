@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
-#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8
+#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8, scores
 # Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
 # ATTUNE_BENCH_TEMPLATE holds one family against them, ATTUNE_BENCH_STORE keeps what is tuned for the next call.
 set -euo pipefail
@@ -14,11 +14,17 @@ export ATTUNE_LIBRARY=${ATTUNE_LIBRARY:-$build/lib/libattune.so}
 store=${ATTUNE_BENCH_STORE:-$(mktemp -d)/store.db}
 for set in "${sets[@]}"; do
   problems=()
-  while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "$here/cases.py" "$set")
+  list=("$here/cases.py" "$set")
+  [ "$set" != scores ] || list=("$here/scores.py" --problems "$(mktemp -d)")
+  while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "${list[@]}")
   SECONDS=0
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
     "${problems[@]}" > "$out/tune_$set.json" || [ $? -eq 6 ]  # 6: a shape kept its default when the budget ended
   echo "tuned $set: $((${#problems[@]} / 2)) problems in $SECONDS s"
+  if [ "$set" = scores ]; then
+    python3 "$here/scores.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/scores.json"
+    continue
+  fi
   if [ "$set" = fp8 ]; then
     python3 "$here/fp8.py" --store "$store" --out "$out/fp8.json"
     continue

@@ -9,8 +9,8 @@
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/range_text.hpp"
 #include "generator/cpu_toolchain.hpp"
-#include "tests/support/random_program.hpp"
 #include "tests/support/score_source.hpp"
+#include "tuner/fuzz/random_program.hpp"
 
 namespace attune::score {
 namespace {

@@ -51,31 +51,39 @@ struct Shown {
   bool all;
 };
 
-// Element by element, until the answer cannot change. A lane has a key.
+// Element by element, until the answer cannot change. A lane has every 32nd key, so that what the program reads of a row is read once
+// for all keys; where rows end amid a few, the last one is looked at again.
 __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const MapCell& cell) {
   constexpr int kRowsBetweenVotes = 8;
+  constexpr int kKeysOfLane = (kBlockN + 31) / 32;
   const int batch = scores.batch0 + cell.batch, head = scores.head0 + cell.head;
   const int kv_head = scores.kv_head0 + cell.head / kGqaRatio;
+  const int first_key = cell.keys.lo + static_cast<int>(threadIdx.x % 32);
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
+  const auto kv_idx = [&](int j) {
+    return scores.kv_position0 + min(first_key + 32 * j, cell.keys.hi);
+  };
+  MaskColumn columns[kKeysOfLane];
+#pragma unroll
+  for (int j = 0; j < kKeysOfLane; ++j)
+    columns[j] = mask_column(scores, on_head, batch, head, kv_head, kv_idx(j));
   bool any = false, all = true;
-  for (int first = cell.keys.lo; first <= cell.keys.hi; first += 32) {
-    const int key = first + static_cast<int>(threadIdx.x % 32);
-    const bool exists = key <= cell.keys.hi;
-    const int kv_idx = scores.kv_position0 + min(key, cell.keys.hi);
-    const MaskColumn column = mask_column(scores, on_head, batch, head, kv_head, kv_idx);
-    for (int row = cell.rows.lo; row <= cell.rows.hi; row += kRowsBetweenVotes) {
-      const int end = min(row + kRowsBetweenVotes - 1, cell.rows.hi);
-#pragma unroll 4
-      for (int i = row; i <= end; ++i) {
-        const int q_idx = scores.q_position0 + i;
-        const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
-        const bool shown =
-            mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx, kv_idx);
+#pragma unroll 1
+  for (int row = cell.rows.lo; row <= cell.rows.hi; row += kRowsBetweenVotes) {
+#pragma unroll
+    for (int i = 0; i < kRowsBetweenVotes; ++i) {
+      const int q_idx = scores.q_position0 + min(row + i, cell.rows.hi);
+      const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
+#pragma unroll
+      for (int j = 0; j < kKeysOfLane; ++j) {
+        const bool exists = first_key + 32 * j <= cell.keys.hi;
+        const bool shown = mask_element(scores, on_head, on_row, columns[j], batch, head, kv_head,
+                                        q_idx, kv_idx(j));
         any = any || (shown && exists);
         all = all && (shown || !exists);
       }
-      if (__any_sync(~0u, any) && !__all_sync(~0u, all)) return {true, false};
     }
+    if (__any_sync(~0u, any) && !__all_sync(~0u, all)) return {true, false};
   }
   return {__any_sync(~0u, any) != 0, __all_sync(~0u, all) != 0};
 }
