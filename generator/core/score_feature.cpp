@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "generator/core/error.hpp"
@@ -146,6 +147,10 @@ bool has_mask_program(const SpecFields& spec) { return any_on(spec, true); }
 
 bool has_score_args(const SpecFields& spec) {
   return is_scored(spec) || spec.sinks != ScoreTensor::kNone;
+}
+
+double sample_group(int64_t place) {
+  return std::floor(std::sqrt(static_cast<double>(place) / 10));
 }
 
 double sample_normal(const std::vector<int64_t>&, std::mt19937_64& random) {

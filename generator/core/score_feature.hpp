@@ -33,6 +33,9 @@ struct CaptureSpec {
 
 // A sample: N(0,1).
 double sample_normal(const std::vector<int64_t>& at, std::mt19937_64& random);
+// Which group a place along a sequence is of, as an id of a document: groups of 10, 30, 50 .. places, so that short sequences have
+// several and long ones do not fall into crumbs, for which other kernels are the fastest.
+double sample_group(int64_t place);
 
 // Of a ScoreTensor that is not kNone.
 CaptureType capture_type(ScoreTensor tensor);

@@ -88,12 +88,12 @@ Errors compare(const AttentionResult& got, const AttentionResult& oracle);
 // Errors of two results as if they were one.
 Errors pooled(const Errors& a, const Errors& b);
 // Empty when `got` keeps the rule, else what is broken. Rule: max <= 2 x twin + 1e-5, mean <= 1.2 x
-// twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative. For kernels of 8-bit products: each
+// twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative, and more where scores are large sums (kSumError). For kernels of 8-bit products: each
 // element within its Allowance, and a mean.
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
                     Arithmetic arithmetic = Arithmetic::kKernel);
 // The rule of the twin alone, and whether it is the one that applies.
-std::string verdict(const Errors& kernel, const Errors& twin, Dtype dtype_o);
+std::string verdict(const Errors& kernel, const Errors& twin, const Problem& problem);
 bool judged_by_twin(const Problem& problem, Arithmetic arithmetic);
 
 double round_to(Dtype dtype, double value);

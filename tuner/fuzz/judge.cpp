@@ -25,7 +25,7 @@ std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& fir
     kernel = pooled(kernel, compare(loaded.run(more).result, oracle));
     twin = pooled(twin, compare(more.twin(arithmetic), oracle));
   }
-  return verdict(kernel, twin, first.problem.dtype_o);
+  return verdict(kernel, twin, first.problem);
 }
 
 }  // namespace

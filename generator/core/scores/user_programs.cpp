@@ -3,6 +3,7 @@
 #include "generator/core/scores/user_programs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "generator/core/user_program.hpp"
@@ -51,15 +52,24 @@ int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
 }
 
 double sample_whole(const std::vector<int64_t>& at, std::mt19937_64&) {
-  return at.empty() ? 1 : static_cast<double>(at.back() / 100 % 2);
+  return at.empty() ? 1 : sample_group(at.back());
+}
+
+double sample_flag(const std::vector<int64_t>& at, std::mt19937_64&) {
+  return at.empty() ? 1 : std::fmod(sample_group(at.back()), 2);
+}
+
+auto sample_of(CaptureType type) {
+  if (score::type_of(type) == score::Type::kFloat) return sample_normal;
+  return type == CaptureType::kUint8 || type == CaptureType::kBool ? sample_flag : sample_whole;
 }
 
 std::vector<CaptureSpec> captures_of(const score::Program& program, const Problem& problem) {
   std::vector<CaptureSpec> captures;
   for (const score::Capture& capture : program.captures())
-    captures.push_back(
-        {capture.name, capture.type, std::vector<int64_t>(static_cast<size_t>(capture.rank), 1), "",
-         score::type_of(capture.type) == score::Type::kFloat ? sample_normal : sample_whole, true});
+    captures.push_back({capture.name, capture.type,
+                        std::vector<int64_t>(static_cast<size_t>(capture.rank), 1), "",
+                        sample_of(capture.type), true});
   for (const score::Node& node : program.nodes()) {
     if (node.operation != score::Operation::kLoad) continue;
     CaptureSpec& capture = captures[static_cast<size_t>(node.index)];

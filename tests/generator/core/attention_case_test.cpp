@@ -81,8 +81,8 @@ TEST(Verdict, PooledErrorsAreThoseOfBoth) {
   EXPECT_EQ(both.count, 2 * good.count);
   EXPECT_EQ(both.max, compare(wrong, oracle).max);
   EXPECT_NEAR(both.mean, (good.mean + compare(wrong, oracle).mean) / 2, 1e-12);
-  EXPECT_EQ(verdict(pooled(good, good), good, Dtype::kBf16), "");
-  EXPECT_NE(verdict(both, good, Dtype::kBf16), "");  // one wrong element stays one
+  EXPECT_EQ(verdict(pooled(good, good), good, c.problem), "");
+  EXPECT_NE(verdict(both, good, c.problem), "");  // one wrong element stays one
   wrong.o[3] = std::nan("");
   EXPECT_FALSE(pooled(good, compare(wrong, oracle)).finite);
 }
