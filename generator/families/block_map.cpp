@@ -27,7 +27,8 @@ void add_block_map(const KernelSpec& spec, LaunchStructure* launch) {
   launch->steps.insert(launch->steps.begin(),
                        {.entry = kMapEntry,
                         .parts = {ArgumentPart::kMap, ArgumentPart::kScores, ArgumentPart::kBase},
-                        .threads = kMapThreads});
+                        .threads = kMapThreads,
+                        .shared_bytes = kMapChunk * sizeof(int)});
   ++launch->main_step;
 }
 

@@ -51,6 +51,9 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return all;
 }
 
+// With 256 rows a thread has 96 registers, and hiding wants more.
+constexpr int64_t kRowsOfMaskedTiles = 192;
+
 int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_accumulators(static_cast<int>(c.at("block_n")), slice_of(spec, c).head_dim_v,
                                    c.at("overlap") != 0);
@@ -158,11 +161,13 @@ class PrefillSm90 final : public KernelTemplate {
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
-    // A mask program alone acts in few steps, and wants registers where a thread has 160 alone.
-    if (!has_score_stage(spec))
-      return with_room_for_scores(space(spec, arch), config, config.at("block_m") > 128 ? 64 : 128);
-    // Many captures at a time want addresses for each.
-    const bool many = score_stage_program(spec).program.captures().size() > 1;
+    // Many captures at a time, and those that each element of a mask reads, want addresses.
+    const bool dense = reads_elements_to_hide(spec);
+    if (!has_score_stage(spec)) {
+      const int64_t block_n = columns > 128 ? (dense ? 48 : 128) : dense ? 96 : 128;
+      return with_room_for_scores(space(spec, arch), config, block_n, kRowsOfMaskedTiles);
+    }
+    const bool many = dense || score_stage_program(spec).program.captures().size() > 1;
     const int64_t block_n = columns > 256   ? 32
                             : columns > 128 ? (many ? 48 : 80)
                                             : (many ? 80 : 128);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "generator/core/score/dependence.hpp"
+
 namespace attune {
 namespace {
 
@@ -40,7 +42,26 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
 
 }  // namespace
 
-Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n) {
+bool reads_elements_to_hide(const SpecFields& spec) {
+  if (!has_mask_program(spec)) return false;
+  const score::Program mask = mask_program(spec).program;
+  const std::vector<score::Dependences> dependences = score::dependences_of(mask);
+  for (size_t i = 0; i < mask.nodes().size(); ++i)
+    if (mask.nodes()[i].operation == score::Operation::kLoad &&
+        score::level_of(dependences[i]) == score::Level::kElement)
+      return true;
+  return false;
+}
+
+Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n,
+                            int64_t block_m) {
+  if (config.at("block_m") > block_m) {
+    Config lower = config;
+    lower.set("block_m", block_m);
+    const std::vector<int64_t> narrowest = values_up_to(legal, "block_n", block_n);
+    if (!narrowest.empty()) lower.set("block_n", narrowest.back());
+    if (auto found = legal_with(legal, lower)) return *found;
+  }
   if (config.at("block_n") <= block_n) return config;
   for (const int64_t narrower : values_up_to(legal, "block_n", block_n)) {
     Config candidate = config;

@@ -13,6 +13,7 @@ namespace attune {
 
 constexpr int kMapGroupBits = 4;  // groups of rows that a tile may have
 constexpr int kMapThreads = 1024;
+constexpr int kMapChunk = 512;  // blocks between two barriers, each a word in shared memory
 
 struct BlockMapArgs {
   int* lists;      // those of the row blocks of one tile's heads in a row

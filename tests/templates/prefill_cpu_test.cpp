@@ -255,9 +255,9 @@ TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   EXPECT_THAT(broken("pack_kv", 0), ::testing::HasSubstr("pack_kv is 0"));
   EXPECT_THAT(broken("block_n", 100), ::testing::HasSubstr("block_n is 100; accepted are"));
   KernelSpec wide = spec;
-  wide.head_dim_v = 264;
+  wide.head_dim_v = 520;
   EXPECT_THAT(prefill_cpu().refuses(wide, arch_).value_or(""),
-              ::testing::HasSubstr("head_dim_v is 264"));
+              ::testing::HasSubstr("head_dim_v is 520"));
   EXPECT_THAT(prefill_cpu().refuses(spec, parse_arch("sm_90")).value_or(""),
               ::testing::HasSubstr("sm_90"));
   KernelSpec mixed = spec;

@@ -36,23 +36,26 @@ NodeSpelling kernel_spelling(Operation operation, Type operands) {
   return is_function ? NodeSpelling{"score_" + in_c.text, Binds::kAtom} : in_c;
 }
 
-std::string scalar_text(Type type, int number) {
+}  // namespace
+
+std::string capture_type_text(CaptureType type) {
+  return "CaptureType::" + std::string(kCaptureTypeNames[static_cast<size_t>(type)]);
+}
+
+std::string scalar_text(Type type, int place) {
   switch (type) {
     case Type::kFloat:
-      return fmt::format("args.scalars[{}].f32", number);
+      return fmt::format("args.scalars[{}].f32", place);
     case Type::kInt:
-      return fmt::format("args.scalars[{}].i32", number);
+      return fmt::format("args.scalars[{}].i32", place);
     case Type::kBool:
       break;
   }
-  return fmt::format("(args.scalars[{}].i32 != 0)", number);
+  return fmt::format("(args.scalars[{}].i32 != 0)", place);
 }
 
-}  // namespace
-
 std::string KernelWriter::type_of_capture(int load) const {
-  const Capture& capture = program_.captures()[static_cast<size_t>(node(load).index)];
-  return "CaptureType::" + std::string(kCaptureTypeNames[static_cast<size_t>(capture.type)]);
+  return capture_type_text(program_.captures()[static_cast<size_t>(node(load).index)].type);
 }
 
 std::string KernelWriter::capture_of(int load) const {

@@ -12,6 +12,9 @@
 
 namespace attune::score {
 
+std::string capture_type_text(CaptureType type);  // "CaptureType::kFp32"
+std::string scalar_text(Type type, int place);    // "args.scalars[0].f32"
+
 class KernelWriter : public ExpressionWriter {
  public:
   KernelWriter(const Program& program, Places places)

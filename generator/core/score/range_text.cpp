@@ -8,12 +8,15 @@
 #include <utility>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/kernel_writer.hpp"
 
 namespace attune::score {
 namespace {
 
-constexpr std::string_view kCaptureTypeNames[] = {"kFp32",  "kBf16",  "kFp16", "kInt32",
-                                                  "kInt64", "kUint8", "kBool"};
+// What makes a range of one value.
+const char* range_of_one(Type type) {
+  return type == Type::kBool ? "bool_range" : type == Type::kInt ? "int_range" : "float_range";
+}
 
 const char* range_type(Type type) {
   return type == Type::kBool ? "BoolRange" : type == Type::kInt ? "IntRange" : "FloatRange";
@@ -36,18 +39,6 @@ std::string name_range(Name name) {
                                 : name_text(name);
 }
 
-std::string scalar_text(Type type, int place) {
-  switch (type) {
-    case Type::kFloat:
-      return fmt::format("float_range(args.scalars[{}].f32)", place);
-    case Type::kInt:
-      return fmt::format("int_range(args.scalars[{}].i32)", place);
-    case Type::kBool:
-      break;
-  }
-  return fmt::format("bool_range(args.scalars[{}].i32 != 0)", place);
-}
-
 std::string node_text(const Program& program, const Places& places, const Node& n) {
   const auto operand = [&](size_t i) { return fmt::format("r{}", n.operands[i]); };
   switch (n.operation) {
@@ -56,15 +47,15 @@ std::string node_text(const Program& program, const Places& places, const Node& 
     case Operation::kName:
       return name_range(static_cast<Name>(n.index));
     case Operation::kScalar:
-      return scalar_text(n.type, place_of(n.index, places.scalars));
+      return fmt::format("{}({})", range_of_one(n.type),
+                         scalar_text(n.type, place_of(n.index, places.scalars)));
     default:
       break;
   }
   std::string text = range_function(n.operation);
   if (n.operation == Operation::kLoad) {
     const Capture& capture = program.captures()[static_cast<size_t>(n.index)];
-    text += fmt::format("<CaptureType::{}>(args.captures[{}]",
-                        kCaptureTypeNames[static_cast<size_t>(capture.type)],
+    text += fmt::format("<{}>(args.captures[{}]", capture_type_text(capture.type),
                         place_of(n.index, places.captures));
     for (size_t i = 0; i < n.num_operands; ++i) text += ", " + operand(i);
     return text + ")";

@@ -102,7 +102,6 @@ __device__ __forceinline__ Shown shown_in(const ScoreArgs& scores, const MapCell
 template <class Tiles>
 class BlockMapper {
   static constexpr int kWarps = kMapThreads / 32;
-  static constexpr int kChunk = 512;  // blocks between two barriers
   static constexpr int kAllPartial = (1 << Tiles::kGroups) - 1;
   static_assert(Tiles::kGroups <= kMapGroupBits, "an entry has a bit for each group of rows");
 
@@ -111,7 +110,7 @@ class BlockMapper {
   template <class FirstKey>
   static __device__ __forceinline__ void run(const ScoreArgs& scores, const AttentionArgs& args,
                                              const BlockMapArgs& map, const FirstKey& first_key) {
-    __shared__ int found[kChunk];  // kSeen, and the bits of the groups that see a block in part
+    extern __shared__ int found[];  // kSeen, and the bits of the groups that see a block in part
     constexpr int kRows = Tiles::kRows * Tiles::kGroups;
     const MapPlace place = map_place<Tiles>(args);
     const int first_row = place.row_block * kRows, origin = first_key(first_row);
@@ -121,8 +120,8 @@ class BlockMapper {
     int* list = map.lists + static_cast<long long>(blockIdx.x) * map.list_words;
     const int warp = threadIdx.x / 32;
     int count = 0;
-    for (int begin = range.begin; begin < range.end; begin += kChunk) {
-      const int blocks = min(kChunk, range.end - begin);
+    for (int begin = range.begin; begin < range.end; begin += kMapChunk) {
+      const int blocks = min(kMapChunk, range.end - begin);
       for (int i = warp; i < blocks; i += kWarps) {
         const int entry = mapper.look_up(begin + i);
         if (threadIdx.x % 32 == 0) found[i] = entry;
