@@ -16,7 +16,6 @@ namespace attune {
 namespace {
 
 constexpr int kMinHeadDim = 16;
-constexpr int kMaxHeadDimOf8Bits = 256;
 constexpr int kHeadDimStep = 8;
 constexpr int64_t kMaxLength =
     std::numeric_limits<int32_t>::max() - 65536;  // tiles round up within int

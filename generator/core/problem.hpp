@@ -96,6 +96,7 @@ struct Problem : SpecFields, Shape, CallFields {
 
 constexpr int kMaxHeadDimQk = 576;  // of 16- and 32-bit operands
 constexpr int kMaxHeadDimV = 512;
+constexpr int kMaxHeadDimOf8Bits = 256;  // of both
 
 // Throws kInvalidArgument or kUnsupported with a sentence naming the argument, its value and what is accepted.
 void validate(const Problem& problem);

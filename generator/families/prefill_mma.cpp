@@ -16,7 +16,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxHeadDimOf8Bits = 256;
 constexpr std::array<int64_t, 4> kWideVSlices{2, 4, 8, 3};  // in the order they are tried
 constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
 constexpr int kMaxBlocksTried = 4;

@@ -19,7 +19,6 @@ namespace attune {
 namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
-constexpr int kMaxHeadDimOf8Bits = 256;
 
 // `stages`: with the rows of a captured tensor (score_tile.h).
 int shared_bytes(const PrefillSm90Config& c, bool stages) {

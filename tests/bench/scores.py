@@ -77,10 +77,6 @@ def blocks_of(case):
     return seen.to(torch.uint8).cuda()
 
 
-def captured(kind, text, **tensors):
-    return getattr(attune, kind)(text, **tensors)
-
-
 @dataclass(frozen=True)
 class Feature:
     """`field` is what the problem's text gets, `given` the keywords of attention(), `visible` the visible elements of a head where the case's
@@ -90,11 +86,9 @@ class Feature:
     visible: object = None
 
 
-def program(kind, name, text):
-    def field(_case, folder):
-        path = Path(folder) / f"{name}.txt"
-        return f",{kind}=@{path}"
-    return field
+def program(name):
+    """The field of a mask program that print_problems() writes into the folder."""
+    return lambda _case, folder: f",mask_mod=@{Path(folder) / f'{name}.txt'}"
 
 
 def document_elements(case):
@@ -111,12 +105,12 @@ FEATURES = {
                              lambda case: {"relative_bias": torch.randn(case.heads[0], 2 * case.seqlen - 1, device="cuda")}),
     "sinks": Feature(lambda case, _: ",sinks=bf16", lambda case: {"sinks": torch.randn(case.heads[0], device="cuda", dtype=torch.bfloat16)}),
     "documents": Feature(lambda case, _: ",documents=1", lambda case: {"documents": documents_of(case)}, document_elements),
-    "documents as a program": Feature(program("mask_mod", "documents", SAME_DOCUMENT),
-                                      lambda case: {"mask_mod": captured("mask_mod", SAME_DOCUMENT, ids=documents_of(case))}, document_elements),
-    "causal as a program": Feature(program("mask_mod", "causal", CAUSAL), lambda case: {"mask_mod": captured("mask_mod", CAUSAL, shift=0)},
+    "documents as a program": Feature(program("documents"),
+                                      lambda case: {"mask_mod": attune.mask_mod(SAME_DOCUMENT, ids=documents_of(case))}, document_elements),
+    "causal as a program": Feature(program("causal"), lambda case: {"mask_mod": attune.mask_mod(CAUSAL, shift=0)},
                                    lambda case: case.seqlen * (case.seqlen + 1) // 2),
-    "block-sparse": Feature(program("mask_mod", "blocks", SEEN_BLOCK),
-                            lambda case: {"mask_mod": captured("mask_mod", SEEN_BLOCK, seen=blocks_of(case))},
+    "block-sparse": Feature(program("blocks"),
+                            lambda case: {"mask_mod": attune.mask_mod(SEEN_BLOCK, seen=blocks_of(case))},
                             lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
 }
 PROGRAMS = {"documents": ("capture ids: int32[2]", SAME_DOCUMENT), "causal": ("scalar shift: int", CAUSAL), "blocks": ("capture seen: uint8[2]", SEEN_BLOCK)}
