@@ -21,13 +21,21 @@ import timing  # noqa: E402
 TOOLS = ("memcheck", "racecheck", "synccheck")
 TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm89")
 FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
+SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
+ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
+WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
            ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "l2_section_mb=32,pack_heads=4"),
            ("prefill_sm90_fp8", FP8, "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=64") + ",accuracy=fast", "transpose_inside=1"),
            ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=256").replace("seqlen=400", "seqlen=1300"),
-            "block_m=128,block_n=128,ping_pong=0,scheduler=2,kv_splits=1,flush_keys=512,o_staging=0,transpose_inside=1"))
+            "block_m=128,block_n=128,ping_pong=0,scheduler=2,kv_splits=1,flush_keys=512,o_staging=0,transpose_inside=1"),
+           # Maps of blocks, scores, heads in slices: by default configs.
+           *((template, SCORED + field, "") for template in ("prefill_sm90", "prefill_sm80")
+             for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ALL_SCORES)),
+           ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),
+           ("prefill_sm90", WIDE, ""), ("prefill_sm80", WIDE, ""))
 
 
 def runs(build, only, seeds):
@@ -40,7 +48,8 @@ def runs(build, only, seeds):
     yield {"template": "quantise_cuda", "test": "Cuda.Corners"}, {}, [bin_dir / "quantise_test", "--gtest_filter=Cuda.Corners"]
     for template, problem, knobs in CONFIGS:
         yield ({"template": template, "problem": problem, "config": knobs}, {},
-               [bin_dir / "attune", "check", "--target", "cuda", "--store", "", "--template", template, "--problem", problem, "--config", knobs])
+               [bin_dir / "attune", "check", "--target", "cuda", "--store", "", "--template", template, "--problem", problem,
+                *(("--config", knobs) if knobs else ())])
 
 
 def run_one(what, environment, command, tool):
