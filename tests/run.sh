@@ -37,4 +37,4 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-D
 cmake --build "$build" --parallel "$jobs"
 
 # The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
-exec ctest --test-dir "$build" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@"
+exec ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@"

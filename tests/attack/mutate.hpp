@@ -137,7 +137,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// A tenth of what was once tried by hand; ATTUNE_ATTACK_TIMES multiplies it.
+// A tenth or less of what was once tried by hand; ATTUNE_ATTACK_TIMES multiplies it.
 inline int attack_count(int tenth) {
   const char* times = std::getenv("ATTUNE_ATTACK_TIMES");
   return tenth * (times != nullptr ? std::max(1, std::atoi(times)) : 1);

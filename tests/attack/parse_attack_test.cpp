@@ -168,7 +168,7 @@ TEST_F(ParseAttackFile, ModelConfigs) {
     configs.push_back(read_bytes(model.path() / "config.json"));
   ASSERT_GT(configs.size(), 4U);
   std::sort(configs.begin(), configs.end());
-  attack(33'000, configs, [this](const std::string& text, Mutator& mutator) {
+  attack(3'300, configs, [this](const std::string& text, Mutator& mutator) {
     write_bytes(file("config.json"), text);
     workload_from_model(file("config.json"), {},
                         mutator.draw(2) == 0 ? Target::kCpu : Target::kCuda);

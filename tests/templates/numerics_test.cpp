@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every template on every device that answers, against the float64 oracle: random specs, layouts, inputs and configs, lengths
 // at the edges of the config's tiles. NaN and infinity: non_finite_test.cpp. Suites Cpu.* and Cuda.* are separate CTest entries.
-//   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6)
+//   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6, 3 on a CPU)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include "tests/templates/numerics_fixture.hpp"
 

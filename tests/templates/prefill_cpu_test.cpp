@@ -2,7 +2,7 @@
 // The CPU kernels without a Device: every config of the space, registers narrower than this
 // machine's, thread counts, lengths around the tiles, and the oracle's own numerics. Random specs
 // on the real device stand in numerics_test.
-//   ATTUNE_FULL_SPACE=1   every config of the space for each spec (default: every 8th)
+//   ATTUNE_FULL_SPACE=1   every config of the space for each spec (default: every 24th)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class PrefillCpu : public ::testing::Test {
   void check_space(const std::string& text) {
     const Problem problem = parse_problem(text);
     const std::vector<Config> configs = prefill_cpu().space(spec_of(problem), arch_).enumerate();
-    const size_t step = std::getenv("ATTUNE_FULL_SPACE") != nullptr ? 1 : 8;
+    const size_t step = std::getenv("ATTUNE_FULL_SPACE") != nullptr ? 1 : 24;
     for (size_t i = text.size() % step; i < configs.size() && !HasFailure(); i += step) {
       const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem), configs[i]);
       check(host, problem, Layout::kPadded, 2, configs[i].to_text());
