@@ -117,15 +117,16 @@ std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
   std::vector<GeneratedPart> parts;
   if (has_score_stage(spec)) {
     const ScoreHalf stage = score_stage_program(spec);
-    parts.push_back(in_namespace("generated/score_program.h",
-                                 kernel_template.steps_scores()
-                                     ? score::step_text(stage.program, stage.places)
-                                     : score::source_text(stage.program, stage.places)));
+    const auto text = kernel_template.steps_scores()       ? score::step_text
+                      : kernel_template.scores_in_panels() ? score::panel_text
+                                                           : score::source_text;
+    parts.push_back(in_namespace("generated/score_program.h", text(stage.program, stage.places)));
   }
   if (has_mask_program(spec)) {
     const ScoreHalf mask = mask_program(spec);
-    parts.push_back(in_namespace("generated/mask_program.h",
-                                 score::mask_source_text(mask.program, mask.places)));
+    const auto text =
+        kernel_template.scores_in_panels() ? score::mask_panel_text : score::mask_source_text;
+    parts.push_back(in_namespace("generated/mask_program.h", text(mask.program, mask.places)));
     parts.push_back(
         in_namespace("generated/mask_ranges.h", score::range_text(mask.program, mask.places)));
   }

@@ -64,7 +64,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     Operands given = operands_of(operands);
     if (!known.scores.reads_operands()) [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);
-    constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(operands->scores);
+    constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(void*);
     const ScoreOperands scores =
         score_operands_of(operands->size < kWithScores ? nullptr : operands->scores, known);
     given.scores = &scores;

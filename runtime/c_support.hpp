@@ -25,7 +25,7 @@ struct attune_context {
 };
 
 struct attune_plan {
-  explicit attune_plan(std::shared_ptr<const attune::Plan> the_plan)
+  explicit attune_plan(const std::shared_ptr<const attune::Plan>& the_plan)
       : attune_plan(the_plan, the_plan->problem) {}
   attune_plan(std::shared_ptr<const attune::Plan> the_plan, const attune::Problem& as_asked)
       : plan(std::move(the_plan)), asked(as_asked) {}

@@ -259,7 +259,7 @@ std::vector<int> ModelFields::integers(Names names) const {
 
 std::vector<int> ModelFields::integers(Names names, size_t count) const {
   if (!is_list(names)) return std::vector<int>(count, integer(names));
-  const std::vector<int> values = integers(names);
+  std::vector<int> values = integers(names);
   if (values.size() != count || *std::min_element(values.begin(), values.end()) < 1)
     refuse(names, fmt::format("{} integers above 0", count));
   return values;

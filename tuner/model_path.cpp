@@ -121,7 +121,7 @@ fs::path hugging_face_cache() {
     return environment_variable(name).value_or("");
   };
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (const fs::path cache = variable(name); !cache.empty()) return cache;
+    if (fs::path cache = variable(name); !cache.empty()) return cache;
   if (const fs::path home = variable("HF_HOME"); !home.empty()) return home / "hub";
   if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty())
     return cache / "huggingface" / "hub";

@@ -257,7 +257,7 @@ Workload workload_from_capture(const std::filesystem::path& path) {
   return workload;
 }
 
-Workload join(std::vector<Workload> parts) {
+Workload join(const std::vector<Workload>& parts) {
   Workload all;
   std::set<std::string> seen;
   for (const Workload& part : parts) {

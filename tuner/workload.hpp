@@ -50,7 +50,7 @@ Workload workload_from_problems(const std::vector<std::string>& texts,
 // JSON lines as the runtime captures them: {"problem": "dtype=bf16,…"}. Empty lines are skipped.
 Workload workload_from_capture(const std::filesystem::path& path);
 // Problems of all, each once, in order.
-Workload join(std::vector<Workload> parts);
+Workload join(const std::vector<Workload>& parts);
 
 // "512,1024,2048" and "bf16,e4m3"; `argument` is named in errors. Empty text gives an empty list.
 std::vector<int64_t> parse_length_list(std::string_view argument, std::string_view text);

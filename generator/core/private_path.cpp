@@ -70,7 +70,7 @@ class Walk {
     root_owner_ = status_of("/").st_uid;
     std::string file;
     while (!left_.empty() && file.empty()) file = step();
-    const std::string folder = real_.empty() ? "/" : real_;
+    std::string folder = real_.empty() ? "/" : real_;
     if (file.empty() && goal_ != Goal::kFolder) return folder;  // refused for what it is
     require_private("directory", folder, status_of(folder));
     return file.empty() ? folder : file;
@@ -121,7 +121,7 @@ class Walk {
       real_.erase(std::min(real_.rfind('/'), real_.size()));
       return {};
     }
-    const std::string entry = real_ + "/" + part;
+    std::string entry = real_ + "/" + part;
     const bool is_file = left_.empty() && goal_ != Goal::kFolder;
     Status status{};
     if (::lstat(entry.c_str(), &status) != 0) {

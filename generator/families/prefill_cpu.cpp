@@ -97,6 +97,7 @@ class PrefillCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/prefill_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
 
+  bool scores_in_panels() const override { return true; }
   const Served& serves() const override { return serves_masks_and_8_bits(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {

@@ -34,7 +34,7 @@ constexpr double kTileClocks = 3000.0;       // start, first loads and epilogue 
 // Clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, double blocks) {
   const double rows = c.row_tiles();
-  const double depth = 32 / dtype_bytes(spec.dtype_q);  // elements that one mma.sync adds up
+  const double depth = 32.0 / dtype_bytes(spec.dtype_q);  // elements that one mma.sync adds up
   const double steps_qk = std::ceil(spec.head_dim_qk / depth);
   const double products =
       rows * (c.block_n / 8.0 * steps_qk + c.block_n / depth * spec.head_dim_v / 8);
@@ -66,7 +66,8 @@ double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& s
   const int64_t last_row = std::min(first + c.block_m, shape.seqlen_q) - 1;
   const KeyInterval<int64_t> keys = keys_of_rows(spec, shape, first, last_row);
   if (keys.last < keys.first) return 0;
-  return static_cast<double>(keys.last / c.block_n - keys.first / c.block_n + 1);
+  const int64_t blocks = keys.last / c.block_n - keys.first / c.block_n + 1;
+  return static_cast<double>(blocks);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ class PrefillSm90 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const Config config =
+    Config config =
         sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers

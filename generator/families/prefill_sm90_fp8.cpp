@@ -190,8 +190,8 @@ class PrefillSm90Fp8 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
-                                       sm90_fp8_predicted_clocks);
+    Config config = sm90_default(*this, spec, arch, shape, device, proven_configs(spec),
+                                 sm90_fp8_predicted_clocks);
     if (!is_scored(spec)) return config;
     return with_room_for_scores(space(spec, arch), config, 64);
   }

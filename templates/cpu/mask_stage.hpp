@@ -4,8 +4,9 @@
 // none, and applied where some keys are seen and some hidden.
 #pragma once
 
+#include "cpu/panel_rows.hpp"
+#include "cpu/score_lines.hpp"
 #include "cpu/score_ranges.hpp"
-#include "cpu/simd.hpp"
 #include "cpu/visibility.hpp"
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
@@ -36,73 +37,102 @@ inline BoolRange range_of_rows(const ScoreArgs& scores, const ListRows& rows, Ke
                     {scores.kv_position0 + keys.begin, scores.kv_position0 + keys.end - 1});
 }
 
-// A panel's rows, one a lane. Those behind the last one are computed and not looked at.
+// Which of a block's keys the rows of a panel see.
 class MaskStage {
  public:
-  MaskStage(const KernelArguments& args, const ListRows& rows)
+  MaskStage(const KernelArguments& args, const ListRows& rows, KeyRange keys)
       : scores_(args.scores),
-        rows_(rows),
-        batch_(args.scores.batch0 + rows.batch),
-        kv_head_(args.scores.kv_head0 + rows.head_kv) {
+        rows_(args.scores, rows.batch, rows.head_kv, rows.first),
+        keys_(keys) {
     for (int lane = 0; lane < kPanelRows; ++lane) {
-      const long long index = rows.first + lane;
-      head_[lane] = scores_.head0 + rows.head_kv * kGqaRatio + static_cast<int>(index % kGqaRatio);
-      q_idx_[lane] = scores_.q_position0 + static_cast<int>(index / kGqaRatio);
-      on_head_[lane] = mask_head(scores_, batch_, head_[lane], kv_head_);
-      on_row_[lane] =
-          mask_row(scores_, on_head_[lane], batch_, head_[lane], kv_head_, q_idx_[lane]);
+      counted_[lane] = lane < rows.count ? -1 : 0;
+      on_head_[lane] = mask_head(scores_, rows_.batch, rows_.head[lane], rows_.kv_head);
+      on_row_[lane] = mask_row(scores_, on_head_[lane], rows_.batch, rows_.head[lane],
+                               rows_.kv_head, rows_.q_idx[lane]);
     }
+    if constexpr (kMaskHasLines) find_lines();
   }
 
   // Whether any row sees any key, and whether all see all.
-  BoolRange vote(KeyRange keys) const {
+  BoolRange vote() const {
     bool any = false, all = true;
-    for (int n = keys.begin; n < keys.end && !(any && !all); ++n) {
-      bool shown[kPanelRows];
-      look_at(n, shown);
-      for (int lane = 0; lane < rows_.count; ++lane) {
-        any = any || shown[lane];
-        all = all && shown[lane];
-      }
-    }
+    for_shown([&](int, const PanelInts& shown) {
+      any = any || __builtin_reduce_or(shown & counted_) != 0;
+      all = all && __builtin_reduce_and(shown | ~counted_) != 0;
+      return !(any && !all);
+    });
     return {all, any};
   }
 
   // Hides scores and finds `largest` anew.
-  void apply(KeyRange keys, Panel* panels, Panel& largest) const {
+  void apply(Panel* panels, Panel& largest) const {
     largest = -kInfinity;
-    for (int n = keys.begin; n < keys.end; ++n) {
-      bool shown[kPanelRows];
-      look_at(n, shown);
-      float s[kPanelRows];
-      __builtin_memcpy(s, &panels[n - keys.begin], sizeof(s));
-      for (int lane = 0; lane < kPanelRows; ++lane) s[lane] = shown[lane] ? s[lane] : -kInfinity;
-      __builtin_memcpy(&panels[n - keys.begin], s, sizeof(s));
-      largest = larger(panels[n - keys.begin], largest);
-    }
+    for_shown([&](int key, const PanelInts& shown) {
+      Panel& panel = panels[key - keys_.begin];
+      panel = shown ? panel : Panel(-kInfinity);
+      largest = larger(panel, largest);
+      return true;
+    });
   }
 
  private:
-  void look_at(int key, bool (&shown)[kPanelRows]) const {
+  void find_lines() {
+    lines_.keys = 2147483647;
+    for (int lane = 0; lane < kPanelRows; ++lane)
+      mask_find_lines(scores_, on_head_[lane], on_row_[lane], column(lane, keys_.begin),
+                      rows_.batch, rows_.head[lane], rows_.kv_head, rows_.q_idx[lane],
+                      scores_.kv_position0 + keys_.begin, lane, lines_);
+  }
+
+  // Calls take(key, -1 for each lane that sees it) for one key after the other, until it returns false.
+  template <class Take>
+  void for_shown(const Take& take) const {
+    int n = keys_.begin;
+    if constexpr (kMaskHasLines) {
+      for (; n + kLanes <= keys_.end && n + kLanes - keys_.begin <= lines_.keys; n += kLanes) {
+        MaskStaged staged;
+        mask_stage_lines(lines_, n - keys_.begin, staged);
+        for (int key = 0; key < kLanes; ++key)
+          if (!take(n + key, shown<true>(n + key, staged, key))) return;
+      }
+    }
+    for (; n < keys_.end; ++n)
+      if (!take(n, shown<false>(n, {}, 0))) return;
+  }
+
+  MaskColumn column(int lane, int key) const {
+    return mask_column(scores_, on_head_[lane], rows_.batch, rows_.head[lane], rows_.kv_head,
+                       scores_.kv_position0 + key);
+  }
+
+  template <bool kNear>
+  PanelInts shown(int key, const MaskStaged& staged, int staged_key) const {
+    int all[kPanelRows];
     const int kv_idx = scores_.kv_position0 + key;
-    const MaskColumn of_first =
-        mask_column(scores_, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
+    const MaskColumn of_first = column(0, key);
 #pragma clang loop vectorize(enable)
     for (int lane = 0; lane < kPanelRows; ++lane) {
-      const MaskColumn column = kGqaRatio == 1 ? of_first
-                                               : mask_column(scores_, on_head_[lane], batch_,
-                                                             head_[lane], kv_head_, kv_idx);
-      shown[lane] = mask_element(scores_, on_head_[lane], on_row_[lane], column, batch_,
-                                 head_[lane], kv_head_, q_idx_[lane], kv_idx);
+      const MaskColumn on_column = kGqaRatio == 1 ? of_first : column(lane, key);
+      bool is_shown;
+      if constexpr (kNear)
+        is_shown = mask_near_element(scores_, on_head_[lane], on_row_[lane], on_column, rows_.batch,
+                                     rows_.head[lane], rows_.kv_head, rows_.q_idx[lane], kv_idx,
+                                     staged, staged_key, lane);
+      else
+        is_shown = mask_element(scores_, on_head_[lane], on_row_[lane], on_column, rows_.batch,
+                                rows_.head[lane], rows_.kv_head, rows_.q_idx[lane], kv_idx);
+      all[lane] = is_shown ? -1 : 0;
     }
+    PanelInts ints;
+    __builtin_memcpy(&ints, all, sizeof(ints));
+    return ints;
   }
 
   const ScoreArgs& scores_;
-  ListRows rows_;
-  int batch_;
-  int kv_head_;
-  int head_[kPanelRows];
-  int q_idx_[kPanelRows];
+  PanelRows rows_;
+  PanelInts counted_;  // -1: a row that there is
+  KeyRange keys_;
+  MaskLines lines_;
   MaskHead on_head_[kPanelRows];
   MaskRow on_row_[kPanelRows];
 };
@@ -110,12 +140,12 @@ class MaskStage {
 // {whether all rows see all keys, whether any sees one}: both ways are exact.
 inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange keys) {
   const BoolRange range = range_of_rows(args.scores, rows, keys);
-  return range.lo == range.hi ? range : MaskStage(args, rows).vote(keys);
+  return range.lo == range.hi ? range : MaskStage(args, rows, keys).vote();
 }
 
 inline void hide_scores(const KernelArguments& args, const ListRows& rows, KeyRange keys,
                         Panel* scores, Panel& largest) {
-  MaskStage(args, rows).apply(keys, scores, largest);
+  MaskStage(args, rows, keys).apply(scores, largest);
 }
 
 }  // namespace attune

@@ -3,8 +3,8 @@
 // program is generated (generator/core/score/), for one element; a loop over the lanes of a panel makes vectors of it.
 #pragma once
 
-#include "cpu/score_functions.hpp"
-#include "cpu/simd.hpp"
+#include "cpu/panel_rows.hpp"
+#include "cpu/score_lines.hpp"
 #include "cpu/visibility.hpp"
 #include "generated/score_program.h"
 #include "shared/kernel_arguments.h"
@@ -16,16 +16,12 @@ class ScoreStage {
  public:
   ScoreStage(const KernelArguments& args, int batch, int head_kv, long long first_index)
       : scores_(args.scores),
-        batch_(args.scores.batch0 + batch),
-        kv_head_(args.scores.kv_head0 + head_kv),
+        rows_(args.scores, batch, head_kv, first_index),
         to_natural_(args.softmax_scale * 0.6931471805599453f) {
     for (int lane = 0; lane < kPanelRows; ++lane) {
-      const long long index = first_index + lane;
-      head_[lane] = scores_.head0 + head_kv * kGqaRatio + static_cast<int>(index % kGqaRatio);
-      q_idx_[lane] = scores_.q_position0 + static_cast<int>(index / kGqaRatio);
-      on_head_[lane] = score_head(scores_, batch_, head_[lane], kv_head_);
-      on_row_[lane] =
-          score_row(scores_, on_head_[lane], batch_, head_[lane], kv_head_, q_idx_[lane]);
+      on_head_[lane] = score_head(scores_, rows_.batch, rows_.head[lane], rows_.kv_head);
+      on_row_[lane] = score_row(scores_, on_head_[lane], rows_.batch, rows_.head[lane],
+                                rows_.kv_head, rows_.q_idx[lane]);
     }
   }
 
@@ -33,33 +29,64 @@ class ScoreStage {
   // what the program makes of q.k * softmax_scale. Finds `largest` anew.
   void apply(KeyRange keys, Panel* panels, Panel& largest) const {
     largest = -kInfinity;
-    for (int n = keys.begin; n < keys.end; ++n) {
-      float s[kPanelRows];
-      __builtin_memcpy(s, &panels[n - keys.begin], sizeof(s));
-      const int kv_idx = scores_.kv_position0 + n;
-      const ScoreColumn of_first =
-          score_column(scores_, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
-#pragma clang loop vectorize(enable)
-      for (int lane = 0; lane < kPanelRows; ++lane) {
-        const ScoreColumn column = kGqaRatio == 1 ? of_first
-                                                  : score_column(scores_, on_head_[lane], batch_,
-                                                                 head_[lane], kv_head_, kv_idx);
-        s[lane] = 1.4426950408889634f * score_element(scores_, on_head_[lane], on_row_[lane],
-                                                      column, s[lane] * to_natural_, batch_,
-                                                      head_[lane], kv_head_, q_idx_[lane], kv_idx);
+    int n = keys.begin;
+    if constexpr (kScoreHasLines) {
+      const ScoreLines lines = lines_from(keys.begin);
+      for (; n + kLanes <= keys.end && n + kLanes - keys.begin <= lines.keys; n += kLanes) {
+        ScoreStaged staged;
+        score_stage_lines(lines, n - keys.begin, staged);
+        for (int key = 0; key < kLanes; ++key)
+          apply_to_key<true>(n + key, staged, key, panels[n + key - keys.begin], largest);
       }
-      __builtin_memcpy(&panels[n - keys.begin], s, sizeof(s));
-      largest = larger(panels[n - keys.begin], largest);
     }
+    for (; n < keys.end; ++n) apply_to_key<false>(n, {}, 0, panels[n - keys.begin], largest);
   }
 
  private:
+  ScoreLines lines_from(int key) const {
+    ScoreLines lines;
+    lines.keys = 2147483647;
+    for (int lane = 0; lane < kPanelRows; ++lane)
+      score_find_lines(scores_, on_head_[lane], on_row_[lane], column(lane, key), rows_.batch,
+                       rows_.head[lane], rows_.kv_head, rows_.q_idx[lane],
+                       scores_.kv_position0 + key, lane, lines);
+    return lines;
+  }
+
+  ScoreColumn column(int lane, int key) const {
+    return score_column(scores_, on_head_[lane], rows_.batch, rows_.head[lane], rows_.kv_head,
+                        scores_.kv_position0 + key);
+  }
+
+  template <bool kNear>
+  void apply_to_key(int n, const ScoreStaged& staged, int staged_key, Panel& panel,
+                    Panel& largest) const {
+    float s[kPanelRows];
+    __builtin_memcpy(s, &panel, sizeof(s));
+    const int kv_idx = scores_.kv_position0 + n;
+    const ScoreColumn of_first = column(0, n);
+#pragma clang loop vectorize(enable)
+    for (int lane = 0; lane < kPanelRows; ++lane) {
+      const ScoreColumn on_column = kGqaRatio == 1 ? of_first : column(lane, n);
+      const float natural = s[lane] * to_natural_;
+      float score;
+      if constexpr (kNear)
+        score = score_near_element(scores_, on_head_[lane], on_row_[lane], on_column, natural,
+                                   rows_.batch, rows_.head[lane], rows_.kv_head, rows_.q_idx[lane],
+                                   kv_idx, staged, staged_key, lane);
+      else
+        score =
+            score_element(scores_, on_head_[lane], on_row_[lane], on_column, natural, rows_.batch,
+                          rows_.head[lane], rows_.kv_head, rows_.q_idx[lane], kv_idx);
+      s[lane] = 1.4426950408889634f * score;
+    }
+    __builtin_memcpy(&panel, s, sizeof(s));
+    largest = larger(panel, largest);
+  }
+
   const ScoreArgs& scores_;
-  int batch_;
-  int kv_head_;
+  PanelRows rows_;
   float to_natural_;  // softmax_scale / log2(e)
-  int head_[kPanelRows];
-  int q_idx_[kPanelRows];
   ScoreHead on_head_[kPanelRows];
   ScoreRow on_row_[kPanelRows];
 };

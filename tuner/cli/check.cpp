@@ -86,9 +86,8 @@ Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const Kern
     failed.fault = Fault{TrialStatus::kCompileFailed, error.what()};
     return failed;
   }
-  const Prepared result = backend->prepare(
-      0,
-      {std::string(candidate.family.kernel_template->name()), candidate.config, std::move(image)});
+  Prepared result = backend->prepare(0, {std::string(candidate.family.kernel_template->name()),
+                                         candidate.config, std::move(image)});
   backend->drop(0);
   return result;
 }

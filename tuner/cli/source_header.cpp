@@ -17,7 +17,7 @@ std::string launch_line(const KernelChoice& choice) {
         choice.kernel_template->launch(choice.spec, choice.config, choice.shape, facts));
   };
   if (choice.arch.target == Target::kCpu) return "one call for each thread: args, thread, threads";
-  const std::string text = text_for(choice.facts);
+  std::string text = text_for(choice.facts);
   if (text == text_for(DeviceFacts{})) return text;
   return fmt::format("{} (on {} multiprocessors; the grid follows their number)", text,
                      choice.facts.sm_count);

@@ -81,7 +81,7 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "no problem was given; accepted are a model's config.json, --problem and --captured");
-  Workload workload = join(std::move(parts));
+  Workload workload = join(parts);
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");

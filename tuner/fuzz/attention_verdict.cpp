@@ -53,7 +53,7 @@ std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
   const Errors kernel = compare(got, oracle);
   if (!kernel.finite)
     return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
-  if (const std::string broken = outside(got, oracle, allowed); !broken.empty()) return broken;
+  if (std::string broken = outside(got, oracle, allowed); !broken.empty()) return broken;
   const double factor = 1.2 + 3 / std::sqrt(effective_rows(twin, oracle, c.problem.head_dim_v));
   const double accepted = factor * compare(twin, oracle).mean + allowed.mean_noise + 1e-6;
   if (kernel.mean > accepted)

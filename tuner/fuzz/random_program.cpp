@@ -64,7 +64,7 @@ std::string SnippetWriter::declared(Type type, int depth) {
 }
 
 std::string SnippetWriter::float_leaf(int depth) {
-  const std::string word = depth >= 0 && below(2) == 0 ? declared(Type::kFloat, depth) : "";
+  std::string word = depth >= 0 && below(2) == 0 ? declared(Type::kFloat, depth) : "";
   if (!word.empty()) return word;
   if (program_.kind == Kind::kScore && below(2) == 0) return "score";
   return one_of({"0.5", "2.0f", "-1.25", "3e-1", ".75", "0.0", "10.",
@@ -72,14 +72,14 @@ std::string SnippetWriter::float_leaf(int depth) {
 }
 
 std::string SnippetWriter::int_leaf(int depth) {
-  const std::string word = depth >= 0 && below(3) == 0 ? declared(Type::kInt, depth) : "";
+  std::string word = depth >= 0 && below(3) == 0 ? declared(Type::kInt, depth) : "";
   if (!word.empty()) return word;
   return one_of({"q_idx", "kv_idx", "head", "batch", "kv_head", "seqlen_q", "seqlen_kv", "head_dim",
                  "1", "0x7", "-3", "0", "64", "q_idx", "kv_idx"});
 }
 
 std::string SnippetWriter::bool_leaf(int depth) {
-  const std::string word = depth >= 0 && below(3) == 0 ? declared(Type::kBool, depth) : "";
+  std::string word = depth >= 0 && below(3) == 0 ? declared(Type::kBool, depth) : "";
   if (!word.empty()) return word;
   return one_of({"true", "false", "kv_idx <= q_idx", "(q_idx > kv_idx)", "head != 1"});
 }

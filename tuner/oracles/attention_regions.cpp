@@ -12,7 +12,7 @@ constexpr int kNumSlices = 3;
 
 double flops_per_row(const Problem& p, int num_kv_heads) {
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.seqlen_kv) * num_kv_heads *
-         (p.num_heads_q / p.num_heads_kv);
+         static_cast<double>(p.num_heads_q) / p.num_heads_kv;
 }
 
 bool is_windowed(const Problem& p) { return p.window_left >= 0 || p.window_right >= 0; }

@@ -179,6 +179,10 @@ std::string SourcePrinter::functions() {
   return text;
 }
 
+std::string SourcePrinter::named(std::string text) const {
+  return program_.kind() == Kind::kMask ? as_mask(std::move(text)) : text;
+}
+
 std::string SourcePrinter::constants() const {
   if (program_.kind() == Kind::kMask) return "";
   bool reads_columns = false;

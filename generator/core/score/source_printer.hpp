@@ -46,6 +46,8 @@ class SourcePrinter {
   virtual std::string more_statements(size_t) { return ""; }
   virtual std::string constants() const;
   virtual std::string functions();
+  // Of a mask program: with Mask and mask_ for Score and score_.
+  std::string named(std::string text) const;
 
   Program program_;
   KernelWriter writer_;

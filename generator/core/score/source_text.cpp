@@ -9,6 +9,7 @@
 
 #include "generator/core/score/builder.hpp"
 #include "generator/core/score/dependence.hpp"
+#include "generator/core/score/panel_printer.hpp"
 #include "generator/core/score/source_printer.hpp"
 #include "generator/core/score/step_printer.hpp"
 #include "generator/core/score/stepped.hpp"
@@ -50,6 +51,14 @@ std::string source_text(const Program& program, const Places& places) {
 
 std::string mask_source_text(const Program& program, const Places& places) {
   return SourcePrinter(with_reciprocals(program), places).text();
+}
+
+std::string panel_text(const Program& program, const Places& places) {
+  return PanelPrinter(printed(program), places).text();
+}
+
+std::string mask_panel_text(const Program& program, const Places& places) {
+  return PanelPrinter(with_reciprocals(program), places).text();
 }
 
 std::string step_text(const Program& program, const Places& places) {

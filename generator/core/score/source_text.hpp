@@ -32,6 +32,16 @@ std::string source_text(const Program& program, const Places& places = {});
 //                     int batch, int head, int kv_head, int q_idx, int kv_idx);
 std::string mask_source_text(const Program& program, const Places& places = {});
 
+// The same for a kernel whose lanes are rows (panel_printer.hpp; templates/cpu/score_lines.hpp has what it calls), with a near form that
+// reads tensors along the keys where their elements stand side by side:
+//
+//   void score_find_lines(args, on_head, on_row, on_column, batch, head, kv_head, q_idx, kv_idx, int lane, ScoreLines& lines);
+//   void score_stage_lines(const ScoreLines& lines, int first, ScoreStaged& staged);  // kLanes keys; lines.keys says how many there are
+//   float score_near_element(.. as score_element .., const ScoreStaged& staged, int key, int lane);
+//   constexpr bool kScoreHasLines = true;
+std::string panel_text(const Program& program, const Places& places = {});
+std::string mask_panel_text(const Program& program, const Places& places = {});
+
 // The same for a kernel that works through keys in steps (stepped.hpp, step_printer.hpp). `score` and the result are in other units:
 //
 //   ScoreHead score_head(const ScoreArgs& args, float unit, int batch, int head, int kv_head);

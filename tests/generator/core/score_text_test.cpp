@@ -135,6 +135,22 @@ TEST(ScoreSource, KeepsWhatIsWorthIt) {
       "ScoreColumn { float v3; };");
 }
 
+// Loads along the keys of a row's line are staged; what is the same for all rows, or moves otherwise, is not.
+TEST(ScoreSource, PanelsStageWhatRunsAlongKeys) {
+  const auto stages = [](std::string_view text) {
+    return panel_text(score(text)).find("kScoreHasLines = true") != std::string::npos;
+  };
+  EXPECT_TRUE(stages("return score + bias[batch][head][q_idx][kv_idx];"));
+  EXPECT_TRUE(stages("return score + slopes[kv_idx - q_idx + 7];"));
+  EXPECT_FALSE(stages("return score + slopes[kv_idx];"));
+  EXPECT_FALSE(stages("return score + slopes[q_idx - kv_idx];"));
+  EXPECT_FALSE(stages("return score + slopes[2 * kv_idx + q_idx];"));
+  EXPECT_FALSE(stages(kAlibi));
+  EXPECT_NE(
+      mask_panel_text(mask("return bias[0][0][q_idx][kv_idx] > 0;")).find("kMaskHasLines = true"),
+      std::string::npos);
+}
+
 std::vector<Program> programs_to_compile() {
   std::vector<Program> programs{score(kSoftcap), score(kAlibi), score(kBias), mask(kDocuments),
                                 score(kBuckets)};

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a panel as score and mask programs know them, one a lane. Those behind the last row are computed and not looked at.
+#pragma once
+
+#include "cpu/simd.hpp"
+#include "shared/score_args.h"
+
+namespace attune {
+
+struct PanelRows {
+  // From row `first` of the list of one K/V head on.
+  PanelRows(const ScoreArgs& scores, int in_batch, int head_kv, long long first)
+      : batch(scores.batch0 + in_batch), kv_head(scores.kv_head0 + head_kv) {
+    for (int lane = 0; lane < kPanelRows; ++lane) {
+      const long long index = first + lane;
+      head[lane] = scores.head0 + head_kv * kGqaRatio + static_cast<int>(index % kGqaRatio);
+      q_idx[lane] = scores.q_position0 + static_cast<int>(index / kGqaRatio);
+    }
+  }
+
+  int batch;
+  int kv_head;
+  int head[kPanelRows];
+  int q_idx[kPanelRows];
+};
+
+}  // namespace attune
