@@ -80,13 +80,18 @@ bool LaunchPlan::uses_tensor_maps() const {
                      [](const LaunchStep& step) { return !step.tensor_maps.empty(); });
 }
 
-BlockMapArgs LaunchPlan::map_args(void* workspace_begin) const {
+BlockMapArgs LaunchPlan::map_args(void* workspace_begin, MapLists lists) const {
   if (!map) return {};
-  const PlacedTensor& lists = workspace[*map];
-  const int batch_step = static_cast<int>(lists.rows * lists.heads);
-  return {reinterpret_cast<int*>(static_cast<char*>(workspace_begin) + lists.offset),
-          lists.batch > 1 ? batch_step : 0, lists.heads > 1 ? static_cast<int>(lists.rows) : 0,
-          static_cast<int>(lists.columns)};
+  const PlacedTensor& all = workspace[*map];
+  const int rows = static_cast<int>(all.rows);
+  const int heads = lists.by_head ? static_cast<int>(all.heads) : 1;
+  const int batch = lists.by_batch ? static_cast<int>(all.batch) : 1;
+  return {.lists = reinterpret_cast<int*>(static_cast<char*>(workspace_begin) + all.offset),
+          .batch_step = batch > 1 ? rows * heads : 0,
+          .head_step = heads > 1 ? rows : 0,
+          .list_words = static_cast<int>(all.columns),
+          .by_head = lists.by_head ? 1 : 0,
+          .num_lists = rows * heads * batch};
 }
 
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes) {

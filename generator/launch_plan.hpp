@@ -74,8 +74,15 @@ struct LaunchStructure {
   std::vector<WorkspaceTensor> workspace{};  // those that are zeroed first
   // Its score stage leaves scores in units of softmax_scale, as they are without one (score::keeps_units).
   bool keeps_score_units = false;
-  // Of the workspace's tensors the one that ArgumentPart::kMap speaks of: lists of words, {words, row blocks, heads, batch}.
+  // Of the workspace's tensors the one that ArgumentPart::kMap speaks of: lists of words, {words, row blocks, heads, batch}. The first
+  // step writes it, a block of threads for each list that the call has (BlockMapArgs::num_lists).
   std::optional<size_t> map{};
+};
+
+// Which lists of a map a call has: one for all batch entries, or heads, where its masks tell them not apart.
+struct MapLists {
+  bool by_batch = true;
+  bool by_head = true;
 };
 
 struct StepSize {
@@ -112,7 +119,7 @@ struct LaunchPlan {
   const LaunchStep& main() const { return steps[main_step]; }
   bool uses_tensor_maps() const;
   // What kernels are told of the map, in a workspace that begins here. Of a plan without one all is 0.
-  BlockMapArgs map_args(void* workspace_begin) const;
+  BlockMapArgs map_args(void* workspace_begin, MapLists lists) const;
 };
 
 // Joins the two halves of a plan. Throws kInternal when they do not fit each other.

@@ -100,7 +100,13 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template,
   if (whole || !has_mask_program(spec)) return constants;
   const score::Dependences all = score::dependences_of(mask_program(spec).program).back();
   constants.push_back({"bool", "kMaskProgram", "true"});
-  constants.push_back({"bool", "kMapByHead", (all & score::kOnHead) != 0 ? "true" : "false"});
+  const bool by_head = asks_map(spec) || (all & score::kOnHead) != 0;
+  constants.push_back({"bool", "kMapByHead", by_head ? "true" : "false"});
+  if (!asks_map(spec)) return constants;
+  const bool hides = spec.block_map == BlockMapUse::kHides;
+  constants.push_back({"bool", "kGranules", "true"});
+  constants.push_back({"bool", "kMapHides", hides ? "true" : "false"});
+  constants.push_back({"int", "kMapCapture", std::to_string(map_capture(spec))});
   return constants;
 }
 

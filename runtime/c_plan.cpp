@@ -13,6 +13,11 @@ namespace {
 // The first version of the struct, up to and with its last field.
 constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + sizeof(int64_t);
 
+const attune_block_map* map_in(const attune_operands* operands) {
+  constexpr size_t kWithMap = offsetof(attune_operands, block_map) + sizeof(operands->block_map);
+  return operands->size < kWithMap ? nullptr : operands->block_map;
+}
+
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
 
 }  // namespace
@@ -62,11 +67,12 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     Operands given = operands_of(operands);
-    if (!known.scores.reads_operands()) [[likely]]
+    if (!known.scores.reads_operands() && map_in(operands) == nullptr) [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);
     constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(void*);
     const ScoreOperands scores =
-        score_operands_of(operands->size < kWithScores ? nullptr : operands->scores, known);
+        score_operands_of(operands->size < kWithScores ? nullptr : operands->scores,
+                          map_in(operands), known);
     given.scores = &scores;
     run(known, given, workspace, bytes_of(workspace_bytes), stream);
   });

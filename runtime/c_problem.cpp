@@ -68,7 +68,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .chunk = 0,
                                          .score_mod = nullptr,
                                          .mask_mod = nullptr,
-                                         .sinks = ATTUNE_SCORE_TENSOR_NONE};
+                                         .sinks = ATTUNE_SCORE_TENSOR_NONE,
+                                         .block_map = ATTUNE_BLOCK_MAP_NONE};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -175,7 +176,8 @@ attune_problem c_problem(const Problem& p) {
           .chunk = p.chunk,
           .score_mod = c_program(p.score_mod, score::Kind::kScore, "score_mod"),
           .mask_mod = c_program(p.mask_mod, score::Kind::kMask, "mask_mod"),
-          .sinks = static_cast<int32_t>(p.sinks)};
+          .sinks = static_cast<int32_t>(p.sinks),
+          .block_map = static_cast<int32_t>(p.block_map)};
 }
 
 Problem problem_of(const attune_problem* given) {

@@ -107,6 +107,9 @@ void read_scores(const attune_problem& c, Problem* p) {
   p->prefix = flag("prefix", c.prefix);
   p->chunk = c.chunk;
   p->sinks = checked<ScoreTensor>("sinks", c.sinks, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
+  p->block_map = checked<BlockMapUse>(
+      "block_map", c.block_map, 0, ATTUNE_BLOCK_MAP_HIDES,
+      "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS and ATTUNE_BLOCK_MAP_HIDES");
   p->score_mod = digest_of(c.score_mod);
   p->mask_mod = digest_of(c.mask_mod);
 }
@@ -115,12 +118,26 @@ const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, c
   return digest ? as_c(user_program(digest, kind, field)) : nullptr;
 }
 
-ScoreOperands score_operands_of(const attune_score_operands* given, const Plan& plan) {
+ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
+                                const Plan& plan, bool has_others) {
+  static const attune_score_operands nothing{};
+  const bool has_map = plan.problem.block_map != BlockMapUse::kNone;
+  if (map != nullptr && !has_map)
+    refuse(
+        "operands->block_map is given, and this plan reads none; accepted is null, or a plan of a "
+        "problem with block_map");
   ScoreOperands operands;
-  if (given == nullptr) return operands;
-  check_names("capture", given->captures, given->num_captures, plan.scores.captures);
-  check_names("scalar", given->scalars, given->num_scalars, plan.scores.scalars);
+  if (given == nullptr && !has_map) return operands;
+  if (given == nullptr) given = &nothing;
+  if (!has_others) {
+    check_names("capture", given->captures, given->num_captures, plan.scores.captures);
+    check_names("scalar", given->scalars, given->num_scalars, plan.scores.scalars);
+  }
   for (const CaptureSpec& capture : plan.scores.captures) {
+    if (has_map && capture.name == "block_map") {
+      operands.add(map_view(map, plan, *given));
+      continue;
+    }
     const attune_capture* found = by_name(given->captures, given->num_captures, capture.name);
     if (found == nullptr)
       refuse(fmt::format("operands->scores has no capture {}, which this plan reads: {} {}",

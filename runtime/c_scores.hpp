@@ -21,7 +21,12 @@ Value checked(const char* field, int32_t value, int32_t first, int32_t last, con
 void read_scores(const attune_problem& c, Problem* p);
 // Null for no program.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
-// Those of a plan's score features. Operands has a pointer to it.
-ScoreOperands score_operands_of(const attune_score_operands* given, const Plan& plan);
+// Those of a plan's score features. Operands has a pointer to it. `map`: of plans with block_map. `has_others`: captures and scalars
+// that the plan does not read are passed over, else refused.
+ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
+                                const Plan& plan, bool has_others = false);
+// A call's map as the plan reads it; refuses one that does not fit (c_block_map.cpp).
+CaptureView map_view(const attune_block_map* map, const Plan& plan,
+                     const attune_score_operands& scores);
 
 }  // namespace attune::c_api

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/core/error.hpp"
 #include "runtime/operand_check.hpp"
 
@@ -11,6 +13,18 @@ namespace attune {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
+
+bool tells_apart(const MaskDependence::Part& part, const ScoreOperands& operands) {
+  return part.directly || std::any_of(part.axes.begin(), part.axes.end(), [&](const auto& at) {
+           return operands.captures[at.capture].strides[at.axis] != 0;
+         });
+}
+
+MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
+  static const ScoreOperands nothing;
+  const ScoreOperands& operands = given == nullptr ? nothing : *given;
+  return {tells_apart(scores.masks.on_batch, operands), tells_apart(scores.masks.on_head, operands)};
+}
 
 KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
@@ -34,7 +48,7 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     if (plan.scores.has_stage && !plan.launch.keeps_score_units)
       args.softmax_scale_log2 = kLog2E;  // the score stage scales
     args.scores = score_args(p, plan.scores, operands.scores);
-    args.map = plan.launch.map_args(workspace);
+    args.map = plan.launch.map_args(workspace, map_lists(plan.scores, operands.scores));
   }
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};

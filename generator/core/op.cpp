@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/block_map.hpp"
 #include "generator/core/ops/prefill.hpp"
 #include "generator/core/ops/quantise.hpp"
 
@@ -12,7 +13,7 @@ namespace attune {
 namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
-  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op()};
+  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op()};
   return ops;
 }
 

@@ -92,6 +92,8 @@ struct OpDescription {
   OperandList (*operands)(const Problem& problem);
   // Floating-point operations that the result needs; 0: the op is bound by memory alone.
   double (*useful_flops)(const Problem& problem);
+  // Its results tell of the programs as they are, so none becomes a built-in feature (recognised_programs.hpp).
+  bool keeps_programs = false;
 };
 
 const std::vector<const OpDescription*>& all_ops();

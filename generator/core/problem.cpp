@@ -113,6 +113,7 @@ void validate(const Problem& p) {
 }
 
 namespace {
+constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
 }
 
@@ -124,6 +125,16 @@ ScoreTensor parse_score_tensor(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreTensors); ++i)
     if (text == kScoreTensors[i]) return static_cast<ScoreTensor>(i);
   refuse(fmt::format("\"{}\" is no type of a bias; accepted are none, fp32, bf16 and fp16", text));
+}
+
+std::string_view block_map_use_name(BlockMapUse use) {
+  return kBlockMapUses[static_cast<size_t>(use)];
+}
+
+BlockMapUse parse_block_map_use(std::string_view text) {
+  for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
+    if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
+  refuse(fmt::format("block_map is \"{}\"; accepted are none, skips and hides", text));
 }
 
 bool is_fp8(const SpecFields& p) {

@@ -17,6 +17,7 @@ namespace attune {
 enum class Op : int {
   kPrefill = 0,   // o = softmax(scale q k^T + mask) v
   kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are not used
+  kBlockMap = 2,  // o = what the masks show of each granule of rows and keys
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too
@@ -36,6 +37,15 @@ struct Fp8Options {
 enum class ScoreTensor : int { kNone = 0, kFp32 = 1, kBf16 = 2, kFp16 = 3 };
 std::string_view score_tensor_name(ScoreTensor tensor);  // "none", "bf16"
 ScoreTensor parse_score_tensor(std::string_view text);
+
+// What a call's map of blocks (templates/shared/block_map.h) is to it.
+enum class BlockMapUse : int {
+  kNone = 0,   // there is none
+  kSkips = 1,  // it tells what the problem's masks show, and so what need not be looked at
+  kHides = 2,  // it is a mask by itself: keys of granules that are 0 are hidden
+};
+std::string_view block_map_use_name(BlockMapUse use);  // "none", "skips"
+BlockMapUse parse_block_map_use(std::string_view text);
 
 // The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
 // theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
@@ -66,6 +76,7 @@ struct SpecFields {
   // A logit of each head of q that stands in the denominator alone, beside those of the keys: neither scaled nor capped nor hidden.
   ScoreTensor sinks = ScoreTensor::kNone;
   int chunk = 0;  // keys of one chunk, which rows outside do not see; 0: all
+  BlockMapUse block_map = BlockMapUse::kNone;
 
   bool operator==(const SpecFields&) const = default;
 };

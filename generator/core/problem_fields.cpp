@@ -39,6 +39,7 @@ std::string text_of(Mask value) { return std::string(mask_name(value)); }
 std::string text_of(Accuracy value) { return std::string(accuracy_name(value)); }
 std::string text_of(VLayout value) { return std::string(v_layout_name(value)); }
 std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
+std::string text_of(BlockMapUse value) { return std::string(block_map_use_name(value)); }
 std::string text_of(ProgramDigest value) { return to_text(value); }
 std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
 
@@ -70,6 +71,7 @@ void read(Text key, Text text, ProgramDigest* value) {
                                  : parse_program_digest(text);
 }
 void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
+void read(Text, Text text, BlockMapUse* value) { *value = parse_block_map_use(text); }
 
 // A number, or the words of an enumeration with values from 0 to `last`.
 template <class Value>
@@ -283,6 +285,9 @@ std::vector<ProblemField> score_fields() {
               "no chunks"),
       feature(one_value(kSpec, "sinks", "logits of heads", ATTUNE_AT(sinks), ScoreTensor::kFp16),
               "no sinks"),
+      feature(one_value(kSpec, "block_map", "what a call's map is to the masks",
+                        ATTUNE_AT(block_map), BlockMapUse::kHides),
+              "no map of blocks"),
   };
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/score/builder.hpp"
 
 namespace attune {
@@ -295,6 +296,8 @@ void take_score(Problem* p) {
 }  // namespace
 
 Problem with_built_ins(const Problem& problem) {
+  if (describe(problem.op).keeps_programs || problem.block_map == BlockMapUse::kSkips)
+    return problem;
   Problem p = problem;
   try {
     if (p.score_mod) take_score(&p);

@@ -9,9 +9,11 @@
 #include <optional>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/dependence.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/scores/alibi.hpp"
 #include "generator/core/scores/bias.hpp"
+#include "generator/core/scores/block_map.hpp"
 #include "generator/core/scores/chunk.hpp"
 #include "generator/core/scores/documents.hpp"
 #include "generator/core/scores/key_lengths.hpp"
@@ -28,7 +30,7 @@ std::vector<const ScoreFeature*>& mutable_features() {
   static std::vector<const ScoreFeature*> features{
       &softcap_feature(),   &score_mod_feature(), &bias_feature(),        &relative_bias_feature(),
       &alibi_feature(),     &mask_mod_feature(),  &mask_tensor_feature(), &key_lengths_feature(),
-      &documents_feature(), &prefix_feature(),    &chunk_feature()};
+      &documents_feature(), &prefix_feature(),    &chunk_feature(), &block_map_feature()};
   return features;
 }
 
@@ -210,6 +212,52 @@ int sinks_capture(const SpecFields& spec) {
   return static_cast<int>(score_program(spec).captures().size());
 }
 
+int map_capture(const SpecFields& spec) {
+  return sinks_capture(spec) + (spec.sinks != ScoreTensor::kNone ? 1 : 0);
+}
+
+bool asks_map(const SpecFields& spec) {
+  if (spec.block_map != BlockMapUse::kHides) return spec.block_map == BlockMapUse::kSkips;
+  const auto& features = score_features();
+  return std::none_of(features.begin(), features.end(), [&](const ScoreFeature* feature) {
+    return is_mask(*feature) && feature->is_on(spec) && feature != &block_map_feature();
+  });
+}
+
+namespace {
+
+// Loads do not pass on what their indices depend on: that is told of their axes.
+MaskDependence::Part dependence_on(const ScoreHalf& mask, score::Dependences what) {
+  const std::vector<score::Node>& nodes = mask.program.nodes();
+  MaskDependence::Part part;
+  std::vector<bool> depends;
+  for (const score::Node& node : nodes) {
+    bool does = (score::own_dependence(node) & what) != 0;
+    for (size_t i = 0; i < node.num_operands; ++i) {
+      if (!depends[static_cast<size_t>(node.operands[i])]) continue;
+      if (node.operation != score::Operation::kLoad)
+        does = true;
+      else
+        part.axes.push_back(
+            {static_cast<size_t>(score::place_of(node.index, mask.places.captures)), i});
+    }
+    depends.push_back(does);
+  }
+  part.directly = depends[static_cast<size_t>(mask.program.root())];
+  return part;
+}
+
+}  // namespace
+
+MaskDependence mask_dependence(const SpecFields& spec) {
+  if (asks_map(spec)) {
+    const auto map = static_cast<size_t>(map_capture(spec));
+    return {{.axes = {{map, 0}}}, {.axes = {{map, 1}}}};
+  }
+  const ScoreHalf mask = mask_program(spec);
+  return {dependence_on(mask, score::kOnBatch), dependence_on(mask, score::kOnHead)};
+}
+
 std::vector<CaptureSpec> captures_of(const Problem& problem) {
   return score_captures(problem).captures;
 }
@@ -219,14 +267,18 @@ std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
 }
 
 ScoreCaptures score_captures(const Problem& problem) {
-  ScoreCaptures all{
-      has_score_args(problem), is_scored(problem), has_score_stage(problem), {}, {}, false};
+  ScoreCaptures all{.present = has_score_args(problem),
+                    .has_program = is_scored(problem),
+                    .has_stage = has_score_stage(problem)};
   if (all.has_program) {
     const Composed made = compose(problem);
     all.captures = captures_in(made, problem);
     all.scalars = scalars_in(made);
   }
   if (problem.sinks != ScoreTensor::kNone) all.captures.push_back(sinks_of(problem));
+  if (problem.block_map != BlockMapUse::kNone)
+    all.captures.push_back(block_map_capture_of(problem));
+  if (has_mask_program(problem)) all.masks = mask_dependence(problem);
   return all;
 }
 

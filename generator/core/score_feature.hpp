@@ -69,6 +69,11 @@ bool has_mask_program(const SpecFields& spec);
 bool has_score_args(const SpecFields& spec);
 // Which capture the sinks are: the last. They come with the call as any capture.
 int sinks_capture(const SpecFields& spec);
+// Which capture the map of a call is, where the spec has one (scores/block_map.hpp): the last.
+int map_capture(const SpecFields& spec);
+// Whether kernels ask the call's map alone which blocks their tiles see. Where a map hides beside other masks they ask the ranges of
+// all masks: the map does not know what the others hide.
+bool asks_map(const SpecFields& spec);
 // What all features of a spec make of a score; identity where there is none.
 score::Program score_program(const SpecFields& spec);
 // One of its halves. Captures and scalars are read at the places that they have in the whole program, for ScoreArgs is one for both.
@@ -83,6 +88,21 @@ ScoreHalf mask_program(const SpecFields& spec);         // of a spec that has_ma
 std::vector<CaptureSpec> captures_of(const Problem& problem);
 std::vector<score::Scalar> scalars_of(const SpecFields& spec);
 
+// How what a mask program makes of a row and a key may depend on the batch entry and the head. A call says the rest: along axes that
+// it repeats nothing changes.
+struct MaskDependence {
+  struct Axis {
+    size_t capture;  // in the order of the spec's captures
+    size_t axis;
+  };
+  struct Part {
+    bool directly = false;     // whatever the call repeats
+    std::vector<Axis> axes{};  // of captures that it indexes
+  };
+  Part on_batch, on_head;
+};
+MaskDependence mask_dependence(const SpecFields& spec);
+
 // All that a plan knows of it.
 struct ScoreCaptures {
   bool present = false;      // kernels are given ScoreArgs
@@ -92,6 +112,7 @@ struct ScoreCaptures {
   std::vector<score::Scalar> scalars;
   // A caller's mask program has become a mask that positions do not move (recognised_programs.hpp).
   bool has_fixed_masks = false;
+  MaskDependence masks{};  // of a problem with a mask program
 
   // Whether a call's ScoreOperands are looked at.
   bool reads_operands() const { return present || has_fixed_masks; }

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kMapEntry = "attune_map_blocks";
 
 bool depends_on(const KernelSpec& spec, score::Dependences what) {
-  return (score::dependences_of(mask_program(spec).program).back() & what) != 0;
+  return asks_map(spec) || (score::dependences_of(mask_program(spec).program).back() & what) != 0;
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ void add_block_map(const KernelSpec& spec, LaunchStructure* launch) {
   launch->steps.insert(launch->steps.begin(),
                        {.entry = kMapEntry,
                         .parts = {ArgumentPart::kMap, ArgumentPart::kScores, ArgumentPart::kBase},
-                        .threads = kMapThreads,
+                        .threads = asks_map(spec) ? kGranuleThreads : kMapThreads,
                         .shared_bytes = kMapChunk * sizeof(int)});
   ++launch->main_step;
 }

@@ -23,4 +23,9 @@ const Served& serves_quantising() {
   return served;
 }
 
+const Served& serves_mapping() {
+  static const Served served{Op::kBlockMap, {"mask", "window"}, true};
+  return served;
+}
+
 }  // namespace attune

@@ -144,7 +144,8 @@ void CudaKernel::launch_step(Function function, const LaunchStep& step, const La
     attributes[num_attributes].id = kLaunchProgrammaticSerialization;
     attributes[num_attributes++].value.programmatic_serialization = 1;
   }
-  LaunchConfig config{step.grid_x,
+  const bool makes_map = plan.map && &step == &plan.steps.front();
+  LaunchConfig config{makes_map ? static_cast<unsigned>(args.map.num_lists) : step.grid_x,
                       step.grid_y,
                       step.grid_z,
                       step.threads,

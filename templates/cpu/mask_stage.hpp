@@ -1,41 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's ranges decide most blocks as a whole
-// (generator/core/score/range_text.hpp); in the others it is evaluated ahead of the product, so that a block that is hidden costs
-// none, and applied where some keys are seen and some hidden.
+// The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's ranges, or a map of the caller's, decide
+// most blocks as a whole (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead of the product, so that a
+// block that is hidden costs none, and applied where some keys are seen and some hidden.
 #pragma once
 
+#include "cpu/granules_of_rows.hpp"  // where kGranules
+#include "cpu/list_rows.hpp"
 #include "cpu/panel_rows.hpp"
+#include "cpu/range_of_rows.hpp"  // unless kGranules
 #include "cpu/score_lines.hpp"
-#include "cpu/score_ranges.hpp"
 #include "cpu/visibility.hpp"
 #include "generated/mask_program.h"
-#include "generated/mask_ranges.h"
 #include "shared/kernel_arguments.h"
 
 namespace attune {
-
-// Rows [first, first + count) of the list of one K/V head.
-struct ListRows {
-  int batch;
-  int head_kv;
-  long long first;
-  int count;
-};
-
-// What the ranges tell of all rows and keys together.
-inline BoolRange range_of_rows(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
-  const long long last = rows.first + rows.count - 1;
-  const int first_row = static_cast<int>(rows.first / kGqaRatio);
-  const int last_row = static_cast<int>(last / kGqaRatio);
-  const int head = scores.head0 + rows.head_kv * kGqaRatio;
-  const bool one_row = first_row == last_row;
-  const IntRange heads{head + (one_row ? static_cast<int>(rows.first % kGqaRatio) : 0),
-                       head + (one_row ? static_cast<int>(last % kGqaRatio) : kGqaRatio - 1)};
-  return mask_range(scores, int_range(scores.batch0 + rows.batch), heads,
-                    int_range(scores.kv_head0 + rows.head_kv),
-                    {scores.q_position0 + first_row, scores.q_position0 + last_row},
-                    {scores.kv_position0 + keys.begin, scores.kv_position0 + keys.end - 1});
-}
 
 // Which of a block's keys the rows of a panel see.
 class MaskStage {

@@ -7,13 +7,15 @@
 #include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
 #include "tuner/oracles/attention.hpp"
+#include "tuner/oracles/block_map.hpp"
 #include "tuner/oracles/quantise.hpp"
 
 namespace attune {
 namespace {
 
 std::vector<const Oracle*>& oracles() {
-  static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle()};
+  static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle(),
+                                         &block_map_oracle()};
   return all;
 }
 

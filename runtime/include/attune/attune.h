@@ -127,6 +127,23 @@ ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* wo
 ATTUNE_API attune_status attune_run(const attune_plan* plan, const attune_operands* operands,
                                     void* workspace, size_t workspace_bytes, void* stream);
 
+/* A map of blocks of a problem's masks: mask_mod, mask_tensor, key_lengths, documents, prefix, chunk.
+ * Init sets all but data: contiguous, rows at multiples of 16 bytes, for one batch entry or head where
+ * the masks tell them not apart. Bytes is what data must hold, aligned to 16; 0 for a map that is none.
+ * Build fills it: it looks up or compiles a kernel, then enqueues it on `stream` (NULL on a CPU, where
+ * it returns when the work is done). Call it once outside a CUDA graph's capture before one inside.
+ * `scores`: what the masks capture, as of the coming runs; positions count from 0. Such runs have
+ * problem.block_map = ATTUNE_BLOCK_MAP_SKIPS and operands.block_map. */
+ATTUNE_API attune_status attune_block_map_init_sized(const attune_problem* problem,
+                                                     attune_block_map* map, size_t size);
+#define attune_block_map_init(problem, map) \
+  attune_block_map_init_sized((problem), (map), sizeof(attune_block_map))
+ATTUNE_API size_t attune_block_map_bytes(const attune_block_map* map);
+ATTUNE_API attune_status attune_block_map_build(attune_context* context,
+                                                const attune_problem* problem,
+                                                const attune_score_operands* scores,
+                                                const attune_block_map* map, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

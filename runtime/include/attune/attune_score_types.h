@@ -97,6 +97,33 @@ typedef struct attune_score_operands {
   size_t num_scalars;
 } attune_score_operands;
 
+/* What a map of blocks is to a problem. */
+typedef enum attune_block_map_use {
+  ATTUNE_BLOCK_MAP_NONE = 0,
+  ATTUNE_BLOCK_MAP_SKIPS = 1, /* it tells what the problem's masks show, and so what need not be
+                                 looked at: results are those without it, bit for bit */
+  ATTUNE_BLOCK_MAP_HIDES = 2  /* it is a mask by itself, beside those of the problem: keys of
+                                 granules that are 0 are hidden */
+} attune_block_map_use;
+
+/* A map of blocks: a byte for each granule of 64 rows and 16 keys, counted in positions, whatever
+ * tiles a kernel has: uint8 [batch, num_heads, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], contiguous
+ * in keys. 0: no row of the granule sees any of its keys; 3: each row sees all; 1: some are seen, or
+ * that is not known. Filled by attune_block_map_build, or by the caller from lists of its own. It is
+ * good for every call with the same masks and captures, of any layer, head dim and dtype, until these
+ * change; its memory is the caller's, and must live until the work of those calls is done. */
+typedef struct attune_block_map {
+  size_t size;
+  void* data;             /* on the device */
+  int64_t batch;          /* that of the problem, or 1: one for all */
+  int64_t num_heads;      /* the problem's num_heads_q, or 1 */
+  int64_t seqlen_q;       /* positions that it covers: those of a call and more */
+  int64_t seqlen_kv;
+  int64_t batch_stride;   /* bytes */
+  int64_t head_stride;
+  int64_t row_stride;     /* from one granule of rows to the next */
+} attune_block_map;
+
 #ifdef __cplusplus
 }
 #endif

@@ -43,7 +43,8 @@ typedef enum attune_dtype {
 typedef enum attune_op {
   ATTUNE_PREFILL = 0,  /* attention: o = softmax(scale * q k^T + mask) v */
   ATTUNE_QUANTISE = 1, /* o = q in 8 bits, with a factor for each block of rows in o_scale */
-  ATTUNE_QUANTIZE = ATTUNE_QUANTISE
+  ATTUNE_QUANTIZE = ATTUNE_QUANTISE,
+  ATTUNE_BLOCK_MAP = 2 /* o = a map of blocks of the problem's masks: see attune_block_map_build */
 } attune_op;
 
 /* What an 8-bit kernel may give up for speed. */
@@ -135,6 +136,7 @@ typedef struct attune_problem {
   const attune_program* mask_mod;  /* hides keys */
   int32_t sinks;                   /* attune_score_tensor sinks [num_heads_q]: a logit of each head
                                       joins the denominator, and LSE, as it is */
+  int32_t block_map; /* attune_block_map_use of attune_operands.block_map */
 } attune_problem;
 
 typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
@@ -172,6 +174,7 @@ typedef struct attune_operands {
   attune_scale v_scale;
   attune_scale o_scale; /* op quantise writes it: [batch, num_heads, blocks of rows] */
   const attune_score_operands* scores; /* NULL = nothing is captured */
+  const attune_block_map* block_map;   /* of problems with block_map; NULL elsewhere */
 } attune_operands;
 
 typedef struct attune_plan_info {

@@ -2,15 +2,16 @@
 // The step that makes the map of blocks of an mma.sync kernel: the rows of a tile are one group.
 #pragma once
 
-#include "cuda/attention/block_map.cuh"
+#include "cuda/attention/block_map.cuh"      // unless kGranules
+#include "cuda/attention/granule_lists.cuh"  // where kGranules
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kMapThreads)
+extern "C" __global__ void __launch_bounds__(kListThreads)
     attune_map_blocks(const __grid_constant__ BlockMapArgs map,
                       const __grid_constant__ ScoreArgs scores,
                       const __grid_constant__ AttentionArgs args) {
-  BlockMapper<MapTiles<kBlockM, 1, 1>>::run(scores, args, map, [](int) { return 0; });
+  list_blocks<MapTiles<kBlockM, 1, 1>>(scores, args, map, [](int) { return 0; });
 }
 
 }  // namespace attune

@@ -2,16 +2,17 @@
 // The step that makes the map of blocks of an sm_90 kernel: each warpgroup's rows are a group.
 #pragma once
 
-#include "cuda/attention/block_map.cuh"
+#include "cuda/attention/block_map.cuh"      // unless kGranules
+#include "cuda/attention/granule_lists.cuh"  // where kGranules
 #include "cuda/attention/tile_stream.cuh"
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kMapThreads)
+extern "C" __global__ void __launch_bounds__(kListThreads)
     attune_map_blocks(const __grid_constant__ BlockMapArgs map,
                       const __grid_constant__ ScoreArgs scores,
                       const __grid_constant__ AttentionArgs args) {
-  BlockMapper<MapTiles<kHeadRows, kWarpgroups, kTileHeads>>::run(
+  list_blocks<MapTiles<kHeadRows, kWarpgroups, kTileHeads>>(
       scores, args, map, [&](int first_row) { return first_key(args, first_row); });
 }
 

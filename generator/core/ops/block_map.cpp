@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// See block_map.hpp. Its problems are those of attention with nothing but what masks need.
+#include "generator/core/ops/block_map.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score_feature.hpp"
+#include "templates/shared/block_map.h"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+// It reads no q, k or v: what it does not have is as it is by default, so that one problem has one text.
+void check(const Problem& p) {
+  const Problem defaults;
+  for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
+    if (dtype != defaults.dtype_q)
+      refuse(fmt::format("dtype is {}; op block_map has operands of none: accepted is {}",
+                         dtype_name(dtype), dtype_name(defaults.dtype_q)));
+  if (p.softmax_scale) refuse("scale is given; op block_map has no softmax");
+  if (has_score_stage(p) || p.sinks != ScoreTensor::kNone)
+    refuse("op block_map takes masks alone; softcap, biases, score_mod and sinks change no map");
+  if (p.block_map == BlockMapUse::kSkips)
+    refuse("block_map is skips; op block_map makes such maps: accepted are none and hides");
+  if (!has_mask_program(p))
+    refuse(
+        "op block_map has nothing to map: accepted are problems with mask_mod, mask_tensor, "
+        "key_lengths, documents, prefix or chunk (mask and window need no map)");
+}
+
+// Bytes, which go as the type of 8 bits that is first.
+OperandList operands(const Problem& p) {
+  return {{Role::kO, "block_map", Dtype::kE4m3, p.batch,
+           (p.seqlen_q + kGranuleRows - 1) / kGranuleRows, p.num_heads_q,
+           (p.seqlen_kv + kGranuleKeys - 1) / kGranuleKeys, false, true}};
+}
+
+double no_flops(const Problem&) { return 0; }
+
+}  // namespace
+
+Problem block_map_problem(const Problem& of) {
+  const Problem defaults;
+  Problem p = of;
+  p.op = Op::kBlockMap;
+  p.dtype_q = p.dtype_kv = p.dtype_o = defaults.dtype_q;
+  p.fp8 = {};
+  p.softmax_scale.reset();
+  p.softcap = 0;
+  p.score_mod = {};
+  p.bias = p.relative_bias = p.sinks = ScoreTensor::kNone;
+  p.alibi = false;
+  p.block_map = BlockMapUse::kNone;
+  if (!has_mask_program(p)) return p;  // which validate() refuses
+  const MaskDependence masks = mask_dependence(p);
+  const auto is_on = [](const MaskDependence::Part& part) {
+    return part.directly || !part.axes.empty();
+  };
+  if (!is_on(masks.on_batch)) p.batch = 1;
+  if (!is_on(masks.on_head)) p.num_heads_q = p.num_heads_kv = 1;
+  return p;
+}
+
+const OpDescription& block_map_op() {
+  static const OpDescription op{Op::kBlockMap, "block_map", "", check, operands, no_flops,
+                                true};
+  return op;
+}
+
+}  // namespace attune

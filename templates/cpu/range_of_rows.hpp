@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranges of a mask program tell of rows and keys together; granules_of_rows.hpp tells it of a map of the caller's.
+#pragma once
+
+#include "cpu/list_rows.hpp"
+#include "cpu/score_ranges.hpp"
+#include "cpu/visibility.hpp"
+#include "generated/mask_ranges.h"
+
+namespace attune {
+
+inline BoolRange range_of_rows(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
+  const RowsOfList in = rows_of_list(rows);
+  return mask_range(scores, int_range(scores.batch0 + rows.batch),
+                    {scores.head0 + in.first_head, scores.head0 + in.last_head},
+                    int_range(scores.kv_head0 + rows.head_kv),
+                    {scores.q_position0 + in.first_row, scores.q_position0 + in.last_row},
+                    {scores.kv_position0 + keys.begin, scores.kv_position0 + keys.end - 1});
+}
+
+}  // namespace attune

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step that writes a kernel's map of blocks (shared/block_map.h). One block of threads writes one list; a finder says what the
+// groups of the tile's rows see of each block of keys: of a mask program (block_map.cuh), or of a map of the caller's
+// (granule_lists.cuh). The compiled-in mask and window bound the blocks and are applied by the kernel itself. Families say which tiles
+// they have: sm90_block_map.cuh, mma_block_map.cuh.
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+#include "shared/block_map.h"
+#include "shared/score_args.h"
+
+namespace attune {
+
+// The tiles of a family: kGroups groups of kRows rows of kHeads heads each.
+template <int kGroupRows, int kGroupCount, int kHeadCount>
+struct MapTiles {
+  static constexpr int kRows = kGroupRows;
+  static constexpr int kGroups = kGroupCount;
+  static constexpr int kHeads = kHeadCount;
+};
+
+// Which list a block of threads writes.
+struct MapPlace {
+  int row_block;
+  int heads;      // counted in tiles; 0 where one list is for all
+  int batch;      // likewise
+  int num_heads;  // of a tile, that the list is for
+};
+
+template <class Tiles>
+__device__ __forceinline__ MapPlace map_place(const AttentionArgs& args, const BlockMapArgs& map) {
+  constexpr int kRows = Tiles::kRows * Tiles::kGroups;
+  const bool by_head = kMapByHead && map.by_head != 0;
+  const int row_blocks = (args.seqlen_q + kRows - 1) / kRows;
+  const int head_tiles = by_head ? args.num_heads_q / Tiles::kHeads : 1;
+  const int block = static_cast<int>(blockIdx.x);
+  return {block % row_blocks, block / row_blocks % head_tiles, block / row_blocks / head_tiles,
+          by_head ? Tiles::kHeads : 1};
+}
+
+// Rows and keys of one head, counted from the call's first.
+struct KeyCell {
+  int batch;
+  int head;
+  int first_row, last_row;
+  int first_key, last_key;
+};
+
+// Of a cell: whether any row sees any key, and whether all see all.
+struct Shown {
+  bool any;
+  bool all;
+};
+
+constexpr int kSeenBlock = 1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
+
+// What the groups of a tile see of a block: kSeenBlock, and the bits of those that see it in part. `shown` tells it of a cell.
+template <class Tiles, class ShownIn>
+__device__ __forceinline__ int groups_that_see(const AttentionArgs& args, const MapPlace& place,
+                                               int first_key, const ShownIn& shown_in) {
+  const int last_key = min(first_key + kBlockN, args.seqlen_kv) - 1;
+  int entry = 0;
+#pragma unroll 1
+  for (int group = 0; group < Tiles::kGroups; ++group) {
+    const int row = (place.row_block * Tiles::kGroups + group) * Tiles::kRows;
+    const int last_row = min(row + Tiles::kRows, args.seqlen_q) - 1;
+    if (last_row < row) break;
+    Shown shown{false, true};
+#pragma unroll 1
+    for (int head = 0; head < place.num_heads; ++head) {
+      const Shown here = shown_in(
+          {place.batch, place.heads * Tiles::kHeads + head, row, last_row, first_key, last_key});
+      shown = {shown.any || here.any, shown.all && here.all};
+    }
+    if (shown.any) entry |= kSeenBlock;
+    if (!shown.all) entry |= 1 << group;
+  }
+  return entry;
+}
+
+// Entries of the blocks that are seen, behind `count` others. Called by one warp; returns how many there are then.
+__device__ __forceinline__ int append_entries(const int* found, int begin, int blocks, int* entries,
+                                              int count) {
+  const int lane = threadIdx.x % 32;
+  for (int first = 0; first < blocks; first += 32) {
+    const int entry = first + lane < blocks ? found[first + lane] : 0;
+    const unsigned seen = __ballot_sync(~0u, entry & kSeenBlock);
+    if (entry & kSeenBlock)
+      entries[count + __popc(seen & ((1u << lane) - 1))] =
+          (begin + first + lane) << kMapGroupBits | (entry & (kSeenBlock - 1));
+    count += __popc(seen);
+  }
+  return count;
+}
+
+// `first_key(first_row)` is the key at which the blocks of a tile begin. `look_up(place, first_key, blocks, found)`, which all threads
+// call, leaves a word for each block from there on.
+template <class Tiles, class FirstKey, class LookUp>
+__device__ __forceinline__ void write_list(const AttentionArgs& args, const BlockMapArgs& map,
+                                           const FirstKey& first_key, const LookUp& look_up) {
+  extern __shared__ int found[];
+  constexpr int kRows = Tiles::kRows * Tiles::kGroups;
+  constexpr int kAllPartial = (1 << Tiles::kGroups) - 1;
+  static_assert(Tiles::kGroups <= kMapGroupBits, "an entry has a bit for each group of rows");
+  const MapPlace place = map_place<Tiles>(args, map);
+  const int first_row = place.row_block * kRows, origin = first_key(first_row);
+  const BlockRange range =
+      visible_blocks<kBlockN>(args, first_row, min(first_row + kRows, args.seqlen_q), origin);
+  int* list = map.lists + static_cast<long long>(blockIdx.x) * map.list_words;
+  int count = 0;
+  for (int begin = range.begin; begin < range.end; begin += kMapChunk) {
+    const int blocks = min(kMapChunk, range.end - begin);
+    look_up(place, origin + begin * kBlockN, blocks, found);
+    __syncthreads();
+    if (threadIdx.x < 32) count = append_entries(found, begin, blocks, list + 1, count);
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    if (count == 0) list[1] = range.begin << kMapGroupBits | kAllPartial;
+    list[0] = max(count, 1);
+  }
+}
+
+}  // namespace attune

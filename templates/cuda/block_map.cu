@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// block_map: o[batch, row granule, head, key granule] = what the mask program shows of the granule, as a byte (shared/block_map.h), for
+// kernels of any tiles to skip by. Rows and keys are positions from 0 on, whatever q_position0 a call has. Every CUDA arch. The
+// compiled-in mask and window take no part but in what programs say of them.
+//
+//   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
+//
+// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide most. What they leave open the warp
+// looks at together, one granule after the other, element by element: so the map is exact. No shared memory.
+#include "cuda/block_map_knobs.cuh"
+
+#include "cuda/attention/lane_ranges.cuh"
+#include "generated/mask_program.h"
+#include "generated/mask_ranges.h"
+#include "shared/block_map.h"
+#include "shared/kernel_arguments.h"
+
+namespace attune {
+
+// Which granules a warp has: those of 64 rows, 32 side by side.
+struct Strip {
+  int batch, head;
+  int first_row, last_row;
+  int first_granule;
+};
+
+// One of its granules.
+struct GranuleKeys {
+  int first, last;
+};
+
+__device__ __forceinline__ GranuleKeys keys_of(const AttentionArgs& args, int granule) {
+  const int first = granule * kGranuleKeys;
+  return {first, min(first + kGranuleKeys, args.seqlen_kv) - 1};
+}
+
+__device__ __forceinline__ BoolRange range_of_granule(const ScoreArgs& scores, const Strip& strip,
+                                                      GranuleKeys keys) {
+  return mask_range(scores, int_range(strip.batch), int_range(strip.head),
+                    int_range(strip.head / kGqaRatio), {strip.first_row, strip.last_row},
+                    {keys.first, keys.last});
+}
+
+// By all lanes: half of them have the even rows, and each a key. What lies behind the last row or key is the last one again.
+__device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& strip,
+                                       GranuleKeys keys) {
+  constexpr int kRowsAtOnce = 32 / kGranuleKeys, kStepsBetweenVotes = 4;
+  const int lane = threadIdx.x % 32;
+  const int batch = strip.batch, head = strip.head, kv_head = strip.head / kGqaRatio;
+  const int kv_idx = min(keys.first + lane % kGranuleKeys, keys.last);
+  const MaskHead on_head = mask_head(scores, batch, head, kv_head);
+  const MaskColumn column = mask_column(scores, on_head, batch, head, kv_head, kv_idx);
+  bool any = false, all = true;
+#pragma unroll 1
+  for (int row = strip.first_row; row <= strip.last_row; row += kRowsAtOnce * kStepsBetweenVotes) {
+#pragma unroll
+    for (int i = 0; i < kStepsBetweenVotes; ++i) {
+      const int q_idx = min(row + kRowsAtOnce * i + lane / kGranuleKeys, strip.last_row);
+      const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
+      const bool shown = mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx,
+                                      kv_idx);
+      any = any || shown;
+      all = all && shown;
+    }
+    if (__any_sync(~0u, any) && !__all_sync(~0u, all)) return kSeenInPart;
+  }
+  return __all_sync(~0u, all) ? kSeenWhole : 0;
+}
+
+__device__ __forceinline__ int find_granule(const ScoreArgs& scores, const AttentionArgs& args,
+                                            const Strip& strip, int granules) {
+  const int lane = threadIdx.x % 32;
+  // Lanes behind the last granule have it again.
+  const GranuleKeys mine = keys_of(args, min(strip.first_granule + lane, granules - 1));
+  const BoolRange range = range_of_granule(scores, strip, mine);
+  int found = range.lo ? kSeenWhole : 0;
+  unsigned open = __ballot_sync(~0u, range.lo != range.hi);
+  if (granules - strip.first_granule < 32) open &= (1u << (granules - strip.first_granule)) - 1;
+  while (open != 0) {
+    const int which = __ffs(static_cast<int>(open)) - 1;
+    open &= open - 1;
+    const int here = look_at(scores, strip, keys_of(args, strip.first_granule + which));
+    if (lane == which) found = here;
+  }
+  return found;
+}
+
+extern "C" __global__ void __launch_bounds__(kWarps * 32)
+    attune_kernel(const __grid_constant__ ScoreArgs scores,
+                  const __grid_constant__ AttentionArgs args) {
+  const int granules = (args.seqlen_kv + kGranuleKeys - 1) / kGranuleKeys;
+  const int strips = (granules + 31) / 32;
+  const int row_granules = (args.seqlen_q + kGranuleRows - 1) / kGranuleRows;
+  const long long number = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const long long list = number / strips;
+  if (list >= static_cast<long long>(row_granules) * args.num_heads_q * args.batch) return;
+  const int row = static_cast<int>(list % row_granules);
+  const int place = static_cast<int>(list / row_granules);
+  const Strip strip{place / args.num_heads_q, place % args.num_heads_q, row * kGranuleRows,
+                    min((row + 1) * kGranuleRows, args.seqlen_q) - 1,
+                    static_cast<int>(number % strips) * 32};
+  const int found = find_granule(scores, args, strip, granules);
+  const int granule = strip.first_granule + static_cast<int>(threadIdx.x % 32);
+  unsigned char* o = static_cast<unsigned char*>(args.o.data) + strip.batch * args.o.batch_stride +
+                     strip.head * args.o.head_stride + row * args.o.row_stride;
+  if (granule < granules) o[granule] = static_cast<unsigned char>(found);
+}
+
+}  // namespace attune
