@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention(): what most programs call. It finds the plan for its operands, which is made once for all of the same shapes, strides and
 choices, and runs it."""
-import ctypes
 from collections import namedtuple
 
 from . import _tensors as tensors
@@ -76,7 +75,7 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
               v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
               softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-              chunk=None, score_mod=None, mask_mod=None, sinks=None, pad_head_dim=None):
+              chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
@@ -106,6 +105,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     num_heads_q, seqlen_q, seqlen_kv], False hides. key_lengths: int32 [batch], later keys are hidden. documents: int32 ids [batch, seqlen],
     or a pair (of rows, of keys): keys of other documents are hidden. prefix: int32 [batch], causal, but all rows see so many first keys.
     chunk: keys of other chunks of so many positions are hidden. sinks: [num_heads_q], logits that join the denominator and lse.
+    block_map: what attune.block_map makes: of these masks, built once for many calls, or a mask by itself, of blocks (block-sparse).
     score_mod, mask_mod: a function as of torch.nn.attention.flex_attention, (score, b, h, q_idx, kv_idx) or (b, h, q_idx, kv_idx), text of
     the score language, or what attune.score_mod() and attune.mask_mod() made of them; score_mod stands between softcap and bias.
 
@@ -121,15 +121,14 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
         return cut(attention(**widened_arguments(given)), v, out, return_lse)
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks)
+                       sinks=sinks, block_map=block_map)
     call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
     operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
     if scores is not None:
-        given, kept = scores.operands(call.plan)  # lives until the call is enqueued
-        operands.scores = ctypes.pointer(given)
+        kept = scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream)
     return (o, lse) if return_lse else o
 
@@ -137,7 +136,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-            chunk=None, score_mod=None, mask_mod=None, sinks=None, pad_head_dim=None):
+            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
@@ -148,7 +147,7 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks)
+                       sinks=sinks, block_map=block_map)
     call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

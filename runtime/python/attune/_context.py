@@ -9,7 +9,7 @@ from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
 from ._operands import Layout, factors
 from ._recent import Recent
-from ._scores import named_operands
+from ._scores import give_map, named_operands
 from ._torch import capturing, on_stream, refuse_gradients, stream_address, synchronize, untraced
 
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
@@ -61,19 +61,21 @@ class Plan:
         """Lines that say which kernel, which rung, how old, why not another."""
         return library.attune_plan_explain(self.handle).decode()
 
-    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None, q_position0=0, kv_position0=0):
+    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None, q_position0=0, kv_position0=0,
+                 block_map=None):
         """The C struct attune_operands of these tensors, checked as run() does; `kept` of it is what it points to beyond the given
         ones."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
-        return self._with_scores(operands, captures, scalars, q_position0, kv_position0)
+        return self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
 
-    def _with_scores(self, operands, captures, scalars, q_position0, kv_position0):
+    def _with_scores(self, operands, captures, scalars, q_position0, kv_position0, block_map):
         if captures or scalars or q_position0 or kv_position0:
             given, kept = named_operands(self, captures, scalars, q_position0, kv_position0)
             operands.scores = ctypes.pointer(given)
             operands.kept = [*getattr(operands, "kept", ()), given, kept]
+        give_map(operands, block_map, self)
         return operands
 
     def _layout(self, q, k, v, o, lse, scales):
@@ -116,7 +118,7 @@ class Plan:
 
     @untraced
     def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-            q_position0=0, kv_position0=0):
+            q_position0=0, kv_position0=0, block_map=None):
         """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
         when the work is done.
 
@@ -126,7 +128,7 @@ class Plan:
         q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
         captures, scalars: of a problem with score features, tensors and numbers by name: "bias", "alibi_slopes", "key_lengths",
         "documents_q" and "documents_kv" and what its programs declare; axes as of attention(). q_position0, kv_position0: where the first
-        row and key stand for these features.
+        row and key stand for these features. block_map: of a problem with block_map, what attune.block_map makes.
 
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
@@ -135,7 +137,7 @@ class Plan:
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream)
-        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0), stream, workspace)
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), stream, workspace)
 
     def enqueue(self, operands, stream, workspace=None):
         """As run(), for a struct of operands() and the handle of a stream."""
@@ -154,14 +156,14 @@ class Plan:
 
     @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-                 q_position0=0, kv_position0=0):
+                 q_position0=0, kv_position0=0, block_map=None):
         """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
         capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream)
-        operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0)
+        operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
         call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)

@@ -35,7 +35,7 @@ class Problem(ctypes.Structure):
                 ("rotation", ctypes.c_int32), ("softcap", ctypes.c_float),
                 *((name, ctypes.c_int32) for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix",
                                                       "chunk")),
-                ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32)]
+                ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -73,10 +73,17 @@ class ScoreOperands(ctypes.Structure):
                 ("kv_position0", ctypes.c_int32), ("scalars", ctypes.POINTER(Scalar)), ("num_scalars", ctypes.c_size_t)]
 
 
+class BlockMapStruct(ctypes.Structure):
+    """attune_block_map."""
+    _fields_ = [("size", ctypes.c_size_t), ("data", ctypes.c_void_p),
+                *((name, ctypes.c_int64) for name in ("batch", "num_heads", "seqlen_q", "seqlen_kv", "batch_stride", "head_stride", "row_stride"))]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
-                ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands))]
+                ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands)),
+                ("block_map", ctypes.POINTER(BlockMapStruct))]
 
 
 class PlanInfo(ctypes.Structure):
@@ -103,6 +110,9 @@ _SIGNATURES = {
     "attune_plan_get_info": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(PlanInfo)]),
     "attune_plan_explain": (ctypes.c_char_p, [ctypes.c_void_p]),
     "attune_workspace_init": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
+    "attune_block_map_init_sized": (ctypes.c_int, [ctypes.POINTER(Problem), ctypes.POINTER(BlockMapStruct), ctypes.c_size_t]),
+    "attune_block_map_build": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(ScoreOperands),
+                                              ctypes.POINTER(BlockMapStruct), ctypes.c_void_p]),
     "attune_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Operands), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
 }
 _ABI_VERSION = 1

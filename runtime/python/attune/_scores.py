@@ -5,6 +5,7 @@ import ctypes
 from collections import namedtuple
 
 from . import _tensors as tensors
+from ._block_map import use_of
 from ._library import Capture, Scalar, ScoreOperands, library
 from ._problem import real, whole
 from ._programs import KINDS, bind, declared_in
@@ -36,15 +37,22 @@ def problem_extents(p):
 class Scores:
     """The features of one call: `text` behind the problem's, `key` that tells calls apart, `operands(plan)` for the C interface."""
 
-    __slots__ = ("text", "key", "captures", "mods")
+    __slots__ = ("text", "key", "captures", "mods", "block_map", "map_use")
 
-    def __init__(self, text, captures, mods):
-        self.text, self.captures, self.mods = text, captures, mods
-        self.key = (text, *((mod.kind, mod.program.text) for mod in mods)) if mods else text
+    def __init__(self, text, captures, mods, block_map=None, map_use=0):
+        self.text, self.captures, self.mods, self.block_map, self.map_use = text, captures, mods, block_map, map_use
+        self.key = (text, map_use, *((mod.kind, mod.program.text) for mod in mods)) if mods or map_use else text
 
     def programs(self):
         """Fields of the problem that are not of its text."""
-        return [(mod.kind, mod.program.handle) for mod in self.mods]
+        return [*((mod.kind, mod.program.handle) for mod in self.mods), *([("block_map", self.map_use)] if self.map_use else ())]
+
+    def give(self, operands, plan):
+        """Into the struct of a call of the plan. Returns what must live until the call is enqueued."""
+        given, kept = self.operands(plan)
+        operands.scores = ctypes.pointer(given)
+        give_map(operands, self.block_map, plan)
+        return given, kept
 
     def operands(self, plan):
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
@@ -61,6 +69,15 @@ class Scores:
         numbers = [Scalar(name.encode(), value) for mod in self.mods for name, (_, value) in mod.scalars.items()]
         scalars = (Scalar * len(numbers))(*numbers)
         return ScoreOperands(captures, len(captures), 0, 0, scalars, len(scalars)), (captures, scalars)
+
+
+def give_map(operands, block_map, plan):
+    if block_map is None:
+        return
+    found = tensors.target_of(block_map.granules)
+    if found != plan.target:
+        raise ValueError(f"block_map is on {found}; accepted are maps on {plan.target}, as q")
+    operands.block_map = ctypes.pointer(block_map.struct)
 
 
 def _fill(capture, name, label, tensor, plan):
@@ -163,7 +180,10 @@ def _mods(features, given):
     return mods
 
 
-def scores_of(softcap=None, chunk=None, **given):
+_MASKS = ("mask_mod", "mask_tensor", "key_lengths", "documents", "prefix")
+
+
+def scores_of(softcap=None, chunk=None, block_map=None, **given):
     """None where no feature is on."""
     text, captures = "", []
     if softcap is not None:
@@ -187,7 +207,9 @@ def scores_of(softcap=None, chunk=None, **given):
         text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
         captures += list(zip(feature.captures, parts, feature.axes))
     mods = () if given.get("score_mod") is None and given.get("mask_mod") is None else _mods(captures, given)
-    return Scores(text, captures, mods) if text or mods else None
+    has_masks = chunk is not None or any(given.get(name) is not None for name in _MASKS)
+    map_use = 0 if block_map is None else use_of(block_map, has_masks)
+    return Scores(text, captures, mods, block_map, map_use) if text or mods or map_use else None
 
 
 def alibi_slopes(num_heads):

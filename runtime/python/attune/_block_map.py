@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The BlockMap that attention() and Plan.run() take. block_map.py makes them."""
+import ctypes
+
+from . import _tensors as tensors
+from ._library import BlockMapStruct
+from ._problem import whole
+from ._torch import refuse_gradients
+
+GRANULE_ROWS, GRANULE_KEYS = 64, 16
+SKIPS, HIDES = 1, 2  # attune_block_map_use
+
+
+class BlockMap:
+    """A map of blocks over rows [0, seqlen_q) and keys [0, seqlen_kv) of a sequence.
+
+    granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on the device of q; axes of 1 are for all. 0: no
+    row of the granule sees any of its keys; 3: each row sees all; 1: some, or not known. It is read by every call, and may change between
+    calls. hides: True: the map is a mask, by itself or beside others: keys of granules of 0 are hidden. False: it says what the masks of
+    attention() show, which must be given with it; then it changes no result, and a map of other masks gives wrong ones.
+
+    Bytes of a map of masks tell of these as they stand: captured tensors that change want a new map."""
+
+    def __init__(self, granules, seqlen_q, seqlen_kv, hides=True):
+        refuse_gradients([("granules", granules)])
+        if not (tensors.is_torch(granules) or tensors.is_numpy(granules)):
+            tensors.refuse_kind("granules", granules)
+        tensors.check_plain("granules", granules)
+        tensors.check_rank("granules", granules, "[batch, num_heads_q, seqlen_q / 64, seqlen_kv / 16]")
+        if tensors.dtype_text(granules.dtype) != "uint8":
+            raise ValueError(f"granules is {tensors.dtype_text(granules.dtype)}; accepted is uint8")
+        if type(hides) is not bool:
+            raise TypeError(f"hides is {hides!r}; accepted are True and False")
+        lengths = tuple(whole(name, value) for name, value in (("seqlen_q", seqlen_q), ("seqlen_kv", seqlen_kv)))
+        wanted = tuple(-(-length // step) for length, step in zip(lengths, (GRANULE_ROWS, GRANULE_KEYS)))
+        if min(lengths) < 1 or tuple(granules.shape[2:]) != wanted or 0 in granules.shape:
+            raise ValueError(f"granules has shape {tuple(granules.shape)}; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} accepted is "
+                             f"(batch or 1, num_heads_q or 1, {', '.join(map(str, wanted))})")
+        strides = tensors.element_strides("granules", granules)
+        if strides[3] != 1 and wanted[1] > 1 or min(strides) < 0:
+            raise ValueError(f"granules has strides {tuple(strides)}; accepted are strides of 0 and more, contiguous in keys (a copy has them)")
+        self.granules, self.hides, (self.seqlen_q, self.seqlen_kv) = granules, hides, lengths
+        self.wants_masks = not hides
+        self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules), *granules.shape[:2], *lengths,
+                                     *strides[:3])
+
+    def __repr__(self):
+        return (f"<attune.BlockMap {tuple(self.granules.shape)} on {tensors.target_of(self.granules)} of {self.seqlen_q} rows and "
+                f"{self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
+
+
+def use_of(block_map, has_masks):
+    """attune_problem.block_map of a call with this map. `has_masks`: the call has masks that a map may tell of."""
+    if not isinstance(block_map, BlockMap):
+        raise TypeError(f"block_map is of type {type(block_map).__name__}; accepted are what attune.block_map makes, and None")
+    if has_masks:
+        return HIDES if block_map.hides else SKIPS
+    if block_map.wants_masks:
+        raise ValueError("block_map tells what masks show, and none is given; accepted are the masks that it was made of, beside it "
+                         "(mask_mod, mask_tensor, key_lengths, documents, prefix, chunk)")
+    return HIDES
