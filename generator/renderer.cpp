@@ -103,10 +103,11 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template,
   const bool by_head = asks_map(spec) || (all & score::kOnHead) != 0;
   constants.push_back({"bool", "kMapByHead", by_head ? "true" : "false"});
   if (!asks_map(spec)) return constants;
-  const bool hides = spec.block_map == BlockMapUse::kHides;
+  const bool hides = hides_by_map(spec);
   constants.push_back({"bool", "kGranules", "true"});
   constants.push_back({"bool", "kMapHides", hides ? "true" : "false"});
   constants.push_back({"int", "kMapCapture", std::to_string(map_capture(spec))});
+  if (hides) constants.push_back({"bool", "kHidesByMap", "true"});
   return constants;
 }
 

@@ -224,6 +224,10 @@ bool asks_map(const SpecFields& spec) {
   });
 }
 
+bool hides_by_map(const SpecFields& spec) {
+  return spec.block_map == BlockMapUse::kHides && asks_map(spec);
+}
+
 namespace {
 
 // Loads do not pass on what their indices depend on: that is told of their axes.

@@ -74,6 +74,8 @@ int map_capture(const SpecFields& spec);
 // Whether kernels ask the call's map alone which blocks their tiles see. Where a map hides beside other masks they ask the ranges of
 // all masks: the map does not know what the others hide.
 bool asks_map(const SpecFields& spec);
+// Whether the map is the only mask: then blocks that a tile sees in part are those of its granules.
+bool hides_by_map(const SpecFields& spec);
 // What all features of a spec make of a score; identity where there is none.
 score::Program score_program(const SpecFields& spec);
 // One of its halves. Captures and scalars are read at the places that they have in the whole program, for ScoreArgs is one for both.

@@ -43,7 +43,7 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
 }  // namespace
 
 bool reads_elements_to_hide(const SpecFields& spec) {
-  if (!has_mask_program(spec)) return false;
+  if (!has_mask_program(spec) || hides_by_map(spec)) return false;
   const score::Program mask = mask_program(spec).program;
   const std::vector<score::Dependences> dependences = score::dependences_of(mask);
   for (size_t i = 0; i < mask.nodes().size(); ++i)

@@ -18,7 +18,7 @@
 #include "cuda/attention/fp8_row_max.cuh"
 #include "cuda/attention/fp8_step_factors.cuh"
 #include "cuda/attention/fp8_transpose_inside.cuh"
-#include "cuda/attention/mask_stage.cuh"   // where kMaskProgram
+#include "cuda/attention/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/attention/score_stage.cuh"  // where kScored
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/round_fp8.cuh"

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
+#include "cuda/attention/hide_scores.cuh"       // where kMaskProgram
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
-#include "cuda/attention/mask_stage.cuh"        // where kMaskProgram
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/attention/score_stage.cuh"       // where kScored
 #include "cuda/attention/tile_stream.cuh"
