@@ -213,6 +213,7 @@ int sinks_capture(const SpecFields& spec) {
 }
 
 int map_capture(const SpecFields& spec) {
+  if (hides_by_map(spec)) return score::place_of(0, mask_program(spec).places.captures);
   return sinks_capture(spec) + (spec.sinks != ScoreTensor::kNone ? 1 : 0);
 }
 
@@ -280,7 +281,7 @@ ScoreCaptures score_captures(const Problem& problem) {
     all.scalars = scalars_in(made);
   }
   if (problem.sinks != ScoreTensor::kNone) all.captures.push_back(sinks_of(problem));
-  if (problem.block_map != BlockMapUse::kNone)
+  if (problem.block_map == BlockMapUse::kSkips)
     all.captures.push_back(block_map_capture_of(problem));
   if (has_mask_program(problem)) all.masks = mask_dependence(problem);
   return all;

@@ -69,7 +69,7 @@ bool has_mask_program(const SpecFields& spec);
 bool has_score_args(const SpecFields& spec);
 // Which capture the sinks are: the last. They come with the call as any capture.
 int sinks_capture(const SpecFields& spec);
-// Which capture the map of a call is, where the spec has one (scores/block_map.hpp): the last.
+// Which capture the map of a call is, for kernels that ask it (scores/block_map.hpp): that of its program where it hides, else the last.
 int map_capture(const SpecFields& spec);
 // Whether kernels ask the call's map alone which blocks their tiles see. Where a map hides beside other masks they ask the ranges of
 // all masks: the map does not know what the others hide.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -141,6 +142,16 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
+// Maps that hide are of blocks that others chose, most often of 128 rows and keys: tiles that straddle them visit more.
+void keep_tiles_of_blocks(std::vector<Config>* configs) {
+  constexpr int64_t kBlock = 128;
+  const auto straddles = [](const Config& config) {
+    return kBlock % config.at("block_m") != 0 || kBlock % config.at("block_n") != 0;
+  };
+  if (std::all_of(configs->begin(), configs->end(), straddles)) return;
+  std::erase_if(*configs, straddles);
+}
+
 class PrefillSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90"; }
@@ -157,8 +168,9 @@ class PrefillSm90 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    Config config =
-        sm90_default(*this, spec, arch, shape, device, proven_configs(spec), sm90_predicted_clocks);
+    std::vector<Config> proven = proven_configs(spec);
+    if (hides_by_map(spec)) keep_tiles_of_blocks(&proven);
+    Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
     // Many captures at a time, and those that each element of a mask reads, want addresses.

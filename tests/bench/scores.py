@@ -91,6 +91,16 @@ def program(name):
     return lambda _case, folder: f",mask_mod=@{Path(folder) / f'{name}.txt'}"
 
 
+def causal_mod():
+    return attune.mask_mod(CAUSAL, shift=0)
+
+
+def map_of(case, **masks):
+    """A map of the case's masks. It reads nothing of q and k but their shapes."""
+    q, k = (torch.empty(case.batch, case.seqlen, heads, case.head_dim, device="cuda", dtype=torch.bfloat16) for heads in case.heads)
+    return attune.block_map.build(q, k, **masks)
+
+
 def document_elements(case):
     return sum(n * (n + 1) // 2 for n in torch.bincount(documents_of(case)[0]).tolist())
 
@@ -109,6 +119,15 @@ FEATURES = {
                                       lambda case: {"mask_mod": attune.mask_mod(SAME_DOCUMENT, ids=documents_of(case))}, document_elements),
     "causal as a program": Feature(program("causal"), lambda case: {"mask_mod": attune.mask_mod(CAUSAL, shift=0)},
                                    lambda case: case.seqlen * (case.seqlen + 1) // 2),
+    "documents by a map": Feature(lambda *_: ",documents=1,block_map=skips",
+                                  lambda case: {"documents": documents_of(case), "block_map": map_of(case, documents=documents_of(case))}, document_elements),
+    "causal by a map": Feature(lambda case, folder: program("causal")(case, folder) + ",block_map=skips",
+                               lambda case: {"mask_mod": causal_mod(), "block_map": map_of(case, mask_mod=causal_mod())},
+                               lambda case: case.seqlen * (case.seqlen + 1) // 2),
+    "block list": Feature(lambda *_: ",block_map=hides",
+                          lambda case: {"block_map": attune.block_map.from_blocks(blocks_of(case)[None, None], BLOCK_ROWS, BLOCK_KEYS, case.seqlen,
+                                                                                  case.seqlen)},
+                          lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
     "block-sparse": Feature(program("blocks"),
                             lambda case: {"mask_mod": attune.mask_mod(SEEN_BLOCK, seen=blocks_of(case))},
                             lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
@@ -128,7 +147,10 @@ CASES = (
     Case("documents d128 causal 16384", "documents", 128, (32, 32), 16384, 1, True),
     Case("documents as a program d128 causal 16384", "documents as a program", 128, (32, 32), 16384, 1, True),
     Case("causal as a program d128 8192", "causal as a program", 128, (8, 8), 8192, 8, twin_causal=True),
+    Case("documents by a map d128 causal 16384", "documents by a map", 128, (32, 32), 16384, 1, True),
+    Case("causal by a map d128 8192", "causal by a map", 128, (8, 8), 8192, 8, twin_causal=True),
     Case("block-sparse d128 32768", "block-sparse", 128, (16, 16), 32768),
+    Case("block-sparse of a list d128 32768", "block list", 128, (16, 16), 32768),
     *(Case(f"window 1024 d64 64/8 {s}", "", 64, (64, 8), s, 2, True, 1023) for s in (2048, 4096, 8192, 16384, 32768)),
     *(Case(f"d192/128 128 heads causal {s}", "", 192, (128, 128), s, 1, True, head_dim_v=128) for s in (2048, 4096, 8192)),
     Case("d512 32/4 causal 8192", "", 512, (32, 4), 8192, 1, True),
@@ -160,13 +182,15 @@ def attune_runner(context, case, q, k, v, o):
     return plan, lambda: attune.attention(q, k, v, out=o, context=context, **given)
 
 
-def map_us(run):
-    """The step ahead of a kernel with a mask program that makes its map of blocks, by itself: the median of the profiler's times."""
+def map_us(run, kernel="attune_map_blocks"):
+    """The step ahead of a kernel with a mask program that makes its map of blocks, by itself, or the kernel that makes one of the caller's:
+    the median of the profiler's times."""
+    run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
             run()
         torch.cuda.synchronize()
-    times = sorted(event.device_time_total for event in profile.events() if "attune_map_blocks" in event.name)
+    times = sorted(event.device_time_total for event in profile.events() if kernel in event.name)
     return times[len(times) // 2] if times else None
 
 
@@ -195,6 +219,8 @@ def run_case(case, context, arguments, rng):
     made = map_us(runners["with"]) if case.feature else None
     if made is not None:
         row["map_us"] = made
+    if case.feature.endswith("by a map"):
+        row["build_us"] = map_us(lambda: FEATURES[case.feature].given(case), "attune_kernel")
     if case.feature:
         row["share_of_plain"] = tflops["with"] / tflops["plain"]
         row["time_over_plain"] = timings["with"]["median_us"] / timings["plain"]["median_us"]
@@ -295,7 +321,8 @@ def main():
         row = rows[-1]
         print(f"{case.name:44s} " + "  ".join(f"{name} {row['timings'][name]['median_us']:9.1f} us {row['tflops'][name]:6.0f}" for name in row["timings"]) +
               (f"  share {row['share_of_plain']:.3f}" if case.feature else "") +
-              (f"  map {row['map_us']:.1f} us" if "map_us" in row else "") + f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
+              (f"  map {row['map_us']:.1f} us" if "map_us" in row else "") +
+              (f"  built in {row['build_us']:.1f} us" if row.get("build_us") else "") + f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
         if arguments.out:
             timing.write_result(arguments.out, {**facts, "failures": failures, "rows": rows})
         torch.cuda.empty_cache()

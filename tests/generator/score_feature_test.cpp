@@ -67,6 +67,9 @@ TEST(ScoreFeatures, EachDoesWhatItsFormulaSays) {
   EXPECT_EQ(scored("chunk=16", 1, 15), -kInf);  // row 10 stands at 30
   EXPECT_EQ(scored("chunk=16", 1, 16), 1);
   EXPECT_EQ(scored("chunk=16,mask=causal_top_left", 1, 15), 1);
+  EXPECT_EQ(scored("block_map=hides", 1, 15, {{"block_map", 0}}), -kInf);
+  for (const double seen : {1, 3})
+    EXPECT_EQ(scored("block_map=hides", 1, 15, {{"block_map", seen}}), 1);
 }
 
 TEST(ScoreFeatures, StandInTheirOrder) {
@@ -107,6 +110,43 @@ TEST(ScoreFeatures, SinksAreTheLastCaptureAndNeedNoStage) {
   const Problem more = parse_problem(kBase + std::string("sinks=bf16,alibi=1"));
   EXPECT_THAT(names_of(more), ElementsAre("alibi_slopes", "sinks"));
   EXPECT_EQ(sinks_capture(more), 1);
+}
+
+TEST(ScoreFeatures, AMapIsTheLastCaptureAndChangesNoProgramWhereItSkips) {
+  const Problem skips =
+      parse_problem(kBase + std::string("documents=1,sinks=bf16,block_map=skips"));
+  EXPECT_THAT(names_of(skips), ElementsAre("documents_q", "documents_kv", "sinks", "block_map"));
+  EXPECT_EQ(map_capture(skips), 3);
+  EXPECT_THAT(captures_of(skips)[3].extents, ElementsAre(2, 4, 1, 4));
+  EXPECT_EQ(score_program(skips),
+            score_program(parse_problem(kBase + std::string("documents=1,sinks=bf16"))));
+  EXPECT_TRUE(asks_map(skips) && !hides_by_map(skips));
+  const Problem hides = parse_problem(kBase + std::string("block_map=hides"));
+  EXPECT_TRUE(asks_map(hides) && hides_by_map(hides));
+  // The map does not know what documents hide: all masks are asked.
+  EXPECT_FALSE(asks_map(parse_problem(kBase + std::string("documents=1,block_map=hides"))));
+}
+
+TEST(ScoreFeatures, MasksSayHowTheyMayDependOnBatchEntriesAndHeads) {
+  const auto masks_of = [](const std::string& features) {
+    return mask_dependence(parse_problem(kBase + features));
+  };
+  const MaskDependence tensor = masks_of("mask_tensor=1,bias=bf16");
+  EXPECT_FALSE(tensor.on_batch.directly || tensor.on_head.directly);
+  ASSERT_EQ(tensor.on_head.axes.size(), 1U);
+  const Problem p = parse_problem(kBase + std::string("mask_tensor=1,bias=bf16"));
+  EXPECT_EQ(captures_of(p)[tensor.on_head.axes[0].capture].name, "mask_tensor");
+  EXPECT_EQ(tensor.on_head.axes[0].axis, 1U);
+  const auto of_program = [&](const char* text) {
+    return masks_of("mask_mod=" +
+                    to_text(read_user_program(text, score::Kind::kMask, "mask_mod").digest));
+  };
+  EXPECT_TRUE(of_program("return head + q_idx > kv_idx;").on_head.directly);
+  const MaskDependence mixed = of_program(
+      "// capture a: int32[1]\n// capture b: int32[2]\nreturn a[b[batch][q_idx]] > kv_idx;");
+  EXPECT_FALSE(mixed.on_batch.directly);
+  ASSERT_EQ(mixed.on_batch.axes.size(), 1U);  // what a is indexed by does not differ where b repeats
+  EXPECT_TRUE(mixed.on_head.axes.empty() && !mixed.on_head.directly);
 }
 
 TEST(ScoreFeatures, TwoProgramsMayNameTheirCapturesAlike) {

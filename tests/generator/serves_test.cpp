@@ -36,6 +36,11 @@ std::vector<Case> plain_cases() {
       for (const Arch& arch : archs())
         if (!family->refuses(spec, arch)) cases.push_back({family, arch, spec});
     }
+    // A map of no masks is no problem of a call, and a spec all the same.
+    KernelSpec map = spec_of(parse_problem("head_dim=128,heads=4,seqlen=8"));
+    map.op = Op::kBlockMap;
+    for (const Arch& arch : archs())
+      if (!family->refuses(map, arch)) cases.push_back({family, arch, map});
   }
   return cases;
 }
@@ -64,7 +69,8 @@ const std::map<std::string, std::string>& other_values() {
       {"documents", "1"},
       {"prefix", "1"},
       {"chunk", "64"},
-      {"sinks", "fp32"}};
+      {"sinks", "fp32"},
+      {"block_map", "hides"}};
   return values;
 }
 

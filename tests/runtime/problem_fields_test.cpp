@@ -56,6 +56,7 @@ const std::map<std::string, std::string>& other_values() {
       {"prefix", "1"},
       {"chunk", "64"},
       {"sinks", "fp32"},
+      {"block_map", "hides"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;

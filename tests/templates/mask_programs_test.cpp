@@ -24,7 +24,10 @@ class Masks : public Numerics {
         mod("return floordiv(q_idx, 96) == floordiv(kv_idx, 160) && q_idx != 100;"),
         mod("return head % 3 != 1 && (kv_idx < 70 || kv_idx > 300 - 10 * head);"),
         mod("return (q_idx * 7 + kv_idx) % 5 != 0;") + causal,
-        mod("return false;")};
+        mod("return false;"),
+        "block_map=hides" + causal,
+        "block_map=hides,documents=1,softcap=30",
+        "block_map=skips,prefix=1,key_lengths=1"};
     for (const std::string& mask : masks)
       for (const char* shape : {"head_dim=128,heads=4/2,", "head_dim=64,heads=3,"})
         for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"}) {
@@ -98,6 +101,12 @@ TEST_F(Cuda, ListsOfBlocksOfSm90KeepTheRule) {
              "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", "lists");
   check_sm90("head_dim=128,heads=14/2,key_lengths=1,chunk=128,window=70:0" + causal,
              "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=8", "lists");
+  check_sm90("head_dim=128,heads=16/1,block_map=hides",
+             "block_n=96,scheduler=0,l2_section_mb=0,kv_splits=4,pack_heads=16", "lists");
+  check_sm90("head_dim=128,heads=14/2,block_map=hides,window=70:0" + causal,
+             "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=8", "lists");
+  check_sm90("head_dim=64,heads=4/2,block_map=skips,documents=1" + causal,
+             "block_n=80,scheduler=2,l2_section_mb=32", "lists");
   for (const char* row_max : {"0", "1"})
     check_sm90(
         "head_dim=128,heads=4,documents=1",
@@ -107,6 +116,8 @@ TEST_F(Cuda, ListsOfBlocksOfSm90KeepTheRule) {
   check_sm90_fp8("head_dim=128,heads=4/2,accuracy=fast,documents=1",
                  "block_m=128,block_n=64,row_max=1,flush_keys=0,scheduler=2,l2_section_mb=32",
                  "lists");
+  check_sm90_fp8("head_dim=128,heads=4/2,block_map=hides",
+                 "block_m=128,block_n=64,scheduler=2,l2_section_mb=0", "lists");
   check_sm90_fp8("head_dim=128,heads=4/2,documents=1" + causal,
                  "block_m=128,block_n=64,scheduler=2,l2_section_mb=32", "lists");
 }

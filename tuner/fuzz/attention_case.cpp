@@ -171,7 +171,8 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
 
 double AttentionCase::sink(int64_t head) const {
   if (problem.sinks == ScoreTensor::kNone) return -std::numeric_limits<double>::infinity();
-  return captures.back().at(std::array<int64_t, 1>{head});
+  const auto sinks = static_cast<size_t>(sinks_capture(problem));
+  return captures.at(sinks).at(std::array<int64_t, 1>{head});
 }
 
 double AttentionCase::scored(double score, int64_t batch, int64_t head, int64_t row,

@@ -52,6 +52,8 @@ void draw_scores(std::mt19937_64& random, Problem* p) {
   if (random() % 4 == 0) p->sinks = tensor();
   p->documents = random() % 4 == 0;
   p->chunk = pick(random, {0, 0, 0, 64, 100});
+  if (random() % 5 == 0) p->block_map = BlockMapUse::kHides;
+  if (has_mask_program(*p) && random() % 5 == 0) p->block_map = BlockMapUse::kSkips;
 }
 
 // The program's value, of which the score is no part, is added to the score: what 8-bit products lose is not multiplied.
@@ -106,6 +108,7 @@ constexpr Add kFeatures[] = {
     },
     [](std::mt19937_64&, Problem* p) { p->key_lengths = true; },
     [](std::mt19937_64&, Problem* p) { p->mask_tensor = true; },
+    [](std::mt19937_64&, Problem* p) { p->block_map = BlockMapUse::kHides; },
     [](std::mt19937_64& r, Problem* p) { p->score_mod = draw_program(r, score::Kind::kScore, *p); },
     [](std::mt19937_64& r, Problem* p) { p->mask_mod = draw_program(r, score::Kind::kMask, *p); },
 };

@@ -21,7 +21,7 @@ void check(const Problem& p) {
                 "block_map is skips, and there is nothing to skip: accepted are problems with "
                 "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk, and block_map=hides "
                 "for a map that is a mask by itself");
-  if (p.block_map != BlockMapUse::kNone && map_capture(p) >= kMaxScoreCaptures)
+  if (p.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("block_map is {}, and programs capture {} tensors beside; accepted are "
                             "{} in all",

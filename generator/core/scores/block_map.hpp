@@ -8,7 +8,7 @@
 namespace attune {
 
 const ScoreFeature& block_map_feature();
-// The map itself, which a call of either kind captures behind all else.
+// The map itself: captured by the program where it hides, else behind all else.
 CaptureSpec block_map_capture_of(const Problem& problem);
 
 }  // namespace attune

@@ -52,6 +52,19 @@ inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blo
   return {data, num_heads * blocks, blocks, 1, 1};
 }
 
+// A map of a problem's masks in memory of yours (see attune_block_map_build):
+//   attune::BlockMap map(problem);
+//   map.data = allocate(map.bytes());  // of the device, aligned to 16 bytes
+//   map.build(context, problem, &scores, stream);
+//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // of the plans whose operands.block_map is &map
+class Context;
+struct BlockMap : attune_block_map {
+  explicit BlockMap(const attune_problem& problem) { check(attune_block_map_init(&problem, this)); }
+  std::size_t bytes() const { return attune_block_map_bytes(this); }
+  inline void build(const Context& context, const attune_problem& problem,
+                    const attune_score_operands* scores, void* stream = nullptr) const;
+};
+
 struct ContextOptions : attune_context_options {
   ContextOptions() { attune_context_options_init(this); }
 };
@@ -112,6 +125,11 @@ class Context {
   };
   std::unique_ptr<attune_context, Destroy> context_;
 };
+
+inline void BlockMap::build(const Context& context, const attune_problem& problem,
+                            const attune_score_operands* scores, void* stream) const {
+  check(attune_block_map_build(context.get(), &problem, scores, this, stream));
+}
 
 }  // namespace api
 }  // namespace attune

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune.block_map on PyTorch tensors: maps of FlexAttention's BlockMasks, and maps that are built on the device, against masks element by
+element. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or the device."""
+import os
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+except ImportError as error:
+    print(f"SKIP: {error}")
+    sys.exit(77)
+
+import attune
+
+DEVICE = sys.argv.pop() if sys.argv[-1] in ("cpu", "cuda") else "cpu"
+BATCH, HEADS, HEADS_KV, ROWS, KEYS, DIM = 2, 4, 2, 300, 700, 64
+DTYPE, ALLOWED = (torch.float32, 3e-5) if DEVICE == "cpu" else (torch.bfloat16, 2e-2)
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + shape[1])).to(DEVICE, DTYPE)
+
+
+def expected(q, k, v, seen):
+    k, v = (x.double().repeat_interleave(HEADS // HEADS_KV, 2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q.double(), k) * DIM ** -0.5
+    weights = torch.where(seen, scores, -torch.inf).softmax(-1).nan_to_num()
+    return torch.einsum("bhij,bjhd->bihd", weights, v)
+
+
+class BlockMapTorchTest(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = draw(BATCH, ROWS, HEADS, DIM), draw(BATCH, KEYS, HEADS_KV, DIM), draw(BATCH, KEYS, HEADS_KV, DIM)
+        self.row, self.key = torch.arange(ROWS, device=DEVICE)[:, None], torch.arange(KEYS, device=DEVICE)[None, :]
+        self.kind = (torch.arange(KEYS, device=DEVICE) // 90).to(torch.int32)
+
+    def masks(self):
+        kind = self.kind
+        return (lambda b, h, q_idx, kv_idx: kv_idx <= q_idx,
+                lambda b, h, q_idx, kv_idx: kind[q_idx] == kind[kv_idx],
+                lambda b, h, q_idx, kv_idx: (kv_idx - 100 * h <= q_idx) & (kv_idx > 40 * b))
+
+    def seen_by(self, mask):
+        batch, head = torch.arange(BATCH, device=DEVICE).view(-1, 1, 1, 1), torch.arange(HEADS, device=DEVICE).view(1, -1, 1, 1)
+        return torch.broadcast_to(mask(batch, head, self.row, self.key), (BATCH, HEADS, ROWS, KEYS))
+
+    def attend(self, **given):
+        return attune.attention(self.q, self.k, self.v, **given)
+
+    def flex(self, mask, block_size=128):
+        return create_block_mask(mask, BATCH, HEADS, ROWS, KEYS, device=DEVICE, BLOCK_SIZE=block_size)
+
+    def test_maps_of_block_masks_are_their_masks(self):
+        for mask in self.masks():
+            want = expected(self.q, self.k, self.v, self.seen_by(mask))
+            for hides in (True, False):
+                found = attune.block_map.from_flex(self.flex(mask), hides=hides)
+                got = self.attend(mask_mod=mask, block_map=found).double()
+                self.assertLess((got - want).abs().max().item(), ALLOWED)
+
+    def test_built_maps_change_no_bit(self):
+        for mask in self.masks():
+            built = attune.block_map.build(self.q, self.k, mask_mod=mask)
+            flex = attune.block_map.from_flex(self.flex(mask, (64, 16)), hides=False)
+            granules = torch.broadcast_to(built.granules, flex.granules.shape)
+            whole = (..., slice(ROWS // 64), slice(KEYS // 16))  # a granule that ends early is never full for FlexAttention
+            self.assertTrue(torch.equal(granules[whole], flex.granules[whole]), "as FlexAttention finds them by looking at each element")
+            without = self.attend(mask_mod=mask)
+            for _ in range(2):
+                self.assertTrue(torch.equal(self.attend(mask_mod=mask, block_map=built), without))
+
+    def test_a_list_of_full_blocks_stands_alone(self):
+        blocks = torch.rand(BATCH, HEADS, 3, 6, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.4
+        counts = blocks.sum(-1).to(torch.int32)
+        places = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True).to(torch.int32)
+        none = torch.zeros_like(counts)
+        listed = BlockMask.from_kv_blocks(none, torch.zeros_like(places), counts, places, BLOCK_SIZE=128,
+                                          mask_mod=None, seq_lengths=(ROWS, KEYS))
+        seen = blocks.repeat_interleave(128, 2).repeat_interleave(128, 3)[:, :, :ROWS, :KEYS]
+        got = self.attend(block_map=attune.block_map.from_flex(listed)).double()
+        self.assertLess((got - expected(self.q, self.k, self.v, seen)).abs().max().item(), ALLOWED)
+
+    def test_masks_that_repeat_over_heads_and_batches(self):
+        """One list for all that a call does not tell apart, whatever the program could."""
+        bools = torch.rand(ROWS, KEYS, generator=torch.Generator().manual_seed(2)).to(DEVICE) < 0.02
+        bools[64:128, 128:256] = True
+        one = self.attend(mask_tensor=bools)
+        each = self.attend(mask_tensor=bools.expand(BATCH, HEADS, ROWS, KEYS).contiguous())
+        self.assertTrue(torch.equal(one, each))
+        self.assertLess((one.double() - expected(self.q, self.k, self.v, bools)).abs().max().item(), ALLOWED)
+
+    def test_refusals(self):
+        mask = self.masks()[1]
+        with self.assertRaisesRegex(ValueError, "block_map tells what masks show, and none is given"):
+            self.attend(block_map=attune.block_map.from_flex(self.flex(mask)))
+        with self.assertRaisesRegex(ValueError, "block_keys is 8; accepted are multiples of 16"):
+            attune.block_map.from_flex(self.flex(mask, (64, 8)))
+        broken = self.flex(mask)
+        broken.kv_indices = broken.kv_indices + 100
+        with self.assertRaisesRegex(ValueError, "kv_indices names block 1"):
+            attune.block_map.from_flex(broken)
+
+
+if __name__ == "__main__":
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        print("SKIP: there is no CUDA device here")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ATTUNE_STORE"] = os.path.join(folder, "store", "store.db")
+        try:
+            attune.Context(DEVICE)
+        except attune.Error as error:
+            print(f"SKIP: {error}")
+            sys.exit(77)
+        unittest.main()
