@@ -36,9 +36,10 @@ void check_one_or_all(const char* argument, const char* field, int64_t given, in
 
 void check_reach(const char* field, int64_t given, int64_t first, int64_t length) {
   if (given >= first + length) return;
-  refuse(fmt::format("operands->block_map->{} is {}; accepted are {} and more: the problem has {}, "
-                     "from position {} on",
-                     field, given, first + length, length, first));
+  refuse(
+      fmt::format("operands->block_map->{} is {}; accepted are {} and more: the problem has {}, "
+                  "from position {} on",
+                  field, given, first + length, length, first));
 }
 
 // The problem that fills a map whose fields the caller may have changed.
@@ -50,8 +51,8 @@ Problem problem_for(const Problem& asked, const attune_block_map& map) {
        {std::tuple{"seqlen_q", map.seqlen_q, asked.seqlen_q},
         std::tuple{"seqlen_kv", map.seqlen_kv, asked.seqlen_kv}})
     if (given != wanted)
-      refuse(fmt::format("map->{} is {}; accepted is {}, that of the problem", field, given,
-                         wanted));
+      refuse(
+          fmt::format("map->{} is {}; accepted is {}, that of the problem", field, given, wanted));
   p.batch = map.batch;
   p.num_heads_q = static_cast<int>(map.num_heads);
   p.num_heads_kv = map.num_heads == asked.num_heads_q ? asked.num_heads_kv : 1;
@@ -62,22 +63,33 @@ Problem problem_for(const Problem& asked, const attune_block_map& map) {
 
 namespace attune::c_api {
 
-CaptureView map_view(const attune_block_map* given, const Plan& plan,
-                     const attune_score_operands& scores) {
-  if (given == nullptr)
-    refuse(fmt::format("operands->block_map is null; accepted is a map, for the plan's problem has "
-                       "block_map={}",
-                       block_map_use_name(plan.problem.block_map)));
-  const attune_block_map map = read_map(given, "operands->block_map");
-  const Problem& p = plan.problem;
-  check_one_or_all("operands->block_map", "batch", map.batch, p.batch);
-  check_one_or_all("operands->block_map", "num_heads", map.num_heads, p.num_heads_q);
-  check_reach("seqlen_q", map.seqlen_q, scores.q_position0, p.seqlen_q);
-  check_reach("seqlen_kv", map.seqlen_kv, scores.kv_position0, p.seqlen_kv);
+CaptureView map_view(const attune_block_map& given) {
+  const attune_block_map map = read_map(&given, "operands->block_map");
   return {map.data,
           {map.batch > 1 ? map.batch_stride : 0, map.num_heads > 1 ? map.head_stride : 0,
            map.row_stride, 1},
           {map.batch, map.num_heads, rows_of(map), keys_of(map)}};
+}
+
+void check_map(const attune_block_map* given, const Problem& p,
+               const attune_score_operands* scores) {
+  if (p.block_map == BlockMapUse::kNone) {
+    if (given == nullptr) return;
+    refuse(
+        "operands->block_map is given, and this plan reads none; accepted is null, or a plan of a "
+        "problem with block_map");
+  }
+  if (given == nullptr)
+    refuse(
+        fmt::format("operands->block_map is null; accepted is a map, for the plan's problem has "
+                    "block_map={}",
+                    block_map_use_name(p.block_map)));
+  const attune_block_map map = read_map(given, "operands->block_map");
+  check_one_or_all("operands->block_map", "batch", map.batch, p.batch);
+  check_one_or_all("operands->block_map", "num_heads", map.num_heads, p.num_heads_q);
+  check_reach("seqlen_q", map.seqlen_q, scores == nullptr ? 0 : scores->q_position0, p.seqlen_q);
+  check_reach("seqlen_kv", map.seqlen_kv, scores == nullptr ? 0 : scores->kv_position0,
+              p.seqlen_kv);
 }
 
 }  // namespace attune::c_api
@@ -127,9 +139,10 @@ attune_status attune_block_map_build(attune_context* context, const attune_probl
     const attune_block_map known = read_map(map, "map");
     const Problem p = problem_for(problem_of(problem), known);
     if (scores != nullptr && (scores->q_position0 != 0 || scores->kv_position0 != 0))
-      refuse(fmt::format("scores->q_position0 is {} and kv_position0 is {}; accepted is 0: a map "
-                         "covers positions from the first on",
-                         scores->q_position0, scores->kv_position0));
+      refuse(
+          fmt::format("scores->q_position0 is {} and kv_position0 is {}; accepted is 0: a map "
+                      "covers positions from the first on",
+                      scores->q_position0, scores->kv_position0));
     const ContextCall engine(context);
     Operands operands;
     operands.o = {known.data, known.batch_stride, known.row_stride, known.head_stride};

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + sizeof(int64_t);
 
 const attune_block_map* map_in(const attune_operands* operands) {
-  constexpr size_t kWithMap = offsetof(attune_operands, block_map) + sizeof(operands->block_map);
+  constexpr size_t kWithMap = offsetof(attune_operands, block_map) + sizeof(void*);
   return operands->size < kWithMap ? nullptr : operands->block_map;
 }
 
@@ -67,12 +67,16 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
     Operands given = operands_of(operands);
-    if (!known.scores.reads_operands() && map_in(operands) == nullptr) [[likely]]
+    const attune_block_map* const map = map_in(operands);
+    const Problem& asked = plan->asked;
+    if (!known.scores.reads_operands() && map == nullptr && asked.block_map == BlockMapUse::kNone)
+        [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);
     constexpr size_t kWithScores = offsetof(attune_operands, scores) + sizeof(void*);
-    const ScoreOperands scores =
-        score_operands_of(operands->size < kWithScores ? nullptr : operands->scores,
-                          map_in(operands), known);
+    const attune_score_operands* const of_call =
+        operands->size < kWithScores ? nullptr : operands->scores;
+    check_map(map, asked, of_call);
+    const ScoreOperands scores = score_operands_of(of_call, map, known);
     given.scores = &scores;
     run(known, given, workspace, bytes_of(workspace_bytes), stream);
   });

@@ -122,10 +122,6 @@ ScoreOperands score_operands_of(const attune_score_operands* given, const attune
                                 const Plan& plan, bool has_others) {
   static const attune_score_operands nothing{};
   const bool has_map = plan.problem.block_map != BlockMapUse::kNone;
-  if (map != nullptr && !has_map)
-    refuse(
-        "operands->block_map is given, and this plan reads none; accepted is null, or a plan of a "
-        "problem with block_map");
   ScoreOperands operands;
   if (given == nullptr && !has_map) return operands;
   if (given == nullptr) given = &nothing;
@@ -135,7 +131,7 @@ ScoreOperands score_operands_of(const attune_score_operands* given, const attune
   }
   for (const CaptureSpec& capture : plan.scores.captures) {
     if (has_map && capture.name == "block_map") {
-      operands.add(map_view(map, plan, *given));
+      operands.add(map_view(*map));
       continue;
     }
     const attune_capture* found = by_name(given->captures, given->num_captures, capture.name);

@@ -25,8 +25,9 @@ const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, c
 // that the plan does not read are passed over, else refused.
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
                                 const Plan& plan, bool has_others = false);
-// A call's map as the plan reads it; refuses one that does not fit (c_block_map.cpp).
-CaptureView map_view(const attune_block_map* map, const Plan& plan,
-                     const attune_score_operands& scores);
+// A call's map as the plan reads it, and what is refused of one: that it is missing, given in vain, or does not fit (c_block_map.cpp).
+CaptureView map_view(const attune_block_map& map);
+void check_map(const attune_block_map* map, const Problem& asked,
+               const attune_score_operands* scores);
 
 }  // namespace attune::c_api

@@ -23,7 +23,8 @@ bool tells_apart(const MaskDependence::Part& part, const ScoreOperands& operands
 MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
   static const ScoreOperands nothing;
   const ScoreOperands& operands = given == nullptr ? nothing : *given;
-  return {tells_apart(scores.masks.on_batch, operands), tells_apart(scores.masks.on_head, operands)};
+  return {tells_apart(scores.masks.on_batch, operands),
+          tells_apart(scores.masks.on_head, operands)};
 }
 
 KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {

@@ -115,7 +115,7 @@ void validate(const Problem& p) {
 namespace {
 constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
-}
+}  // namespace
 
 std::string_view score_tensor_name(ScoreTensor tensor) {
   return kScoreTensors[static_cast<size_t>(tensor)];

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <initializer_list>
 #include <type_traits>
 
 #include "generator/core/error.hpp"
@@ -285,8 +284,7 @@ std::vector<ProblemField> score_fields() {
               "no chunks"),
       feature(one_value(kSpec, "sinks", "logits of heads", ATTUNE_AT(sinks), ScoreTensor::kFp16),
               "no sinks"),
-      feature(one_value(kSpec, "block_map", "what a call's map is to the masks",
-                        ATTUNE_AT(block_map), BlockMapUse::kHides),
+      feature(one_value(kSpec, "block_map", "a call's", ATTUNE_AT(block_map), BlockMapUse::kHides),
               "no map of blocks"),
   };
 }
@@ -318,9 +316,8 @@ std::deque<ProblemField> make_fields() {
       feature(one_value(kSpec, "scale_block_q", "rows of q that share a factor",
                         ATTUNE_AT(fp8.scale_block_q), 0),
               "no blocks of rows with a factor each"),
-      feature(
-          one_value(kSpec, "scale_block_kv", "rows of k and v", ATTUNE_AT(fp8.scale_block_kv), 0),
-          "no blocks of rows with a factor each"),
+      feature(one_value(kSpec, "scale_block_kv", "of k, v", ATTUNE_AT(fp8.scale_block_kv), 0),
+              "no blocks of rows with a factor each"),
       feature(one_value(kSpec, "rotation", "of the op quantise", ATTUNE_AT(fp8.rotation),
                         Rotation::kHadamard),
               "no rotation"),

@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
 #include "generator/core/score/builder.hpp"
+#include "generator/core/score_feature.hpp"
 
 namespace attune {
 namespace {
@@ -282,7 +283,9 @@ std::optional<float> softcap_of(const Program& program) {
 void take_score(Problem* p) {
   const UserProgram* mod = find_user_program(p->score_mod);
   if (mod == nullptr || mod->program.kind() != score::Kind::kScore) return;
-  while (take_hidden(mod->program, p)) mod = find_user_program(p->score_mod);
+  // A map that tells what the masks show knows of no others.
+  const bool may_join = p->block_map != BlockMapUse::kSkips;
+  while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->score_mod);
   if (mod->program == score::identity()) {
     p->score_mod = {};
     return;
@@ -296,8 +299,7 @@ void take_score(Problem* p) {
 }  // namespace
 
 Problem with_built_ins(const Problem& problem) {
-  if (describe(problem.op).keeps_programs || problem.block_map == BlockMapUse::kSkips)
-    return problem;
+  if (describe(problem.op).keeps_programs) return problem;
   Problem p = problem;
   try {
     if (p.score_mod) take_score(&p);
@@ -305,6 +307,7 @@ Problem with_built_ins(const Problem& problem) {
   } catch (const Error&) {  // parts that together are too large for one program
     return problem;
   }
+  if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p)) p.block_map = BlockMapUse::kNone;
   return p;
 }
 

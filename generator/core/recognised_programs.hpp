@@ -11,8 +11,8 @@ namespace attune {
 //   c * tanh(score / c)                         softcap
 //   kv_idx <= q_idx, q_idx - kv_idx < w, ..     joined by &&: causal mask and windows, where these have the same diagonal
 // What is not one of these stays a program; ALiBi does, since a program's slopes come in other axes than alibi_slopes. What a program
-// captures keeps its name. Problems whose maps of blocks tell what the masks show, and those that make such maps, keep the masks that
-// they have: a map is one of these.
+// captures keeps its name. Beside a map of blocks that tells what the masks show no mask joins them; one whose masks all become built-in
+// ones has nothing to tell. Problems that make such maps keep the masks that they have.
 Problem with_built_ins(const Problem& problem);
 
 // Whether a mask was a program's and is a built-in one in `recognised`, with_built_ins(asked). Positions of a call (q_position0) move

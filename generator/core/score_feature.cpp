@@ -30,7 +30,7 @@ std::vector<const ScoreFeature*>& mutable_features() {
   static std::vector<const ScoreFeature*> features{
       &softcap_feature(),   &score_mod_feature(), &bias_feature(),        &relative_bias_feature(),
       &alibi_feature(),     &mask_mod_feature(),  &mask_tensor_feature(), &key_lengths_feature(),
-      &documents_feature(), &prefix_feature(),    &chunk_feature(), &block_map_feature()};
+      &documents_feature(), &prefix_feature(),    &chunk_feature(),       &block_map_feature()};
   return features;
 }
 

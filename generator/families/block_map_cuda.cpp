@@ -39,10 +39,10 @@ class BlockMapCuda final : public KernelTemplate {
                     const DeviceFacts&) const override {
     const int64_t rows = (shape.seqlen_q + kGranuleRows - 1) / kGranuleRows;
     const int64_t strip = kGranuleKeys * kWarpThreads;
-    const int64_t warps = (shape.seqlen_kv + strip - 1) / strip * rows * shape.num_heads_q *
-                          shape.batch;
-    return {.steps = {
-                {.grid_x = grid_extent((warps + config.at("warps") - 1) / config.at("warps"))}}};
+    const int64_t warps =
+        (shape.seqlen_kv + strip - 1) / strip * rows * shape.num_heads_q * shape.batch;
+    return {
+        .steps = {{.grid_x = grid_extent((warps + config.at("warps") - 1) / config.at("warps"))}}};
   }
 
   // All configs do the same; blocks of a few warps end closer together.

@@ -3,11 +3,11 @@
 // (shared/block_map.h). As cuda/block_map.cu: ranges decide most granules, the others are looked at element by element.
 //
 //   kRows     rows whose parts of the program are kept while keys pass
+#include "shared/block_map.h"
 #include "cpu/block_map_knobs.hpp"
 #include "cpu/score_ranges.hpp"
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
-#include "shared/block_map.h"
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -27,8 +27,7 @@ inline int look_at(const ScoreArgs& scores, const Granule& in) {
     for (int i = 0; i < count; ++i)
       on_row[i] = mask_row(scores, on_head, in.batch, in.head, in.kv_head, first + i);
     for (int kv_idx = in.keys.lo; kv_idx <= in.keys.hi; ++kv_idx) {
-      const MaskColumn column =
-          mask_column(scores, on_head, in.batch, in.head, in.kv_head, kv_idx);
+      const MaskColumn column = mask_column(scores, on_head, in.batch, in.head, in.kv_head, kv_idx);
       for (int i = 0; i < count; ++i) {
         const bool shown = mask_element(scores, on_head, on_row[i], column, in.batch, in.head,
                                         in.kv_head, first + i, kv_idx);
@@ -50,8 +49,8 @@ inline int find_granule(const ScoreArgs& scores, const Granule& in) {
 // All granules of some rows of a head.
 inline void map_rows(const KernelArguments& args, int batch, int head, int row) {
   const ScoreArgs& scores = args.scores;
-  const int last_row = (row + 1) * kGranuleRows < args.seqlen_q ? (row + 1) * kGranuleRows - 1
-                                                                : args.seqlen_q - 1;
+  const int last_row =
+      (row + 1) * kGranuleRows < args.seqlen_q ? (row + 1) * kGranuleRows - 1 : args.seqlen_q - 1;
   unsigned char* o = static_cast<unsigned char*>(args.o.data) + batch * args.o.batch_stride +
                      head * args.o.head_stride + row * args.o.row_stride;
   for (int key = 0; key < args.seqlen_kv; key += kGranuleKeys) {

@@ -57,8 +57,8 @@ __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& str
     for (int i = 0; i < kStepsBetweenVotes; ++i) {
       const int q_idx = min(row + kRowsAtOnce * i + lane / kGranuleKeys, strip.last_row);
       const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
-      const bool shown = mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx,
-                                      kv_idx);
+      const bool shown =
+          mask_element(scores, on_head, on_row, column, batch, head, kv_head, q_idx, kv_idx);
       any = any || shown;
       all = all && shown;
     }

@@ -7,16 +7,27 @@
 
 namespace attune {
 
+// Takes all elements of a box, the last dimension fastest. `at`: where those of the dimensions before kDimension stand.
+template <CaptureType kType, int kDimension, int kRank, class Element>
+ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBox<kRank>& box,
+                                    long long at, Gathered<Element>& of) {
+  if constexpr (kDimension == kRank) {
+    const Element x = load_element<kType>(capture.data, at);
+    take(of, x, x, x == x);
+  } else {
+    at += box.first[kDimension] * capture.strides[kDimension];
+    for (int i = 0; i < box.counts[kDimension]; ++i, at += capture.strides[kDimension])
+      take_box<kType, kDimension + 1>(capture, box, at, of);
+  }
+}
+
 template <CaptureType kType, class... Index>
 ATTUNE_SCORE_FUNCTION auto load_range(const ScoreCapture& capture, Index... indices) {
   using Element = decltype(load_element<kType>(nullptr, 0));
   const auto box = capture_box(capture, indices...);
   if (box.size > kMostRangeLoads) return unseen(Element{});
   Gathered<Element> of = nothing_of(Element{});
-  for (int i = 0; i < box.size; ++i) {
-    const Element x = load_element<kType>(capture.data, box_offset(box, capture, i));
-    take(of, x, x, x == x);
-  }
+  take_box<kType, 0>(capture, box, 0, of);
   return range_of(of);
 }
 

@@ -257,9 +257,10 @@ template <int kRank>
 ATTUNE_SCORE_FUNCTION long long box_offset(const CaptureBox<kRank>& box,
                                            const ScoreCapture& capture, int number) {
   long long at = 0;
+  const bool is_line = kRank == 0 || box.size == box.counts[kRank > 0 ? kRank - 1 : 0];
 #pragma unroll
   for (int d = kRank - 1; d >= 0; --d) {
-    const int left = d > 0 ? number / box.counts[d] : 0;
+    const int left = d > 0 && !is_line ? number / box.counts[d] : 0;
     at += (box.first[d] + number - left * box.counts[d]) * capture.strides[d];
     number = left;
   }

@@ -41,6 +41,17 @@ void runs(const attune::Context& context) {
   std::free(workspace);
 }
 
+// A causal mask of half a chunk: granules of 64 rows are seen in part.
+void maps(const attune::Context& context) {
+  const attune::Problem problem("dtype=fp32,head_dim=32,heads=2,seqlen=40,chunk=20");
+  attune::BlockMap map(problem);
+  CHECK(map.bytes() == 16);
+  alignas(16) unsigned char granules[16] = {};
+  map.data = granules;
+  map.build(context, problem, nullptr);
+  for (int i = 0; i < 3; ++i) CHECK(granules[i] == 1);
+}
+
 void throws(const attune::Context& context) {
   attune::Problem problem;
   problem.head_dim_v = 100;
@@ -61,6 +72,7 @@ int main() {
       const attune::Context context(cpu());
       runs(context);
       throws(context);
+      maps(context);
       return context.plan(attune::Problem("dtype=fp32,head_dim=32,heads=2,seqlen=40"));
     }();
     CHECK(survivor.info().rung == ATTUNE_RUNG_DEFAULT_CONFIG);  // a plan outlives its context

@@ -145,7 +145,8 @@ TEST(ScoreFeatures, MasksSayHowTheyMayDependOnBatchEntriesAndHeads) {
   const MaskDependence mixed = of_program(
       "// capture a: int32[1]\n// capture b: int32[2]\nreturn a[b[batch][q_idx]] > kv_idx;");
   EXPECT_FALSE(mixed.on_batch.directly);
-  ASSERT_EQ(mixed.on_batch.axes.size(), 1U);  // what a is indexed by does not differ where b repeats
+  ASSERT_EQ(mixed.on_batch.axes.size(),
+            1U);  // what a is indexed by does not differ where b repeats
   EXPECT_TRUE(mixed.on_head.axes.empty() && !mixed.on_head.directly);
 }
 

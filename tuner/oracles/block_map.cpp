@@ -89,10 +89,9 @@ class BlockMapExpectation final : public Expectation {
     bench_.device.copy_to_host(bytes.data(), operands.o.data, static_cast<int64_t>(bytes.size()));
     CheckError error;
     const auto look = [&](const Place& at) {
-      const auto got = static_cast<uint8_t>(
-          bytes[static_cast<size_t>(at.batch * operands.o.batch_stride +
-                                    at.head * operands.o.head_stride +
-                                    at.row * operands.o.row_stride + at.key)]);
+      const auto got = static_cast<uint8_t>(bytes[static_cast<size_t>(
+          at.batch * operands.o.batch_stride + at.head * operands.o.head_stride +
+          at.row * operands.o.row_stride + at.key)]);
       const int want = expected_byte(p, scores, at);
       if (got == want || error.wrong) return;
       error.max = error.mean = 2;

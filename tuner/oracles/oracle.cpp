@@ -15,7 +15,7 @@ namespace {
 
 std::vector<const Oracle*>& oracles() {
   static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle(),
-                                         &block_map_oracle()};
+                                        &block_map_oracle()};
   return all;
 }
 

@@ -67,8 +67,7 @@ Problem block_map_problem(const Problem& of) {
 }
 
 const OpDescription& block_map_op() {
-  static const OpDescription op{Op::kBlockMap, "block_map", "", check, operands, no_flops,
-                                true};
+  static const OpDescription op{Op::kBlockMap, "block_map", "", check, operands, no_flops, true};
   return op;
 }
 

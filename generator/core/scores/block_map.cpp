@@ -17,10 +17,11 @@ bool hides(const SpecFields& spec) { return spec.block_map == BlockMapUse::kHide
 
 void check(const Problem& p) {
   if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p))
-    throw Error(ErrorCode::kInvalidArgument,
-                "block_map is skips, and there is nothing to skip: accepted are problems with "
-                "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk, and block_map=hides "
-                "for a map that is a mask by itself");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "block_map is skips, and there is nothing to skip: accepted are problems with "
+        "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk, and block_map=hides "
+        "for a map that is a mask by itself");
   if (p.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("block_map is {}, and programs capture {} tensors beside; accepted are "
@@ -30,9 +31,8 @@ void check(const Problem& p) {
 
 score::Program program(const SpecFields&) {
   return score::parse(
-      fmt::format(
-          "return block_map[batch][head][floordiv(q_idx, {})][floordiv(kv_idx, {})] != 0;",
-          kGranuleRows, kGranuleKeys),
+      fmt::format("return block_map[batch][head][floordiv(q_idx, {})][floordiv(kv_idx, {})] != 0;",
+                  kGranuleRows, kGranuleKeys),
       score::Kind::kMask, {{{"block_map", CaptureType::kUint8, 4}}, {}}, "block_map");
 }
 
@@ -60,10 +60,12 @@ CaptureSpec block_map_capture_of(const Problem& p) {
 }
 
 const ScoreFeature& block_map_feature() {
-  static const ScoreFeature feature{
-      "block_map", ScoreStep::kMask,
-      hides,       check,
-      program,     [](const Problem& p) { return std::vector<CaptureSpec>{block_map_capture_of(p)}; }};
+  static const ScoreFeature feature{"block_map",
+                                    ScoreStep::kMask,
+                                    hides,
+                                    check,
+                                    program,
+                                    [](const Problem& p) { return std::vector<CaptureSpec>{block_map_capture_of(p)}; }};
   return feature;
 }
 

@@ -101,7 +101,7 @@ typedef struct attune_score_operands {
 typedef enum attune_block_map_use {
   ATTUNE_BLOCK_MAP_NONE = 0,
   ATTUNE_BLOCK_MAP_SKIPS = 1, /* it tells what the problem's masks show, and so what need not be
-                                 looked at: results are those without it, bit for bit */
+                                 looked at: results are those without it, to rounding */
   ATTUNE_BLOCK_MAP_HIDES = 2  /* it is a mask by itself, beside those of the problem: keys of
                                  granules that are 0 are hidden */
 } attune_block_map_use;
@@ -114,14 +114,14 @@ typedef enum attune_block_map_use {
  * change; its memory is the caller's, and must live until the work of those calls is done. */
 typedef struct attune_block_map {
   size_t size;
-  void* data;             /* on the device */
-  int64_t batch;          /* that of the problem, or 1: one for all */
-  int64_t num_heads;      /* the problem's num_heads_q, or 1 */
-  int64_t seqlen_q;       /* positions that it covers: those of a call and more */
+  void* data;        /* on the device */
+  int64_t batch;     /* that of the problem, or 1: one for all */
+  int64_t num_heads; /* the problem's num_heads_q, or 1 */
+  int64_t seqlen_q;  /* positions that it covers: those of a call and more */
   int64_t seqlen_kv;
-  int64_t batch_stride;   /* bytes */
+  int64_t batch_stride; /* bytes */
   int64_t head_stride;
-  int64_t row_stride;     /* from one granule of rows to the next */
+  int64_t row_stride; /* from one granule of rows to the next */
 } attune_block_map;
 
 #ifdef __cplusplus

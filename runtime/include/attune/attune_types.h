@@ -136,7 +136,7 @@ typedef struct attune_problem {
   const attune_program* mask_mod;  /* hides keys */
   int32_t sinks;                   /* attune_score_tensor sinks [num_heads_q]: a logit of each head
                                       joins the denominator, and LSE, as it is */
-  int32_t block_map; /* attune_block_map_use of attune_operands.block_map */
+  int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
 } attune_problem;
 
 typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */

@@ -17,7 +17,7 @@ class BlockMap:
     granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on the device of q; axes of 1 are for all. 0: no
     row of the granule sees any of its keys; 3: each row sees all; 1: some, or not known. It is read by every call, and may change between
     calls. hides: True: the map is a mask, by itself or beside others: keys of granules of 0 are hidden. False: it says what the masks of
-    attention() show, which must be given with it; then it changes no result, and a map of other masks gives wrong ones.
+    attention() show, which must be given with it; then it changes results by rounding at most, and a map of other masks gives wrong ones.
 
     Bytes of a map of masks tell of these as they stand: captured tensors that change want a new map."""
 

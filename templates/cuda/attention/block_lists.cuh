@@ -52,7 +52,8 @@ struct Shown {
   bool all;
 };
 
-constexpr int kSeenBlock = 1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
+constexpr int kSeenBlock =
+    1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
 
 // What the groups of a tile see of a block: kSeenBlock, and the bits of those that see it in part. `shown` tells it of a cell.
 template <class Tiles, class ShownIn>

@@ -65,15 +65,15 @@ __device__ __forceinline__ Shown shown_in(const ScoreArgs& scores, const KeyCell
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {
-  write_list<Tiles>(args, map, first_key,
-                    [&](const MapPlace& place, int key, int blocks, int* found) {
-                      for (int i = threadIdx.x / 32; i < blocks; i += kListThreads / 32) {
-                        const int entry = groups_that_see<Tiles>(
-                            args, place, key + i * kBlockN,
-                            [&](const KeyCell& cell) { return shown_in(scores, cell); });
-                        if (threadIdx.x % 32 == 0) found[i] = entry;
-                      }
-                    });
+  write_list<Tiles>(
+      args, map, first_key, [&](const MapPlace& place, int key, int blocks, int* found) {
+        for (int i = threadIdx.x / 32; i < blocks; i += kListThreads / 32) {
+          const int entry =
+              groups_that_see<Tiles>(args, place, key + i * kBlockN,
+                                     [&](const KeyCell& cell) { return shown_in(scores, cell); });
+          if (threadIdx.x % 32 == 0) found[i] = entry;
+        }
+      });
 }
 
 }  // namespace attune

@@ -19,8 +19,7 @@ __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, i
                                                  int q_idx, int first) {
   constexpr int kTouched = kBlockN / kGranuleKeys + 1;
   static_assert(kTouched <= 32, "a word has a bit for each granule of a block");
-  const void* line =
-      capture_line<CaptureType::kUint8>(granules, batch, head, q_idx / kGranuleRows);
+  const void* line = capture_line<CaptureType::kUint8>(granules, batch, head, q_idx / kGranuleRows);
   unsigned bits = 0;
 #pragma unroll 1
   for (int i = 0; i < kTouched; ++i)

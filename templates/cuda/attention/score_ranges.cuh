@@ -25,9 +25,17 @@ __device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index...
   const auto box = capture_box(capture, indices...);
   if (box.size > kMostRangeLoads) return unseen(Element{});
   Gathered<Element> of = nothing_of(Element{});
-  for (int i = static_cast<int>(threadIdx.x % 32); i < box.size; i += 32) {
-    const Element x = load_element<kType>(capture.data, box_offset(box, capture, i));
-    take(of, x, x, x == x);
+  // Several at a time, so that one waits for all; behind the last one it is taken again.
+  constexpr int kAtOnce = 4;
+  const int last = static_cast<int>(box.size) - 1;
+  for (int first = static_cast<int>(threadIdx.x % 32); first <= last; first += 32 * kAtOnce) {
+    Element x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      x[i] = load_element<kType>(capture.data,
+                                 box_offset(box, capture, score_min(first + 32 * i, last)));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) take(of, x[i], x[i], x[i] == x[i]);
   }
   return range_of(over_warp(of));
 }

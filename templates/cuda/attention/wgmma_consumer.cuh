@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
-#include "cuda/attention/hide_scores.cuh"       // where kMaskProgram
+#include "cuda/attention/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
