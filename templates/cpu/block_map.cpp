@@ -40,9 +40,8 @@ inline int look_at(const ScoreArgs& scores, const Granule& in) {
   return all ? kSeenWhole : 0;
 }
 
-inline int find_granule(const ScoreArgs& scores, const Granule& in) {
-  const BoolRange range = mask_range(scores, int_range(in.batch), int_range(in.head),
-                                     int_range(in.kv_head), in.rows, in.keys);
+inline int find_granule(const ScoreArgs& scores, const MaskRowRanges& on_rows, const Granule& in) {
+  const BoolRange range = mask_range(scores, on_rows, in.keys);
   return range.lo != range.hi ? look_at(scores, in) : range.lo ? kSeenWhole : 0;
 }
 
@@ -53,12 +52,14 @@ inline void map_rows(const KernelArguments& args, int batch, int head, int row) 
       (row + 1) * kGranuleRows < args.seqlen_q ? (row + 1) * kGranuleRows - 1 : args.seqlen_q - 1;
   unsigned char* o = static_cast<unsigned char*>(args.o.data) + batch * args.o.batch_stride +
                      head * args.o.head_stride + row * args.o.row_stride;
+  const IntRange rows{row * kGranuleRows, last_row};
+  const MaskRowRanges on_rows =
+      mask_row_ranges(scores, int_range(batch), int_range(head), int_range(head / kGqaRatio), rows);
   for (int key = 0; key < args.seqlen_kv; key += kGranuleKeys) {
     const int last_key =
         key + kGranuleKeys < args.seqlen_kv ? key + kGranuleKeys - 1 : args.seqlen_kv - 1;
-    const Granule granule{
-        batch, head, head / kGqaRatio, {row * kGranuleRows, last_row}, {key, last_key}};
-    o[key / kGranuleKeys] = static_cast<unsigned char>(find_granule(scores, granule));
+    const Granule granule{batch, head, head / kGqaRatio, rows, {key, last_key}};
+    o[key / kGranuleKeys] = static_cast<unsigned char>(find_granule(scores, on_rows, granule));
   }
 }
 

@@ -11,10 +11,12 @@ namespace attune {
 
 inline BoolRange range_of_rows(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
   const RowsOfList in = rows_of_list(rows);
-  return mask_range(scores, int_range(scores.batch0 + rows.batch),
-                    {scores.head0 + in.first_head, scores.head0 + in.last_head},
-                    int_range(scores.kv_head0 + rows.head_kv),
-                    {scores.q_position0 + in.first_row, scores.q_position0 + in.last_row},
+  const MaskRowRanges on_rows =
+      mask_row_ranges(scores, int_range(scores.batch0 + rows.batch),
+                      {scores.head0 + in.first_head, scores.head0 + in.last_head},
+                      int_range(scores.kv_head0 + rows.head_kv),
+                      {scores.q_position0 + in.first_row, scores.q_position0 + in.last_row});
+  return mask_range(scores, on_rows,
                     {scores.kv_position0 + keys.begin, scores.kv_position0 + keys.end - 1});
 }
 

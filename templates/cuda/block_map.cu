@@ -36,9 +36,10 @@ __device__ __forceinline__ GranuleKeys keys_of(const AttentionArgs& args, int gr
 
 __device__ __forceinline__ BoolRange range_of_granule(const ScoreArgs& scores, const Strip& strip,
                                                       GranuleKeys keys) {
-  return mask_range(scores, int_range(strip.batch), int_range(strip.head),
-                    int_range(strip.head / kGqaRatio), {strip.first_row, strip.last_row},
-                    {keys.first, keys.last});
+  const MaskRowRanges on_rows =
+      mask_row_ranges(scores, int_range(strip.batch), int_range(strip.head),
+                      int_range(strip.head / kGqaRatio), {strip.first_row, strip.last_row});
+  return mask_range(scores, on_rows, {keys.first, keys.last});
 }
 
 // By all lanes: half of them have the even rows, and each a key. What lies behind the last row or key is the last one again.

@@ -39,10 +39,11 @@ std::string range_job_source(std::span<const Program> programs) {
     calls +=
         "  for (int i = 0; i < job->num_boxes; ++i) {\n"
         "    const auto& b = job->boxes[i];\n"
-        "    const auto r = attune::program" +
-        number + "::mask_range(job->args[" + number +
-        "], {b.batch, b.batch}, {b.head, b.head}, {b.kv_head, b.kv_head}, {b.q_first, "
-        "b.q_last}, {b.kv_first, b.kv_last});\n    job->out[" +
+        "    using namespace attune::program" +
+        number + ";\n    const auto& args = job->args[" + number +
+        "];\n    const auto rows = mask_row_ranges(args, {b.batch, b.batch}, {b.head, b.head}, "
+        "{b.kv_head, b.kv_head}, {b.q_first, b.q_last});\n"
+        "    const auto r = mask_range(args, rows, {b.kv_first, b.kv_last});\n    job->out[" +
         number + " * job->num_boxes + i] = r.lo + 2 * r.hi;\n  }\n";
   }
   return text + "}\nextern \"C\" void attune_kernel(const attune::RangeJob* job, int, int) {\n" +

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line for each node; see range_text.hpp.
+// One line for each node, of rows or of keys; see range_text.hpp.
 #include "generator/core/score/range_text.hpp"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/dependence.hpp"
 #include "generator/core/score/kernel_writer.hpp"
 
 namespace attune::score {
@@ -39,8 +41,11 @@ std::string name_range(Name name) {
                                 : name_text(name);
 }
 
-std::string node_text(const Program& program, const Places& places, const Node& n) {
-  const auto operand = [&](size_t i) { return fmt::format("r{}", n.operands[i]); };
+// `operand_text` says what an operand is called, by its number.
+template <class OperandText>
+std::string node_text(const Program& program, const Places& places, const Node& n,
+                      const OperandText& operand_text) {
+  const auto operand = [&](size_t i) { return operand_text(n.operands[i]); };
   switch (n.operation) {
     case Operation::kConstant:
       return constant_text(n);
@@ -64,6 +69,22 @@ std::string node_text(const Program& program, const Places& places, const Node& 
   text += "(" + operand(0);
   for (size_t i = 1; i < n.num_operands; ++i) text += ", " + operand(i);
   return text + ")";
+}
+
+std::vector<bool> depend_on_keys(const Program& mask) {
+  std::vector<bool> all;
+  for (const Dependences on : dependences_of(mask)) all.push_back((on & kOnKv) != 0);
+  return all;
+}
+
+// What does not depend on keys and is an operand of what does, or the result.
+std::vector<bool> kept_of_rows(const Program& mask, const std::vector<bool>& on_keys) {
+  std::vector<bool> kept(on_keys.size());
+  kept[static_cast<size_t>(mask.root())] = true;
+  for (size_t i = 0; i < on_keys.size(); ++i)
+    for (size_t k = 0; on_keys[i] && k < mask.nodes()[i].num_operands; ++k)
+      kept[static_cast<size_t>(mask.nodes()[i].operands[k])] = true;
+  return kept;
 }
 
 }  // namespace
@@ -109,14 +130,36 @@ std::string range_function(Operation operation) {
 std::string range_text(const Program& mask, const Places& places) {
   if (mask.kind() != Kind::kMask)
     throw Error(ErrorCode::kInternal, "ranges are printed of mask programs");
-  std::string text =
-      "ATTUNE_SCORE_FUNCTION BoolRange mask_range(const ScoreArgs& args, IntRange batch, IntRange "
-      "head,\n    IntRange kv_head, IntRange q_idx, IntRange kv_idx) {\n";
-  int number = 0;
-  for (const Node& node : mask.nodes())
-    text += fmt::format("  const {} r{} = {};\n", range_type(node.type), number++,
-                        node_text(mask, places, node));
-  return text + fmt::format("  return r{};\n}}\n", mask.root());
+  const std::vector<Node>& nodes = mask.nodes();
+  const std::vector<bool> on_keys = depend_on_keys(mask);
+  const std::vector<bool> kept = kept_of_rows(mask, on_keys);
+  const auto own = [](int number) { return fmt::format("r{}", number); };
+  const auto with_rows = [&](int number) {
+    return (on_keys[static_cast<size_t>(number)] ? "" : "rows.") + own(number);
+  };
+  std::string members, values, of_rows, of_keys;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const char* const type = range_type(nodes[i].type);
+    const int number = static_cast<int>(i);
+    if (on_keys[i]) {
+      of_keys += fmt::format("  const {} {} = {};\n", type, own(number),
+                             node_text(mask, places, nodes[i], with_rows));
+      continue;
+    }
+    of_rows += fmt::format("  const {} {} = {};\n", type, own(number),
+                           node_text(mask, places, nodes[i], own));
+    if (!kept[i]) continue;
+    members += fmt::format("  {} {};\n", type, own(number));
+    values += (values.empty() ? "" : ", ") + own(number);
+  }
+  return fmt::format(
+      "struct MaskRowRanges {{\n{}}};\n\n"
+      "ATTUNE_SCORE_FUNCTION MaskRowRanges mask_row_ranges(const ScoreArgs& args, IntRange batch,\n"
+      "    IntRange head, IntRange kv_head, IntRange q_idx) {{\n{}  return {{{}}};\n}}\n\n"
+      "ATTUNE_SCORE_FUNCTION BoolRange mask_range(const ScoreArgs& args, const MaskRowRanges& "
+      "rows,\n"
+      "    IntRange kv_idx) {{\n{}  return {};\n}}\n",
+      members, of_rows, values, of_keys, with_rows(mask.root()));
 }
 
 }  // namespace attune::score

@@ -2,10 +2,12 @@
 // A mask program over boxes of rows and keys: what it gives for all of them at once, as C++ of kernels that stands behind
 // templates/shared/score_ranges.h. The map of blocks is made with it (templates/cuda/attention/block_map.cuh), and CPU kernels skip blocks.
 //
-//   BoolRange mask_range(const ScoreArgs& args, IntRange batch, IntRange head, IntRange kv_head, IntRange q_idx, IntRange kv_idx);
+//   MaskRowRanges mask_row_ranges(const ScoreArgs& args, IntRange batch, IntRange head, IntRange kv_head, IntRange q_idx);
+//   BoolRange mask_range(const ScoreArgs& args, const MaskRowRanges& rows, IntRange kv_idx);
 //
-// Each node is a range that holds all its values (templates/shared/score_ranges.h): {true, true} of the root means that the mask
-// shows every key of the box to every row, {false, false} that it shows none, {false, true} that it may be either.
+// The first has what does not depend on keys, to be kept while blocks of keys pass. Each node is a range that holds all its values
+// (templates/shared/score_ranges.h): {true, true} of the root means that the mask shows every key of the box to every row,
+// {false, false} that it shows none, {false, true} that it may be either.
 #pragma once
 
 #include <string>

@@ -38,15 +38,14 @@ __device__ __forceinline__ MapPlace map_place(const AttentionArgs& args, const B
           by_head ? Tiles::kHeads : 1};
 }
 
-// Rows and keys of one head, counted from the call's first.
-struct KeyCell {
+// Rows of one head, counted from the call's first.
+struct RowGroup {
   int batch;
   int head;
-  int first_row, last_row;
-  int first_key, last_key;
+  int first, last;
 };
 
-// Of a cell: whether any row sees any key, and whether all see all.
+// Whether any row of a group sees any key of a block, and whether all see all.
 struct Shown {
   bool any;
   bool all;
@@ -55,28 +54,24 @@ struct Shown {
 constexpr int kSeenBlock =
     1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
 
-// What the groups of a tile see of a block: kSeenBlock, and the bits of those that see it in part. `shown` tells it of a cell.
-template <class Tiles, class ShownIn>
-__device__ __forceinline__ int groups_that_see(const AttentionArgs& args, const MapPlace& place,
-                                               int first_key, const ShownIn& shown_in) {
-  const int last_key = min(first_key + kBlockN, args.seqlen_kv) - 1;
-  int entry = 0;
+// What one group sees, to be joined with what others see: a bit for those that do not see all.
+__device__ __forceinline__ int group_bits(const Shown& shown, int group) {
+  return (shown.any ? kSeenBlock : 0) | (shown.all ? 0 : 1 << group);
+}
+
+// Calls `visit(rows, group)` for all rows of a tile.
+template <class Tiles, class Visit>
+__device__ __forceinline__ void for_each_group(const AttentionArgs& args, const MapPlace& place,
+                                               const Visit& visit) {
 #pragma unroll 1
   for (int group = 0; group < Tiles::kGroups; ++group) {
     const int row = (place.row_block * Tiles::kGroups + group) * Tiles::kRows;
     const int last_row = min(row + Tiles::kRows, args.seqlen_q) - 1;
     if (last_row < row) break;
-    Shown shown{false, true};
 #pragma unroll 1
-    for (int head = 0; head < place.num_heads; ++head) {
-      const Shown here = shown_in(
-          {place.batch, place.heads * Tiles::kHeads + head, row, last_row, first_key, last_key});
-      shown = {shown.any || here.any, shown.all && here.all};
-    }
-    if (shown.any) entry |= kSeenBlock;
-    if (!shown.all) entry |= 1 << group;
+    for (int head = 0; head < place.num_heads; ++head)
+      visit(RowGroup{place.batch, place.heads * Tiles::kHeads + head, row, last_row}, group);
   }
-  return entry;
 }
 
 // Entries of the blocks that are seen, behind `count` others. Called by one warp; returns how many there are then.

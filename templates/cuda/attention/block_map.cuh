@@ -15,30 +15,29 @@ constexpr int kListThreads = kMapThreads;
 
 // Element by element, until the answer cannot change. A lane has every 32nd key, so that what the program reads of a row is read once
 // for all keys; where rows end amid a few, the last one is looked at again.
-__device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const KeyCell& cell) {
+__device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup& rows,
+                                         const IntRange& keys) {
   constexpr int kRowsBetweenVotes = 8;
   constexpr int kKeysOfLane = (kBlockN + 31) / 32;
-  const int batch = scores.batch0 + cell.batch, head = scores.head0 + cell.head;
-  const int kv_head = scores.kv_head0 + cell.head / kGqaRatio;
-  const int first_key = cell.first_key + static_cast<int>(threadIdx.x % 32);
+  const int batch = scores.batch0 + rows.batch, head = scores.head0 + rows.head;
+  const int kv_head = scores.kv_head0 + rows.head / kGqaRatio;
+  const int first_key = keys.lo + static_cast<int>(threadIdx.x % 32);
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
-  const auto kv_idx = [&](int j) {
-    return scores.kv_position0 + min(first_key + 32 * j, cell.last_key);
-  };
+  const auto kv_idx = [&](int j) { return scores.kv_position0 + min(first_key + 32 * j, keys.hi); };
   MaskColumn columns[kKeysOfLane];
 #pragma unroll
   for (int j = 0; j < kKeysOfLane; ++j)
     columns[j] = mask_column(scores, on_head, batch, head, kv_head, kv_idx(j));
   bool any = false, all = true;
 #pragma unroll 1
-  for (int row = cell.first_row; row <= cell.last_row; row += kRowsBetweenVotes) {
+  for (int row = rows.first; row <= rows.last; row += kRowsBetweenVotes) {
 #pragma unroll
     for (int i = 0; i < kRowsBetweenVotes; ++i) {
-      const int q_idx = scores.q_position0 + min(row + i, cell.last_row);
+      const int q_idx = scores.q_position0 + min(row + i, rows.last);
       const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
 #pragma unroll
       for (int j = 0; j < kKeysOfLane; ++j) {
-        const bool exists = first_key + 32 * j <= cell.last_key;
+        const bool exists = first_key + 32 * j <= keys.hi;
         const bool shown = mask_element(scores, on_head, on_row, columns[j], batch, head, kv_head,
                                         q_idx, kv_idx(j));
         any = any || (shown && exists);
@@ -50,30 +49,41 @@ __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const KeyCell&
   return {__any_sync(~0u, any) != 0, __all_sync(~0u, all) != 0};
 }
 
-// Called by all lanes of a warp.
-__device__ __forceinline__ Shown shown_in(const ScoreArgs& scores, const KeyCell& cell) {
-  const int head = scores.head0 + cell.head, kv_head = scores.kv_head0 + cell.head / kGqaRatio;
-  const IntRange q_idx{scores.q_position0 + cell.first_row, scores.q_position0 + cell.last_row};
-  const IntRange kv_idx{scores.kv_position0 + cell.first_key, scores.kv_position0 + cell.last_key};
-  const BoolRange range = mask_range(scores, int_range(scores.batch0 + cell.batch), int_range(head),
-                                     int_range(kv_head), q_idx, kv_idx);
+// Called by all lanes of a warp. `keys` count from the call's first.
+__device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGroup& rows,
+                                          const MaskRowRanges& on_rows, const IntRange& keys) {
+  const BoolRange range =
+      mask_range(scores, on_rows, {scores.kv_position0 + keys.lo, scores.kv_position0 + keys.hi});
   if (range.lo == range.hi) return {range.hi, range.lo};
-  return look_at(scores, cell);
+  return look_at(scores, rows, keys);
 }
 
-// The step, for threads of a whole block.
+__device__ __forceinline__ MaskRowRanges ranges_of(const ScoreArgs& scores, const RowGroup& rows) {
+  return mask_row_ranges(scores, int_range(scores.batch0 + rows.batch),
+                         int_range(scores.head0 + rows.head),
+                         int_range(scores.kv_head0 + rows.head / kGqaRatio),
+                         {scores.q_position0 + rows.first, scores.q_position0 + rows.last});
+}
+
+// The step, for threads of a whole block. A warp has every so many blocks of the list.
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {
-  write_list<Tiles>(
-      args, map, first_key, [&](const MapPlace& place, int key, int blocks, int* found) {
-        for (int i = threadIdx.x / 32; i < blocks; i += kListThreads / 32) {
-          const int entry =
-              groups_that_see<Tiles>(args, place, key + i * kBlockN,
-                                     [&](const KeyCell& cell) { return shown_in(scores, cell); });
-          if (threadIdx.x % 32 == 0) found[i] = entry;
-        }
-      });
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
+    for (int i = threadIdx.x; i < blocks; i += kListThreads) found[i] = 0;
+    __syncthreads();
+    for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
+      const MaskRowRanges on_rows = ranges_of(scores, rows);
+#pragma unroll 1
+      for (int i = warp; i < blocks; i += kListThreads / 32) {
+        const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
+        const Shown shown = shown_to(scores, rows, on_rows, {first, last});
+        if (lane == 0) found[i] |= group_bits(shown, group);
+      }
+    });
+  };
+  write_list<Tiles>(args, map, first_key, look_up);
 }
 
 }  // namespace attune

@@ -10,16 +10,17 @@ namespace attune {
 
 constexpr int kListThreads = kGranuleThreads;
 
-__device__ __forceinline__ Shown shown_in(const ScoreArgs& scores, const KeyCell& cell) {
+__device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGroup& rows,
+                                          int first_key, int last_key) {
   const ScoreCapture& granules = scores.captures[kMapCapture];
-  const int first = (scores.kv_position0 + cell.first_key) / kGranuleKeys;
-  const int last = (scores.kv_position0 + cell.last_key) / kGranuleKeys;
-  const int last_row = (scores.q_position0 + cell.last_row) / kGranuleRows;
+  const int first = (scores.kv_position0 + first_key) / kGranuleKeys;
+  const int last = (scores.kv_position0 + last_key) / kGranuleKeys;
+  const int last_row = (scores.q_position0 + rows.last) / kGranuleRows;
   int any = 0, all = kSeenWhole;
 #pragma unroll 1
-  for (int row = (scores.q_position0 + cell.first_row) / kGranuleRows; row <= last_row; ++row) {
-    const void* line = capture_line<CaptureType::kUint8>(granules, scores.batch0 + cell.batch,
-                                                         scores.head0 + cell.head, row);
+  for (int row = (scores.q_position0 + rows.first) / kGranuleRows; row <= last_row; ++row) {
+    const void* line = capture_line<CaptureType::kUint8>(granules, scores.batch0 + rows.batch,
+                                                         scores.head0 + rows.head, row);
 #pragma unroll 4
     for (int key = first; key <= last; ++key) {
       const int granule = load_in_line<CaptureType::kUint8>(line, granules, 3, key);
@@ -31,17 +32,21 @@ __device__ __forceinline__ Shown shown_in(const ScoreArgs& scores, const KeyCell
   return {any != 0, all == kSeenWhole};
 }
 
-// The step, for threads of a whole block.
+// The step, for threads of a whole block. A thread has every so many blocks of the list.
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {
-  write_list<Tiles>(
-      args, map, first_key, [&](const MapPlace& place, int key, int blocks, int* found) {
-        for (int i = threadIdx.x; i < blocks; i += kListThreads)
-          found[i] =
-              groups_that_see<Tiles>(args, place, key + i * kBlockN,
-                                     [&](const KeyCell& cell) { return shown_in(scores, cell); });
-      });
+  const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
+    for (int i = threadIdx.x; i < blocks; i += kListThreads) found[i] = 0;
+    for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < blocks; i += kListThreads) {
+        const int first = key + i * kBlockN, last = min(first + kBlockN, args.seqlen_kv) - 1;
+        found[i] |= group_bits(shown_to(scores, rows, first, last), group);
+      }
+    });
+  };
+  write_list<Tiles>(args, map, first_key, look_up);
 }
 
 }  // namespace attune
