@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cold JIT: render + compile + read the log, one thread, every default config of the compile matrix (or every n-th).
-//   bench_compile_time [--every N] [--target cuda|cpu] [--arch sm_90a]    prints a table and, last, one JSON object.
+// Cold JIT: render + compile + read the log, one thread, every default config of the compile matrix (or every n-th), and on sm_90a
+// kernels with score features and programs beside the same without them.
+//   bench_compile_time [--every N] [--target cuda|cpu] [--arch sm_90a]    prints tables and, last, one JSON object. --every 0: no matrix
 // Run it pinned to one core: taskset -c 0 bench_compile_time
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/template_registry.hpp"
@@ -31,7 +33,7 @@ struct Options {
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--every") == 0) options.every = std::max(1, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--every") == 0) options.every = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--target") == 0) options.target = argv[i + 1];
     if (std::strcmp(argv[i], "--arch") == 0) options.arch = argv[i + 1];
   }
@@ -86,7 +88,7 @@ nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>
     std::map<std::string, std::vector<double>> times;
     for (const KernelSpec& spec : matrix_specs(options.target)) {
       const std::vector<attune::Family> families = attune::serving(spec, {arch}).families;
-      if (families.empty() || count++ % options.every != 0)
+      if (families.empty() || options.every == 0 || count++ % options.every != 0)
         continue;  // the reference alone is no matrix entry
       const attune::KernelTemplate& best = *families.front().kernel_template;
       all.push_back(compile_once(compiler, best, spec, arch));
@@ -102,10 +104,62 @@ nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>
     }
   }
   nlohmann::json result = summary(all);
-  result.update({{"schema", "attune.bench.compile_time.2"},
+  result.update({{"schema", "attune.bench.compile_time.3"},
                  {"compiler", compiler.version()},
                  {"rows", rows}});
   return result;
+}
+
+// From the text of a problem, programs and all, to an image.
+double parse_and_compile(const attune::Compiler& compiler, const std::string& program,
+                         const std::string& problem, const Arch& arch) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string text = problem;
+  if (!program.empty())
+    text += ",mask_mod=" +
+            attune::to_text(
+                attune::read_user_program(program, attune::score::Kind::kMask, "mask_mod").digest);
+  const KernelSpec spec = attune::spec_of(attune::parse_problem(text));
+  compile_once(compiler, *attune::serving(spec, {arch}).best()->kernel_template, spec, arch);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Kernels with features, the fastest of a few times: what others do on the machine only adds.
+nlohmann::json measure_features(const attune::Compiler& compiler, const Arch& arch) {
+  constexpr int kTimes = 5;
+  constexpr const char* kWindow =
+      "// scalar reach: int\nreturn kv_idx <= q_idx + reach && q_idx - kv_idx < 4 * reach;";
+  constexpr const char* kDocuments =
+      "// capture ids: int32[2]\nreturn ids[batch][q_idx] == ids[batch][kv_idx];";
+  struct Row {
+    const char* name;
+    const char* program;
+    const char* problem;
+  };
+  constexpr Row kRows[] = {{"plain", "", ""},
+                           {"softcap", "", ",softcap=50"},
+                           {"documents", "", ",documents=1"},
+                           {"documents by a map", "", ",documents=1,block_map=skips"},
+                           {"window as a program", kWindow, ""},
+                           {"documents as a program", kDocuments, ""},
+                           {"blocks of a list", "", ",block_map=hides"}};
+  nlohmann::json rows = nlohmann::json::array();
+  const auto add = [&](const std::string& name, const char* program, const std::string& problem) {
+    double best = 1e9;
+    for (int i = 0; i < kTimes; ++i)
+      best = std::min(best, parse_and_compile(compiler, program, problem, arch));
+    std::printf("%-16s %-34s %.3f s\n", arch.name().c_str(), name.c_str(), best);
+    rows.push_back({{"arch", arch.name()}, {"kernel", name}, {"problem", problem}, {"s", best}});
+  };
+  for (const int head_dim : {64, 128})
+    for (const Row& row : kRows)
+      add(fmt::format("d{} {}", head_dim, row.name), row.program,
+          fmt::format("dtype=bf16,head_dim={},heads=16,batch=4,seqlen=4096{}", head_dim,
+                      row.problem));
+  const std::string map = "op=block_map,head_dim=128,heads=16,seqlen=4096";
+  add("map of documents", "", map + ",documents=1");
+  add("map of a window as a program", kWindow, map);
+  return rows;
 }
 
 int run(const Options& options) {
@@ -128,7 +182,10 @@ int run(const Options& options) {
   for (const std::string& name : attune::known_cuda_archs())
     if (options.arch.empty() ? name != "sm_121" : name == options.arch)
       archs.push_back(attune::parse_arch(name));
-  std::printf("%s\n", measure(*compiler, archs, options).dump().c_str());
+  nlohmann::json result = measure(*compiler, archs, options);
+  for (const Arch& arch : archs)
+    if (arch.name() == "sm_90a") result["features"] = measure_features(*compiler, arch);
+  std::printf("%s\n", result.dump().c_str());
   return 0;
 }
 

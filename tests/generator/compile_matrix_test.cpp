@@ -73,6 +73,10 @@ std::vector<KernelSpec> matrix_specs() {
             text.find("=80") != std::string::npos && text.find("hadamard") != std::string::npos;
         if (!odd_rotation) specs.push_back(spec_of(parse_problem(text)));
       }
+  for (const char* masks : {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1",
+                            "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})
+    specs.push_back(spec_of(
+        parse_problem(fmt::format("op=block_map,head_dim=128,heads=4/2,seqlen=4096,{}", masks))));
   return specs;
 }
 
@@ -165,9 +169,9 @@ TEST(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
   const Arch arch = parse_arch("sm_90a");
   const size_t stride = std::getenv("ATTUNE_FULL_MATRIX") != nullptr ? 1 : 11;
   size_t number = 0;
-  for (const char* scores :
-       {"softcap=50", "alibi=1", "bias=bf16", "bias=fp32", "relative_bias=fp32", "mask_tensor=1",
-        "documents=1", "key_lengths=1", "chunk=512"})
+  for (const char* scores : {"softcap=50", "alibi=1", "bias=bf16", "bias=fp32",
+                             "relative_bias=fp32", "mask_tensor=1", "documents=1", "key_lengths=1",
+                             "chunk=512", "block_map=hides", "documents=1,block_map=skips"})
     for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim=512"})
       for (const char* mask : {"none", "causal_bottom_right"}) {
         if (number++ % stride != 0) continue;

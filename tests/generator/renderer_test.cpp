@@ -69,6 +69,10 @@ const GoldenCase kCases[] = {
     {"quantise_cpu_d64_transposed", "quantise_cpu", "cpu:x86-64",
      "op=quantise,dtype=fp16,dtype_o=e5m2,head_dim=64,heads=8,seqlen=1024,scale_block=128,v_layout="
      "transposed"},
+    {"block_map_cuda_documents", "block_map_cuda", "sm_90a",
+     "op=block_map,head_dim=128,heads=32/8,seqlen=4096,documents=1"},
+    {"block_map_cpu_prefix", "block_map_cpu", "cpu:x86-64",
+     "op=block_map,head_dim=64,heads=8,seqlen=1024,prefix=1"},
     {"reference_cpu_d64_fp32", "reference_cpu", "cpu:x86-64",
      "dtype=fp32,head_dim=64,heads=4,seqlen=128"},
 };
