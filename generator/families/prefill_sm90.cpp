@@ -152,14 +152,6 @@ void keep_tiles_of_blocks(std::vector<Config>* configs) {
   std::erase_if(*configs, straddles);
 }
 
-// Tiles whose lists have lengths that no rule tells end closer together when blocks draw them.
-void draw_uneven_tiles(const SearchSpace& legal, Config* config) {
-  if (config->at("scheduler") != static_cast<int64_t>(Sm90Scheduler::kStatic)) return;
-  Config drawn = *config;
-  drawn.set("scheduler", static_cast<int64_t>(Sm90Scheduler::kDynamic));
-  if (!legal.broken(drawn)) *config = drawn;
-}
-
 class PrefillSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90"; }
@@ -178,9 +170,9 @@ class PrefillSm90 final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     std::vector<Config> proven = proven_configs(spec);
     if (hides_by_map(spec)) keep_tiles_of_blocks(&proven);
-    Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
+    const Config config =
+        sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
-    if (has_mask_program(spec)) draw_uneven_tiles(space(spec, arch), &config);
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
     // Many captures at a time, and those that each element of a mask reads, want addresses.
     const bool dense = reads_elements_to_hide(spec);

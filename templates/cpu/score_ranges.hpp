@@ -4,3 +4,12 @@
 
 #include "cpu/score_functions.hpp"
 #include "shared/capture_range.h"
+
+namespace attune {
+
+template <CaptureType kType, class... Index>
+inline auto load_range(const ScoreCapture& capture, Index... indices) {
+  return load_range_of_keys<kType>(capture, indices...);
+}
+
+}  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures as one thread reads them by itself: on a CPU, and on a GPU where each lane has ranges of its own. Stands behind
+// Ranges of captures as one thread reads them by itself: on a CPU, and on a GPU where each lane has keys of its own. Stands behind
 // a target's score functions.
 #pragma once
 
@@ -11,24 +11,32 @@ namespace attune {
 template <CaptureType kType, int kDimension, int kRank, class Element>
 ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBox<kRank>& box,
                                     long long at, Gathered<Element>& of) {
-  if constexpr (kDimension == kRank) {
-    const Element x = load_element<kType>(capture.data, at);
-    take(of, x, x, x == x);
-  } else {
-    at += box.first[kDimension] * capture.strides[kDimension];
+  at += box.first[kDimension] * capture.strides[kDimension];
+  if constexpr (kDimension + 1 < kRank) {
     for (int i = 0; i < box.counts[kDimension]; ++i, at += capture.strides[kDimension])
       take_box<kType, kDimension + 1>(capture, box, at, of);
+  } else {
+#pragma unroll 4
+    for (int i = 0; i < box.counts[kDimension]; ++i) {
+      const Element x = load_element<kType>(capture.data, at + i * capture.strides[kDimension]);
+      take(of, x, x, x == x);
+    }
   }
 }
 
 template <CaptureType kType, class... Index>
-ATTUNE_SCORE_FUNCTION auto load_range(const ScoreCapture& capture, Index... indices) {
+ATTUNE_SCORE_FUNCTION auto load_range_of_keys(const ScoreCapture& capture, Index... indices) {
   using Element = decltype(load_element<kType>(nullptr, 0));
   const auto box = capture_box(capture, indices...);
   if (box.size > kMostRangeLoads) return unseen(Element{});
   Gathered<Element> of = nothing_of(Element{});
-  take_box<kType, 0>(capture, box, 0, of);
-  return range_of(of);
+  if constexpr (sizeof...(Index) == 0) {
+    const Element x = load_element<kType>(capture.data, 0);
+    return range_of(Gathered<Element>{x, x, x == x});
+  } else {
+    take_box<kType, 0>(capture, box, 0, of);
+    return range_of(of);
+  }
 }
 
 }  // namespace attune

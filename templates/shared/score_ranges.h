@@ -252,15 +252,24 @@ ATTUNE_SCORE_FUNCTION auto capture_box(const ScoreCapture& capture, Index... ind
   return box;
 }
 
+// Where the first element of a box stands, behind the capture's data.
+template <int kRank>
+ATTUNE_SCORE_FUNCTION long long box_offset_of_first(const CaptureBox<kRank>& box,
+                                                    const ScoreCapture& capture) {
+  long long at = 0;
+#pragma unroll
+  for (int d = 0; d < kRank; ++d) at += box.first[d] * capture.strides[d];
+  return at;
+}
+
 // Where element `number` of a box stands, behind the capture's data.
 template <int kRank>
 ATTUNE_SCORE_FUNCTION long long box_offset(const CaptureBox<kRank>& box,
                                            const ScoreCapture& capture, int number) {
   long long at = 0;
-  const bool is_line = kRank == 0 || box.size == box.counts[kRank > 0 ? kRank - 1 : 0];
 #pragma unroll
   for (int d = kRank - 1; d >= 0; --d) {
-    const int left = d > 0 && !is_line ? number / box.counts[d] : 0;
+    const int left = d > 0 ? number / box.counts[d] : 0;
     at += (box.first[d] + number - left * box.counts[d]) * capture.strides[d];
     number = left;
   }

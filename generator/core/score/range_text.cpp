@@ -43,7 +43,7 @@ std::string name_range(Name name) {
 
 // `operand_text` says what an operand is called, by its number.
 template <class OperandText>
-std::string node_text(const Program& program, const Places& places, const Node& n,
+std::string node_text(const Program& program, const Places& places, const Node& n, bool is_on_keys,
                       const OperandText& operand_text) {
   const auto operand = [&](size_t i) { return operand_text(n.operands[i]); };
   switch (n.operation) {
@@ -59,6 +59,7 @@ std::string node_text(const Program& program, const Places& places, const Node& 
   }
   std::string text = range_function(n.operation);
   if (n.operation == Operation::kLoad) {
+    if (is_on_keys) text += "_of_keys";
     const Capture& capture = program.captures()[static_cast<size_t>(n.index)];
     text += fmt::format("<{}>(args.captures[{}]", capture_type_text(capture.type),
                         place_of(n.index, places.captures));
@@ -143,11 +144,11 @@ std::string range_text(const Program& mask, const Places& places) {
     const int number = static_cast<int>(i);
     if (on_keys[i]) {
       of_keys += fmt::format("  const {} {} = {};\n", type, own(number),
-                             node_text(mask, places, nodes[i], with_rows));
+                             node_text(mask, places, nodes[i], true, with_rows));
       continue;
     }
     of_rows += fmt::format("  const {} {} = {};\n", type, own(number),
-                           node_text(mask, places, nodes[i], own));
+                           node_text(mask, places, nodes[i], false, own));
     if (!kept[i]) continue;
     members += fmt::format("  {} {};\n", type, own(number));
     values += (values.empty() ? "" : ", ") + own(number);

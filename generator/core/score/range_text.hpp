@@ -5,7 +5,8 @@
 //   MaskRowRanges mask_row_ranges(const ScoreArgs& args, IntRange batch, IntRange head, IntRange kv_head, IntRange q_idx);
 //   BoolRange mask_range(const ScoreArgs& args, const MaskRowRanges& rows, IntRange kv_idx);
 //
-// The first has what does not depend on keys, to be kept while blocks of keys pass. Each node is a range that holds all its values
+// The first has what does not depend on keys, to be kept while blocks of keys pass: its loads are load_range(), the others
+// load_range_of_keys(), for lanes of a warp may have keys of their own. Each node is a range that holds all its values
 // (templates/shared/score_ranges.h): {true, true} of the root means that the mask shows every key of the box to every row,
 // {false, false} that it shows none, {false, true} that it may be either.
 #pragma once

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"
-#include "cuda/attention/score_ranges.cuh"
+#include "cuda/attention/warp_ranges.cuh"
 #include "generated/mask_program.h"
 #include "generated/mask_ranges.h"
 
@@ -13,35 +13,33 @@ namespace attune {
 
 constexpr int kListThreads = kMapThreads;
 
-// Element by element, until the answer cannot change. A lane has every 32nd key, so that what the program reads of a row is read once
-// for all keys; where rows end amid a few, the last one is looked at again.
+// Element by element, until the answer cannot change. A lane has every 32nd key; a few rows are looked at together, so that one waits for
+// what the program reads of all of them. Where rows or keys end, the last one is looked at again.
 __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup& rows,
                                          const IntRange& keys) {
-  constexpr int kRowsBetweenVotes = 8;
-  constexpr int kKeysOfLane = (kBlockN + 31) / 32;
+  constexpr int kRowsAtOnce = 4;
   const int batch = scores.batch0 + rows.batch, head = scores.head0 + rows.head;
   const int kv_head = scores.kv_head0 + rows.head / kGqaRatio;
   const int first_key = keys.lo + static_cast<int>(threadIdx.x % 32);
   const MaskHead on_head = mask_head(scores, batch, head, kv_head);
-  const auto kv_idx = [&](int j) { return scores.kv_position0 + min(first_key + 32 * j, keys.hi); };
-  MaskColumn columns[kKeysOfLane];
-#pragma unroll
-  for (int j = 0; j < kKeysOfLane; ++j)
-    columns[j] = mask_column(scores, on_head, batch, head, kv_head, kv_idx(j));
   bool any = false, all = true;
 #pragma unroll 1
-  for (int row = rows.first; row <= rows.last; row += kRowsBetweenVotes) {
+  for (int row = rows.first; row <= rows.last; row += kRowsAtOnce) {
+    const auto q_idx = [&](int i) { return scores.q_position0 + min(row + i, rows.last); };
+    MaskRow on_row[kRowsAtOnce];
 #pragma unroll
-    for (int i = 0; i < kRowsBetweenVotes; ++i) {
-      const int q_idx = scores.q_position0 + min(row + i, rows.last);
-      const MaskRow on_row = mask_row(scores, on_head, batch, head, kv_head, q_idx);
+    for (int i = 0; i < kRowsAtOnce; ++i)
+      on_row[i] = mask_row(scores, on_head, batch, head, kv_head, q_idx(i));
+#pragma unroll 1
+    for (int key = first_key; key < first_key + kBlockN; key += 32) {
+      const int kv_idx = scores.kv_position0 + min(key, keys.hi);
+      const MaskColumn column = mask_column(scores, on_head, batch, head, kv_head, kv_idx);
 #pragma unroll
-      for (int j = 0; j < kKeysOfLane; ++j) {
-        const bool exists = first_key + 32 * j <= keys.hi;
-        const bool shown = mask_element(scores, on_head, on_row, columns[j], batch, head, kv_head,
-                                        q_idx, kv_idx(j));
-        any = any || (shown && exists);
-        all = all && (shown || !exists);
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        const bool shown = mask_element(scores, on_head, on_row[i], column, batch, head, kv_head,
+                                        q_idx(i), kv_idx);
+        any = any || shown;
+        all = all && shown;
       }
     }
     if (__any_sync(~0u, any) && !__all_sync(~0u, all)) return {true, false};

@@ -21,7 +21,7 @@ __device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGrou
   for (int row = (scores.q_position0 + rows.first) / kGranuleRows; row <= last_row; ++row) {
     const void* line = capture_line<CaptureType::kUint8>(granules, scores.batch0 + rows.batch,
                                                          scores.head0 + rows.head, row);
-#pragma unroll 4
+#pragma unroll 2
     for (int key = first; key <= last; ++key) {
       const int granule = load_in_line<CaptureType::kUint8>(line, granules, 3, key);
       any |= granule;

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-extern "C" __global__ void __launch_bounds__(kListThreads)
+extern "C" __global__ void __launch_bounds__(kListThreads, 1)
     attune_map_blocks(const __grid_constant__ BlockMapArgs map,
                       const __grid_constant__ ScoreArgs scores,
                       const __grid_constant__ AttentionArgs args) {

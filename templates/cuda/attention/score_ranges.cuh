@@ -25,17 +25,26 @@ __device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index...
   const auto box = capture_box(capture, indices...);
   if (box.size > kMostRangeLoads) return unseen(Element{});
   Gathered<Element> of = nothing_of(Element{});
-  // Several at a time, so that one waits for all; behind the last one it is taken again.
   constexpr int kAtOnce = 4;
-  const int last = static_cast<int>(box.size) - 1;
-  for (int first = static_cast<int>(threadIdx.x % 32); first <= last; first += 32 * kAtOnce) {
-    Element x[kAtOnce];
+  const int lane = threadIdx.x % 32, size = static_cast<int>(box.size);
+  constexpr int kLast = sizeof...(Index) > 0 ? sizeof...(Index) - 1 : 0;
+  // Of a line so many are read at a time that one waits for all; behind its end the last one again.
+  if (sizeof...(Index) > 0 && size == box.counts[kLast]) {
+    const long long first = box_offset_of_first(box, capture), step = capture.strides[kLast];
+    for (int i = lane; i < size; i += 32 * kAtOnce) {
+      Element x[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      x[i] = load_element<kType>(capture.data,
-                                 box_offset(box, capture, score_min(first + 32 * i, last)));
+      for (int k = 0; k < kAtOnce; ++k)
+        x[k] = load_element<kType>(capture.data, first + score_min(i + 32 * k, size - 1) * step);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) take(of, x[i], x[i], x[i] == x[i]);
+      for (int k = 0; k < kAtOnce; ++k) take(of, x[k], x[k], x[k] == x[k]);
+    }
+    return range_of(over_warp(of));
+  }
+#pragma unroll 1
+  for (int i = lane; i < size; i += 32) {
+    const Element x = load_element<kType>(capture.data, box_offset(box, capture, i));
+    take(of, x, x, x == x);
   }
   return range_of(over_warp(of));
 }
