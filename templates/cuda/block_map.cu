@@ -5,8 +5,9 @@
 //
 //   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
 //
-// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide most. What they leave open the warp
-// looks at together, one granule after the other, element by element: so the map is exact. No shared memory.
+// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide most, and over bands of its rows most of
+// the others. What they leave open the warp looks at together, one granule after the other, element by element: so the map is exact. No
+// shared memory.
 #include "cuda/block_map_knobs.cuh"
 
 #include "cuda/attention/lane_ranges.cuh"
@@ -34,12 +35,26 @@ __device__ __forceinline__ GranuleKeys keys_of(const AttentionArgs& args, int gr
   return {first, min(first + kGranuleKeys, args.seqlen_kv) - 1};
 }
 
-__device__ __forceinline__ BoolRange range_of_granule(const ScoreArgs& scores, const Strip& strip,
-                                                      GranuleKeys keys) {
-  const MaskRowRanges on_rows =
-      mask_row_ranges(scores, int_range(strip.batch), int_range(strip.head),
-                      int_range(strip.head / kGqaRatio), {strip.first_row, strip.last_row});
-  return mask_range(scores, on_rows, {keys.first, keys.last});
+constexpr int kBandRows =
+    8;  // an edge of a mask that crosses a granule leaves most such bands on one side
+constexpr int kOpen = -1;  // what ranges leave to be looked at
+
+// By all lanes, each with keys of its own: what ranges over bands of so many rows tell.
+__device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& strip,
+                                         GranuleKeys keys, int height) {
+  bool shown = false, hidden = false, open = false;  // in some band
+#pragma unroll 1
+  for (int row = strip.first_row; row <= strip.last_row; row += height) {
+    const MaskRowRanges on_rows = mask_row_ranges(
+        scores, int_range(strip.batch), int_range(strip.head), int_range(strip.head / kGqaRatio),
+        {row, min(row + height - 1, strip.last_row)});
+    const BoolRange range = mask_range(scores, on_rows, {keys.first, keys.last});
+    shown = shown || range.lo;
+    hidden = hidden || !range.hi;
+    open = open || range.lo != range.hi;
+  }
+  if (shown && hidden) return kSeenInPart;
+  return open ? kOpen : shown ? kSeenWhole : 0;
 }
 
 // By all lanes: half of them have the even rows, and each a key. What lies behind the last row or key is the last one again.
@@ -73,10 +88,17 @@ __device__ __forceinline__ int find_granule(const ScoreArgs& scores, const Atten
   const int lane = threadIdx.x % 32;
   // Lanes behind the last granule have it again.
   const GranuleKeys mine = keys_of(args, min(strip.first_granule + lane, granules - 1));
-  const BoolRange range = range_of_granule(scores, strip, mine);
-  int found = range.lo ? kSeenWhole : 0;
-  unsigned open = __ballot_sync(~0u, range.lo != range.hi);
-  if (granules - strip.first_granule < 32) open &= (1u << (granules - strip.first_granule)) - 1;
+  const unsigned own =
+      granules - strip.first_granule < 32 ? (1u << (granules - strip.first_granule)) - 1 : ~0u;
+  int found = kOpen;
+  unsigned open = own;
+#pragma unroll 1
+  for (int height = kGranuleRows; open != 0 && height >= kBandRows;
+       height /= kGranuleRows / kBandRows) {
+    const int here = by_ranges(scores, strip, mine, height);
+    if (found == kOpen) found = here;
+    open = __ballot_sync(~0u, found == kOpen) & own;
+  }
   while (open != 0) {
     const int which = __ffs(static_cast<int>(open)) - 1;
     open &= open - 1;
