@@ -33,7 +33,8 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
             "block_m=128,block_n=128,ping_pong=0,scheduler=2,kv_splits=1,flush_keys=512,o_staging=0,transpose_inside=1"),
            # Maps of blocks, scores, heads in slices: by default configs.
            *((template, SCORED + field, "") for template in ("prefill_sm90", "prefill_sm80")
-             for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ALL_SCORES)),
+             for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ",block_map=hides", ",documents=1,block_map=skips", ALL_SCORES)),
+           ("block_map_cuda", "op=block_map,head_dim=128,heads=4/2,batch=2,seqlen_q=300,seqlen_kv=555,mask_tensor=1,documents=1", ""),
            ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),
            ("prefill_sm90", WIDE, ""), ("prefill_sm80", WIDE, ""))
 
