@@ -170,8 +170,7 @@ class PrefillSm90 final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     std::vector<Config> proven = proven_configs(spec);
     if (hides_by_map(spec)) keep_tiles_of_blocks(&proven);
-    const Config config =
-        sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
+    Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
     // Many captures at a time, and those that each element of a mask reads, want addresses.
