@@ -308,7 +308,7 @@ std::deque<ProblemField> make_fields() {
       heads_field(),
       mask_field(),
       window_field(),
-      one_value(kSpec, "accuracy", "of 8-bit operands", ATTUNE_AT(fp8.accuracy), Accuracy::kFast),
+      one_value(kSpec, "accuracy", "of 8-bit and fp32 operands", ATTUNE_AT(fp8.accuracy), Accuracy::kSplit),
       one_value(kSpec, "v_layout", "of 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
       feature(one_value(kSpec, "scale_block_q", "rows of q that share a factor",
                         ATTUNE_AT(fp8.scale_block_q), 0),

@@ -46,8 +46,12 @@ typedef enum attune_op {
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE
 } attune_op;
 
-/* What an 8-bit kernel may give up for speed. */
-typedef enum attune_accuracy { ATTUNE_ACCURATE = 0, ATTUNE_FAST = 1 } attune_accuracy;
+/* What a kernel of 8 bits or of fp32 may give up for speed. Other types have ATTUNE_ACCURATE alone. */
+typedef enum attune_accuracy {
+  ATTUNE_ACCURATE = 0, /* fp32: fp32 arithmetic; on a GPU by the reference kernel */
+  ATTUNE_FAST = 1,     /* fp32: products of tf32, which has as many bits as fp16 */
+  ATTUNE_SPLIT = 2     /* fp32 alone: each number is the sum of two of tf32; operands are finite */
+} attune_accuracy;
 
 /* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous
  * in seqlen; row_stride then steps over head_dim. */
@@ -109,7 +113,7 @@ typedef struct attune_problem {
   int32_t op;             /* attune_op */
   int32_t dtype_kv;       /* default: as dtype */
   int32_t dtype_o;        /* default: as dtype; bf16 where dtype has 8 bits */
-  int32_t accuracy;       /* attune_accuracy; this and what follows is for 8 bits */
+  int32_t accuracy;       /* attune_accuracy, of 8 bits and of fp32; what follows is for 8 bits */
   int32_t v_layout;       /* attune_v_layout */
   int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
   int32_t scale_block_kv; /* rows of k, and of v */

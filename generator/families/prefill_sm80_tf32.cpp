@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Search space and defaults of prefill_sm80_tf32; see prefill_sm80_tf32.hpp. Rules and launch are those of
+// prefill_mma.hpp.
+#include "generator/families/prefill_sm80_tf32.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/families/prefill_mma.hpp"
+#include "generator/families/score_room.hpp"
+#include "generator/families/served.hpp"
+#include "generator/families/v_slices.hpp"
+
+namespace attune {
+namespace {
+
+// What a default may choose, in the order it is tried; the first legal one is taken. Twice the bytes of 16 bits leave
+// room for half the keys: two blocks of 128 rows share a multiprocessor of 227 KB up to head dim 128 with 32 keys
+// and one stage, three at 64 with 64.
+struct DefaultTile {
+  int widest_head_dim;
+  int block_m, block_n, warps, stages, hold_offsets;
+};
+constexpr int kEnoughWarps = 8;
+constexpr DefaultTile kDefaultTiles[] = {
+    {64, 128, 64, 4, 1, 1},  {64, 128, 32, 4, 1, 1},  {64, 64, 32, 4, 1, 1},    //
+    {128, 128, 32, 4, 1, 1}, {128, 128, 32, 4, 1, 0}, {128, 64, 32, 4, 1, 1},   //
+    {128, 64, 16, 4, 1, 1},  {256, 64, 32, 4, 1, 1},  {256, 128, 32, 8, 1, 1},  //
+    {256, 64, 16, 4, 1, 1},  {256, 128, 16, 8, 1, 1}, {256, 32, 16, 2, 1, 1},
+};
+
+class PrefillSm80Tf32 final : public PrefillMma {
+ public:
+  std::string_view name() const override { return "prefill_sm80_tf32"; }
+  std::string_view source_path() const override { return "cuda/prefill_sm80_tf32.cu"; }
+  std::string_view knobs_path() const override { return "cuda/prefill_sm80_tf32_knobs.cuh"; }
+
+  const Served& serves() const override { return serves_masks_and_accuracy(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) const override {
+    std::vector<Constant> constants = PrefillMma::extra_constants(spec, arch, config);
+    constants.push_back(
+        {"int", "kTf32Products", spec.fp8.accuracy == Accuracy::kSplit ? "3" : "1"});
+    return constants;
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts&) const override {
+    if (auto config = default_of(spec, arch, shape)) return *config;
+    throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80_tf32 has no default for {} on {}",
+                                                  to_text(spec), arch.name()));
+  }
+
+ private:
+  std::optional<Config> default_of(const KernelSpec& spec, const Arch& arch,
+                                   const Shape& shape) const {
+    const SearchSpace legal = space(spec, arch);
+    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    std::optional<Config> small;  // legal, but few warps
+    for (const DefaultTile& tile : kDefaultTiles) {
+      if (widest > tile.widest_head_dim || (shape.seqlen_q <= 64 && tile.block_m > 64)) continue;
+      const auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
+                                                   {"block_n", tile.block_n},
+                                                   {"warps", tile.warps},
+                                                   {"stages", tile.stages},
+                                                   {"hold_offsets", tile.hold_offsets}});
+      if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
+        return with_room(spec, legal, *config);
+      if (config && !small) small = config;
+    }
+    if (small) return with_room(spec, legal, *small);
+    return std::nullopt;
+  }
+
+  static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
+    return is_scored(spec) ? with_room_for_scores(legal, config, 32) : config;
+  }
+
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 80)
+      return fmt::format("{} has no mma.sync of tf32; it serves sm_80 and later", arch.name());
+    if (spec.dtype_q != Dtype::kFp32)
+      return fmt::format("dtype is {}; it serves fp32", dtype_name(spec.dtype_q));
+    if (spec.fp8.accuracy == Accuracy::kAccurate)
+      return "accuracy is accurate, which is fp32 arithmetic; it serves fast (tf32) and split "
+             "(each number as two of tf32)";
+    return mma_refusal(spec);
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& prefill_sm80_tf32() {
+  static const PrefillSm80Tf32 instance;
+  return instance;
+}
+
+}  // namespace attune
