@@ -18,6 +18,7 @@
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/attention/tile_state.cuh"
 #include "cuda/attention/v_slice.cuh"  // where kVSlices
+#include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -50,6 +51,22 @@ class Factors {
     return factor;
   }
 };
+
+// Puts near_tf32 of the elements of Q that this thread copied in their place, once for all blocks
+// of columns. Others wait for that at the barrier at which they wait for Q.
+__device__ __forceinline__ void make_q_near(const AttentionArgs& args, const Tile& tile,
+                                            unsigned q_tile) {
+  cp_async_commit();
+  cp_async_wait<0>();
+  const QCopy q(args.q, args.seqlen_q);
+  q.each(tile.batch, tile.head, tile.row_block * kBlockM,
+         [q_tile](int, const char*, unsigned offset, int) {
+           Vector16 elements = load_shared_16(q_tile + offset);
+#pragma unroll
+           for (unsigned& element : elements.word) element = near_tf32(element);
+           store_shared_16(q_tile + offset, elements);
+         });
+}
 
 // From an address in row 2c of a V tile to that of the same column in row 2c + 1.
 __device__ __forceinline__ unsigned next_row(unsigned address) {
@@ -96,7 +113,10 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
       float(&fragment)[4] = scores[m][step];
       softmax.exponentiate(fragment, m);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[m][i] = __float_as_uint(fragment[i / 2 + i % 2 * 2]);
+      for (int i = 0; i < 4; ++i) {
+        p[m][i] = __float_as_uint(fragment[i / 2 + i % 2 * 2]);
+        p[m][i] = near_tf32(p[m][i]);  // where kTf32Products == 1
+      }
     }
     const unsigned rows = step * 8 * VTile::kRowBytes;
 #pragma unroll
