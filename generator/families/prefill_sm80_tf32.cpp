@@ -28,8 +28,27 @@ constexpr DefaultTile kDefaultTiles[] = {
     {64, 128, 64, 4, 1, 1},  {64, 128, 32, 4, 1, 1},  {64, 64, 32, 4, 1, 1},    //
     {128, 128, 32, 4, 1, 1}, {128, 128, 32, 4, 1, 0}, {128, 64, 32, 4, 1, 1},   //
     {128, 64, 16, 4, 1, 1},  {256, 64, 32, 4, 1, 1},  {256, 128, 32, 8, 1, 1},  //
-    {256, 64, 16, 4, 1, 1},  {256, 128, 16, 8, 1, 1}, {256, 32, 16, 2, 1, 1},
+    {256, 64, 16, 4, 2, 1},  {256, 64, 16, 4, 1, 1},  {256, 128, 16, 8, 1, 1},  //
+    {256, 32, 16, 2, 1, 1},  {256, 32, 16, 2, 2, 1},
 };
+
+// Three products of more columns than these spill where a barrier stands between Q K^T and P V, seen with ptxas 13.0. Pairs of
+// slots have none.
+constexpr int kWidestSplitV = 192;
+bool needs_pairs(const KernelSpec& slice) {
+  return slice.fp8.accuracy == Accuracy::kSplit && slice.head_dim_v > kWidestSplitV;
+}
+
+Constraint pairs_rule(const KernelSpec& spec) {
+  return {"pairs of slots", {}, [spec](const Config& config) -> std::optional<std::string> {
+            const KernelSpec slice = slice_of(spec, config);
+            const MmaConfig c = mma_config(config);
+            if (!needs_pairs(slice) || (c.stages > 1 && !c.share_kv)) return std::nullopt;
+            return fmt::format(
+                "{} columns of V in the mode split take all registers: use share_kv=0 and 2 stages or more",
+                slice.head_dim_v);
+          }};
+}
 
 class PrefillSm80Tf32 final : public PrefillMma {
  public:
@@ -40,7 +59,9 @@ class PrefillSm80Tf32 final : public PrefillMma {
   const Served& serves() const override { return serves_masks_and_accuracy(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
+    std::vector<Constraint> constraints = mma_constraints(spec, arch);
+    if (spec.fp8.accuracy == Accuracy::kSplit) constraints.push_back(pairs_rule(spec));
+    return SearchSpace(mma_async_knobs(spec), std::move(constraints));
   }
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
@@ -52,7 +73,10 @@ class PrefillSm80Tf32 final : public PrefillMma {
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
-                        const DeviceFacts&) const override {
+                        const DeviceFacts& device) const override {
+    if (has_wide_heads(spec))
+      if (const auto config = wide_default(spec, arch, shape, device))
+        return with_room(spec, space(spec, arch), *config);
     if (auto config = default_of(spec, arch, shape)) return *config;
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80_tf32 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
@@ -83,6 +107,16 @@ class PrefillSm80Tf32 final : public PrefillMma {
     return is_scored(spec) ? with_room_for_scores(legal, config, 32) : config;
   }
 
+  // Of the smallest tile that a default has.
+  static int least_shared_bytes(const KernelSpec& spec) {
+    constexpr int kMostSlices = 8;
+    Config config;
+    if (has_wide_v(spec)) config.set("v_slices", kMostSlices);
+    const KernelSpec slice = slice_of(spec, config);
+    return prefill_sm80_shared_bytes(
+        {32, 16, 2, needs_pairs(slice) ? 2 : 1, 0, kQShared, slice.head_dim_qk, slice.head_dim_v, 4});
+  }
+
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
       return fmt::format("{} has no mma.sync of tf32; it serves sm_80 and later", arch.name());
@@ -91,7 +125,13 @@ class PrefillSm80Tf32 final : public PrefillMma {
     if (spec.fp8.accuracy == Accuracy::kAccurate)
       return "accuracy is accurate, which is fp32 arithmetic; it serves fast (tf32) and split "
              "(each number as two of tf32)";
-    return mma_refusal(spec);
+    if (auto reason = mma_refusal(spec)) return reason;
+    const int bytes = least_shared_bytes(spec);
+    if (bytes > arch.shared_bytes_per_block)
+      return fmt::format(
+          "head_dim_qk is {} and head_dim_v {}: the smallest tiles of fp32 take {} bytes of shared memory, a block on {} has {}",
+          spec.head_dim_qk, spec.head_dim_v, bytes, arch.name(), arch.shared_bytes_per_block);
+    return std::nullopt;
   }
 };
 
