@@ -24,8 +24,9 @@ namespace {
 
 std::vector<const KernelTemplate*>& mutable_templates() {
   static std::vector<const KernelTemplate*> templates{
-      &prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(),  &prefill_sm80_tf32(), &prefill_sm89(), &prefill_sm75(),
-      &prefill_cpu(),  &quantise_cuda(),    &quantise_cpu(), &reference_cuda(), &reference_cpu()};
+      &prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(), &prefill_sm80_tf32(),
+      &prefill_sm89(), &prefill_sm75(),     &prefill_cpu(),  &quantise_cuda(),
+      &quantise_cpu(), &reference_cuda(),   &reference_cpu()};
   return templates;
 }
 

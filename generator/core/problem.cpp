@@ -82,8 +82,9 @@ void check_fp8_options(const Problem& p) {
   plain.fp8 = {};
   if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
   if (!is_fp8(p) && p.fp8 != plain.fp8)
-    refuse(fmt::format("options \"{}\" are for 8-bit operands; dtype_q is {}",
-                       difference_text(p, plain), dtype_name(p.dtype_q)));
+    refuse(
+        fmt::format("options \"{}\" are for 8-bit operands, accuracy for fp32 too; dtype_q is {}",
+                    difference_text(p, plain), dtype_name(p.dtype_q)));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ Constraint pairs_rule(const KernelSpec& spec) {
             const MmaConfig c = mma_config(config);
             if (!needs_pairs(slice) || (c.stages > 1 && !c.share_kv)) return std::nullopt;
             return fmt::format(
-                "{} columns of V in the mode split take all registers: use share_kv=0 and 2 stages or more",
+                "{} columns of V in the mode split take all registers: use share_kv=0 and 2 stages "
+                "or more",
                 slice.head_dim_v);
           }};
 }
@@ -113,8 +114,8 @@ class PrefillSm80Tf32 final : public PrefillMma {
     Config config;
     if (has_wide_v(spec)) config.set("v_slices", kMostSlices);
     const KernelSpec slice = slice_of(spec, config);
-    return prefill_sm80_shared_bytes(
-        {32, 16, 2, needs_pairs(slice) ? 2 : 1, 0, kQShared, slice.head_dim_qk, slice.head_dim_v, 4});
+    return prefill_sm80_shared_bytes({32, 16, 2, needs_pairs(slice) ? 2 : 1, 0, kQShared,
+                                      slice.head_dim_qk, slice.head_dim_v, 4});
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
@@ -129,7 +130,8 @@ class PrefillSm80Tf32 final : public PrefillMma {
     const int bytes = least_shared_bytes(spec);
     if (bytes > arch.shared_bytes_per_block)
       return fmt::format(
-          "head_dim_qk is {} and head_dim_v {}: the smallest tiles of fp32 take {} bytes of shared memory, a block on {} has {}",
+          "head_dim_qk is {} and head_dim_v {}: the smallest tiles of fp32 take {} bytes of shared "
+          "memory, a block on {} has {}",
           spec.head_dim_qk, spec.head_dim_v, bytes, arch.name(), arch.shared_bytes_per_block);
     return std::nullopt;
   }

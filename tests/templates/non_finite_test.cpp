@@ -182,8 +182,9 @@ class NonFinite : public DeviceFixture {
 
   void check_all_odd_scores() {
     if (!device_) return;
-    for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3", "e4m3,dtype_kv=e5m2",
-                              "e4m3,dtype_kv=e5m2,accuracy=fast,scale_block=64"})
+    for (const char* dtype :
+         {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3", "e4m3,dtype_kv=e5m2",
+          "e4m3,dtype_kv=e5m2,accuracy=fast,scale_block=64"})
       for (const char* shape : {"seqlen_q=70,seqlen_kv=150,mask=causal_bottom_right",
                                 "seqlen_q=150,seqlen_kv=70,window=40:5"})
         check_odd_scores(

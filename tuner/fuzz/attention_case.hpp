@@ -46,7 +46,7 @@ struct Allowance {
 // In which arithmetic products and sums are taken.
 enum class Arithmetic {
   kKernel,  // as the kernels of the problem's dtypes do: P in the operands' dtype
-  kFp32,    // references and CPU kernels: nothing but O is rounded. Differs for 8 bits, and for fp32 in other modes than accurate
+  kFp32,  // references and CPU kernels: nothing but O is rounded. Differs for 8 bits, and for fp32 in other modes than accurate
 };
 
 struct AttentionCase {

@@ -393,8 +393,8 @@ AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
     };
   }
   return attend<float>(
-      with_rounded_operands(*this, arithmetic), weigh,
-      [out](double x) { return round_to(out, x); }, nullptr);
+      with_rounded_operands(*this, arithmetic), weigh, [out](double x) { return round_to(out, x); },
+      nullptr);
 }
 
 }  // namespace attune::testing

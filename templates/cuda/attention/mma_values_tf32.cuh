@@ -160,9 +160,8 @@ __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTi
   }
 #pragma unroll
   for (int n = 4 * kWideTiles; n < kOutputTiles; ++n)
-    *reinterpret_cast<Vector8*>(row + 8 * n + 2 * thread_in_quad) =
-        Vector8{{output_bits(output[n][2 * half], factor),
-                 output_bits(output[n][2 * half + 1], factor)}};
+    *reinterpret_cast<Vector8*>(row + 8 * n + 2 * thread_in_quad) = Vector8{
+        {output_bits(output[n][2 * half], factor), output_bits(output[n][2 * half + 1], factor)}};
 }
 
 }  // namespace attune

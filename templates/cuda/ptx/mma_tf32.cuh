@@ -18,7 +18,8 @@ namespace attune {
 // of any size. Numbers of tf32 stay what they are, and so do NaN and infinity. cvt.rna.tf32 is two
 // instructions, and with the sign of errors this takes the bias of cutting off away as well.
 __device__ __forceinline__ unsigned near_tf32(unsigned bits) {
-  constexpr float kMakesUp = 1.0f + 0.7213f / 2048;  // the mean of 1 / m, 1 <= m < 2, of half a step
+  constexpr float kMakesUp =
+      1.0f + 0.7213f / 2048;  // the mean of 1 / m, 1 <= m < 2, of half a step
   return __float_as_uint(__uint_as_float(bits) * kMakesUp);
 }
 
