@@ -46,12 +46,9 @@ typedef enum attune_op {
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE
 } attune_op;
 
-/* What a kernel of 8 bits or of fp32 may give up for speed. Other types have ATTUNE_ACCURATE alone. */
-typedef enum attune_accuracy {
-  ATTUNE_ACCURATE = 0, /* fp32: fp32 arithmetic; on a GPU by the reference kernel */
-  ATTUNE_FAST = 1,     /* fp32: products of tf32, which has as many bits as fp16 */
-  ATTUNE_SPLIT = 2     /* fp32 alone: each number is the sum of two of tf32; operands are finite */
-} attune_accuracy;
+/* Of 8 bits and fp32. On a GPU fp32 is exact but slow in the first, tf32 in the second, and in the
+ * third each (finite) number is two of tf32. */
+typedef enum attune_accuracy { ATTUNE_ACCURATE, ATTUNE_FAST, ATTUNE_SPLIT } attune_accuracy;
 
 /* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous
  * in seqlen; row_stride then steps over head_dim. */

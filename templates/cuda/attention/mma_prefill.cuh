@@ -107,7 +107,6 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   pipeline.follow(list);  // where kMaskProgram
   QueryFragments query(shared);
   Pipeline::load_q(args, tile, shared);
-  make_q_near(args, tile, shared);  // where kTf32Products
   if constexpr (kQPlace == kQRegistersThroughRing) {
     Pipeline::template wait_q<false>();
     query.keep();

@@ -54,12 +54,10 @@ class Factors {
 
 // Where there is one product: puts near_tf32 of the elements of Q that this thread copied in their place, once for all blocks
 // of columns. Others wait for that at the barrier at which they wait for Q.
-__device__ __forceinline__ void make_q_near(const AttentionArgs& args, const Tile& tile,
-                                            unsigned q_tile) {
+__device__ __forceinline__ void make_q_near(const QCopy& q, const Tile& tile, unsigned q_tile) {
   if constexpr (kTf32Products > 1) return;
   cp_async_commit();
   cp_async_wait<0>();
-  const QCopy q(args.q, args.seqlen_q);
   q.each(tile.batch, tile.head, tile.row_block * kBlockM,
          [q_tile](int, const char*, unsigned offset, int) {
            Vector16 elements = load_shared_16(q_tile + offset);
