@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "generator/core/error.hpp"
 #include "generator/families/prefill_mma.hpp"
@@ -16,20 +17,28 @@
 namespace attune {
 namespace {
 
-// What a default may choose, in the order it is tried; the first legal one is taken. Twice the bytes of 16 bits leave
-// room for half the keys: two blocks of 128 rows share a multiprocessor of 227 KB up to head dim 128 with 32 keys
-// and one stage, three at 64 with 64.
+// What a default may choose, in the order it is tried; the first legal one is taken that gives a multiprocessor kEnoughWarps.
+// From measurements on an H200 at head dims 64 and 128; later rows are for other head dims and for parts with less
+// shared memory.
 struct DefaultTile {
   int widest_head_dim;
-  int block_m, block_n, warps, stages, hold_offsets;
+  int block_m, block_n, warps, stages, q_place;
 };
 constexpr int kEnoughWarps = 8;
-constexpr DefaultTile kDefaultTiles[] = {
-    {64, 128, 64, 4, 1, 1},  {64, 128, 32, 4, 1, 1},  {64, 64, 32, 4, 1, 1},    //
-    {128, 128, 32, 4, 1, 1}, {128, 128, 32, 4, 1, 0}, {128, 64, 32, 4, 1, 1},   //
-    {128, 64, 16, 4, 1, 1},  {256, 64, 32, 4, 1, 1},  {256, 128, 32, 8, 1, 1},  //
-    {256, 64, 16, 4, 2, 1},  {256, 64, 16, 4, 1, 1},  {256, 128, 16, 8, 1, 1},  //
-    {256, 32, 16, 2, 1, 1},  {256, 32, 16, 2, 2, 1},
+constexpr DefaultTile kFastTiles[] = {
+    {64, 128, 64, 4, 2, kQRegisters}, {64, 128, 64, 4, 1, kQShared},
+    {64, 64, 32, 4, 1, kQShared},     {128, 128, 48, 4, 1, kQShared},
+    {128, 128, 32, 4, 1, kQShared},   {128, 64, 32, 4, 1, kQShared},
+    {128, 64, 16, 4, 1, kQShared},    {256, 64, 32, 4, 1, kQShared},
+    {256, 128, 32, 8, 1, kQShared},   {256, 64, 16, 4, 1, kQShared},
+    {256, 128, 16, 8, 1, kQShared},   {256, 32, 16, 2, 1, kQShared},
+};
+// Three products need more registers, and reads of shared memory are no limit: 16 rows a warp.
+constexpr DefaultTile kSplitTiles[] = {
+    {64, 128, 64, 4, 1, kQShared}, {64, 64, 32, 4, 1, kQShared},  {128, 64, 32, 4, 2, kQShared},
+    {128, 64, 32, 4, 1, kQShared}, {128, 64, 16, 4, 1, kQShared}, {256, 64, 32, 4, 1, kQShared},
+    {256, 64, 16, 4, 2, kQShared}, {256, 64, 16, 4, 1, kQShared}, {256, 32, 16, 2, 2, kQShared},
+    {256, 32, 16, 2, 1, kQShared},
 };
 
 // Three products of more columns than these spill where a barrier stands between Q K^T and P V, seen with ptxas 13.0. Pairs of
@@ -89,13 +98,15 @@ class PrefillSm80Tf32 final : public PrefillMma {
     const SearchSpace legal = space(spec, arch);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     std::optional<Config> small;  // legal, but few warps
-    for (const DefaultTile& tile : kDefaultTiles) {
+    const bool split = spec.fp8.accuracy == Accuracy::kSplit;
+    for (const DefaultTile& tile : split ? std::span<const DefaultTile>(kSplitTiles)
+                                         : std::span<const DefaultTile>(kFastTiles)) {
       if (widest > tile.widest_head_dim || (shape.seqlen_q <= 64 && tile.block_m > 64)) continue;
       const auto config = with_most_blocks(legal, {{"block_m", tile.block_m},
                                                    {"block_n", tile.block_n},
                                                    {"warps", tile.warps},
                                                    {"stages", tile.stages},
-                                                   {"hold_offsets", tile.hold_offsets}});
+                                                   {"q_place", tile.q_place}});
       if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
         return with_room(spec, legal, *config);
       if (config && !small) small = config;
