@@ -20,6 +20,35 @@ constexpr bool kQuarteredKeys = false;       // rows of the K tile stand in thei
 constexpr int kOutputTiles = kHeadDimV / 8;  // n8 tiles of O
 constexpr int kWideTiles = kHeadDimV / 32;   // of O, 32 columns each, from V's first column on
 
+// Sums of parts of Q K^T. Tensor cores cut each sum off, at the size of what it has become: three
+// products of wide heads are summed up kSteps steps at a time, and those sums in fp32.
+template <class Scores>
+class ScoreParts {
+  static constexpr int kSteps = 16;                      // 128 columns
+  static constexpr int kAllSteps = QkTile::kChunks / 2;  // of all columns
+
+ public:
+  // After `step`.
+  __device__ __forceinline__ void take(Scores& scores, int step) {
+    if constexpr (kTf32Products == 1 || kAllSteps <= kSteps) return;
+    const bool last = step + 1 == kAllSteps;
+    if ((step + 1) % kSteps != 0 && !last) return;
+#pragma unroll
+    for (int m = 0; m < kBlockM / (16 * kWarps); ++m) {
+#pragma unroll
+      for (int i = 0; i < kBlockN / 2; ++i) {
+        float& score = scores[m][i / 4][i % 4];
+        float& sum = sums_[m][i / 4][i % 4];
+        sum = step < kSteps ? score : sum + score;
+        score = last ? sum : 0.0f;
+      }
+    }
+  }
+
+ private:
+  Scores sums_;  // no registers where there is one part
+};
+
 // Where a lane's chunk of the first 32 columns stands in the first 8 rows of a V tile; it is the
 // lane's in every 8 rows and every 32 columns.
 __device__ __forceinline__ unsigned v_fragment_offset(int lane) {
