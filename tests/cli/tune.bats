@@ -70,17 +70,6 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   json 'o["rung"] == "default_config"'
 }
 
-@test "tune --accuracy split tunes that mode of fp32 alone" {
-  need_cpu_target
-  quick --problem $problem --accuracy split --budget 60 --json
-  expect 0
-  json '"accuracy=split" in o["shapes"][0]["problem"] and o["stored"]'
-  attune explain --target cpu --problem $problem,accuracy=split --json
-  json 'o["rung"] == "exact"'
-  attune explain --target cpu --problem $problem --json
-  json 'o["rung"] == "default_config"'
-}
-
 @test "options of 8-bit operands without any" {
   attune tune --target cpu --problem $problem --dtype bf16 --accuracy fast
   refused 1 --accuracy e4m3
