@@ -11,6 +11,7 @@
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/prefill_sm75.hpp"
 #include "generator/families/prefill_sm80.hpp"
+#include "generator/families/prefill_sm80_tf32.hpp"
 #include "generator/families/prefill_sm89.hpp"
 #include "generator/families/prefill_sm90.hpp"
 #include "generator/families/prefill_sm90_fp8.hpp"
@@ -25,9 +26,10 @@ namespace {
 
 std::vector<const KernelTemplate*>& mutable_templates() {
   static std::vector<const KernelTemplate*> templates{
-      &prefill_sm90(),   &prefill_sm90_fp8(), &prefill_sm80(),   &prefill_sm89(),
-      &prefill_sm75(),   &prefill_cpu(),      &quantise_cuda(),  &quantise_cpu(),
-      &block_map_cuda(), &block_map_cpu(),    &reference_cuda(), &reference_cpu()};
+      &prefill_sm90(), &prefill_sm90_fp8(), &prefill_sm80(),  &prefill_sm80_tf32(),
+      &prefill_sm89(), &prefill_sm75(),     &prefill_cpu(),   &quantise_cuda(),
+      &quantise_cpu(), &block_map_cuda(),   &block_map_cpu(), &reference_cuda(),
+      &reference_cpu()};
   return templates;
 }
 

@@ -23,6 +23,7 @@ static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
               ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
 static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
 static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
+static_assert(ATTUNE_SPLIT == static_cast<int>(Accuracy::kSplit));
 static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));
 static_assert(ATTUNE_ROTATION_HADAMARD == static_cast<int>(Rotation::kHadamard));
 static_assert(ATTUNE_SCORE_TENSOR_FP16 == static_cast<int>(ScoreTensor::kFp16));
@@ -128,8 +129,8 @@ Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
 
 Fp8Options fp8_of(const attune_problem& c) {
   Fp8Options fp8;
-  fp8.accuracy = checked<Accuracy>("accuracy", c.accuracy, ATTUNE_ACCURATE, ATTUNE_FAST,
-                                   "ATTUNE_ACCURATE and ATTUNE_FAST");
+  fp8.accuracy = checked<Accuracy>("accuracy", c.accuracy, ATTUNE_ACCURATE, ATTUNE_SPLIT,
+                                   "ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
   fp8.v_layout = checked<VLayout>("v_layout", c.v_layout, ATTUNE_V_ROWS, ATTUNE_V_TRANSPOSED,
                                   "ATTUNE_V_ROWS and ATTUNE_V_TRANSPOSED");
   fp8.rotation =

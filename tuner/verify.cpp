@@ -30,6 +30,13 @@ double unit_of(Dtype dtype) {
   return std::ldexp(1.0, -17);
 }
 
+// Products of tf32: of fp32 operands in the mode fast, other than on a CPU.
+bool takes_tf32(const Problem& problem, Weights weights) {
+  return problem.dtype_q == Dtype::kFp32 && problem.fp8.accuracy == Accuracy::kFast &&
+         weights == Weights::kAsOperands;
+}
+constexpr double kUnitOfTf32 = 0x1p-10;
+
 bool narrow_weights(const Problem& problem, Weights weights) {
   return is_fp8(problem) && weights == Weights::kAsOperands;
 }
@@ -60,7 +67,9 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
 }
 
 Comparison::Comparison(const Problem& problem, Weights weights)
-    : unit_(unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
+    : unit_(takes_tf32(problem, weights)
+                ? kUnitOfTf32
+                : unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
       rms_factor_(rms_factor_of(problem, weights)),
       mean_factor_(mean_factor_of(problem, weights)) {}
 

@@ -102,10 +102,12 @@ void set_dtype(Problem* problem, Dtype dtype) {
   problem->dtype_q = problem->dtype_kv = dtype;
 }
 
-// What the choice's options say other than their defaults, on a problem that has any.
+// What the choice's options say other than their defaults, on a problem that has them.
 void set_fp8_options(Problem* problem, const Fp8Options& chosen) {
-  if (!is_fp8(*problem)) return;
   const Fp8Options plain;
+  if (problem->dtype_q == Dtype::kFp32 && !is_fp8(*problem) && chosen.accuracy != plain.accuracy)
+    problem->fp8.accuracy = chosen.accuracy;
+  if (!is_fp8(*problem)) return;
   if (chosen.accuracy != plain.accuracy) problem->fp8.accuracy = chosen.accuracy;
   if (chosen.v_layout != plain.v_layout) problem->fp8.v_layout = chosen.v_layout;
   if (chosen.scale_block_q != 0) problem->fp8.scale_block_q = chosen.scale_block_q;

@@ -66,10 +66,22 @@ int parse_word(std::string_view key, std::string_view text, std::string_view fir
 }  // namespace
 
 std::string_view accuracy_name(Accuracy accuracy) {
-  return accuracy == Accuracy::kFast ? "fast" : "accurate";
+  switch (accuracy) {
+    case Accuracy::kAccurate:
+      return "accurate";
+    case Accuracy::kFast:
+      return "fast";
+    case Accuracy::kSplit:
+      return "split";
+  }
+  return "?";
 }
 Accuracy parse_accuracy(std::string_view text) {
-  return static_cast<Accuracy>(parse_word("accuracy", text, "accurate", "fast"));
+  for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast, Accuracy::kSplit})
+    if (accuracy_name(accuracy) == text) return accuracy;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("accuracy is \"{}\"; accepted are accurate and fast, and split of fp32", text));
 }
 std::string_view v_layout_name(VLayout layout) {
   return layout == VLayout::kTransposed ? "transposed" : "rows";

@@ -17,7 +17,7 @@ Dtype parse_dtype(std::string_view text);
 
 bool is_fp8(Dtype dtype);  // e4m3 or e5m2
 
-std::string_view accuracy_name(Accuracy accuracy);  // "accurate", "fast"
+std::string_view accuracy_name(Accuracy accuracy);  // "accurate", "fast", "split"
 Accuracy parse_accuracy(std::string_view text);
 std::string_view v_layout_name(VLayout layout);  // "rows", "transposed"
 VLayout parse_v_layout(std::string_view text);

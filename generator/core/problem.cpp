@@ -76,11 +76,15 @@ void check_scale_block(const char* name, int value) {
 void check_fp8_options(const Problem& p) {
   check_scale_block("scale_block_q", p.fp8.scale_block_q);
   check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
+  if (is_fp8(p) && p.fp8.accuracy == Accuracy::kSplit)
+    refuse("accuracy is split; with 8-bit operands accepted are accurate and fast");
   Problem plain = p;
   plain.fp8 = {};
+  if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
   if (!is_fp8(p) && p.fp8 != plain.fp8)
-    refuse(fmt::format("options \"{}\" are for 8-bit operands; dtype_q is {}",
-                       difference_text(p, plain), dtype_name(p.dtype_q)));
+    refuse(
+        fmt::format("options \"{}\" are for 8-bit operands, accuracy for fp32 too; dtype_q is {}",
+                    difference_text(p, plain), dtype_name(p.dtype_q)));
 }
 
 }  // namespace

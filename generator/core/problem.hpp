@@ -22,7 +22,7 @@ enum class Op : int {
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too
 
-// Choices that only 8-bit operands have; all at their defaults elsewhere.
+// Choices that only 8-bit operands have, but for the accuracy, which fp32 has too; all at their defaults elsewhere.
 struct Fp8Options {
   Accuracy accuracy = Accuracy::kAccurate;
   VLayout v_layout = VLayout::kRows;  // of v; for the quantise op: of o

@@ -22,6 +22,8 @@ constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
 constexpr int kScarceRegisters = 28;  // with fewer to spare, what is held may cost a spill
 constexpr int kSpareOf8Bits = 32;
+constexpr int kWiderFragments = 8;  // of fp32: of V, 32 columns at a time
+constexpr int kRests = 36;          // of what is split: seen in compiled kernels
 constexpr int kMaxKeysInFlight = 192;
 
 // Shared memory that the driver keeps for itself in each block, from sm_80 on.
@@ -51,7 +53,9 @@ int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& 
                          : c.block_n * mma_row_bytes(spec, widest) / (4 * c.threads());
   const int staging = staged == 0 ? 0 : 2 * staged + 4;  // with the addresses it comes from
   const int others = rows == 1 ? 46 : 32 + spec.head_dim_v / 8;
-  return output + scores + query + staging + others;
+  const int wider = (spec.dtype_q == Dtype::kFp32 ? kWiderFragments : 0) +
+                    (spec.fp8.accuracy == Accuracy::kSplit ? kRests : 0);
+  return output + scores + query + staging + others + wider;
 }
 
 int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
@@ -204,7 +208,11 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
     block_n =
         widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
   std::vector<int64_t> block_m{128, 64};
-  if (has_wide_heads(spec)) block_m.push_back(32);
+  if (spec.dtype_q == Dtype::kFp32) {  // twice the bytes
+    block_n = {32, 64, 16, 48};
+    block_m.push_back(256);  // of which one block fills a multiprocessor's shared memory
+  }
+  if (has_wide_heads(spec) || spec.dtype_q == Dtype::kFp32) block_m.push_back(32);
   std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
                           {"block_n", block_n, "rows of K and V per step"},
                           {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};

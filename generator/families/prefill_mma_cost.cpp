@@ -18,6 +18,8 @@ constexpr double kSchedulers = 4.0;
 constexpr double kSharedBytesPerClock = 128.0;
 constexpr double kIssuesPerScore =
     4.5;  // FMA, exp2, add, half a conversion, half a maximum, half a compare
+constexpr double kIssuesPerRounded = 1.0;  // element of fp32 that becomes one of tf32,
+constexpr double kIssuesPerSplit = 3.0;    // or two
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 40.0;
 constexpr double kIssueWeight =
@@ -31,6 +33,15 @@ constexpr double kNothingInFlight = 1400.0;  // the loads of a ring of one slot
 constexpr double kOneBlock = 1.06;           // nobody else works while the block waits
 constexpr double kTileClocks = 3000.0;       // start, first loads and epilogue of a tile
 
+// Instructions that make operands of tf32: of K and V for each warp, of P, and where there are two of each, of Q.
+double issues_of_tf32(const KernelSpec& spec, const MmaConfig& c, double products) {
+  if (spec.dtype_q != Dtype::kFp32) return 0;
+  const double rows = c.row_tiles(), of_k_and_v = 2 * products / rows,
+               of_p = rows * c.block_n / 2.0;
+  if (spec.fp8.accuracy != Accuracy::kSplit) return kIssuesPerRounded * (of_k_and_v + of_p);
+  return kIssuesPerSplit * (of_k_and_v + of_p + rows * spec.head_dim_qk / 2.0);
+}
+
 // Clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, double blocks) {
   const double rows = c.row_tiles();
@@ -43,8 +54,10 @@ double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
       c.block_n * (mma_row_bytes(spec, spec.head_dim_qk) + mma_row_bytes(spec, spec.head_dim_v));
   const double q_bytes =
       c.q_place == kQShared ? rows * 16 * mma_row_bytes(spec, spec.head_dim_qk) : 0;
-  const double mma = products * kClocksPerMma * (arch.compute_capability < 80 ? 2 : 1);
-  const double issue = products + kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 +
+  const double times = spec.fp8.accuracy == Accuracy::kSplit ? 3 : 1;  // products for one
+  const double mma = times * products * kClocksPerMma * (arch.compute_capability < 80 ? 2 : 1);
+  const double issue = times * products + issues_of_tf32(spec, c, products) +
+                       kIssuesPerScore * scores + (kv_bytes + q_bytes) / 512 +
                        kIssuesPerCopy * kv_bytes / 16 / c.threads() + kIssuesPerStep;
   const double per_scheduler = blocks * c.warps / kSchedulers;
   const double barriers = c.share_kv || c.stages == 1 ? 2 : 1;

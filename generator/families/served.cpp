@@ -9,6 +9,11 @@ const Served& serves_masks() {
   return served;
 }
 
+const Served& serves_masks_and_accuracy() {
+  static const Served served{Op::kPrefill, {"mask", "window", "accuracy"}, true};
+  return served;
+}
+
 const Served& serves_masks_and_8_bits() {
   static const Served served{
       Op::kPrefill,

@@ -98,8 +98,8 @@ static void fields_are_refused(attune_context* context) {
   WITH(op, 2, "problem->op is 2; accepted are 0 (prefill), 1 (quantise)");
   WITH(dtype_kv, 9, "problem->dtype_kv is 9; accepted are ATTUNE_FP32");
   WITH(dtype_o, -2, "problem->dtype_o is -2; accepted are ATTUNE_FP32");
-  WITH(accuracy, ATTUNE_FAST, "options \"accuracy=fast\" are for 8-bit operands; dtype_q is fp32");
-  WITH(accuracy, 2, "problem->accuracy is 2; accepted are ATTUNE_ACCURATE and ATTUNE_FAST");
+  WITH(accuracy, 3,
+       "problem->accuracy is 3; accepted are ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
   WITH(v_layout, -1, "problem->v_layout is -1; accepted are ATTUNE_V_ROWS");
   WITH(rotation, 5, "problem->rotation is 5; accepted are ATTUNE_ROTATION_NONE");
   WITH(scale_block_q, 17, "scale_block_q is 17; accepted are multiples of 16");

@@ -27,6 +27,13 @@ load contract
   json 'o["rows"][0]["standard"]["time_s"] > 0 and o["rows"][0]["standard_note"] == ""'
 }
 
+@test "bench of fp32 in another mode of accuracy" {
+  need_cpu_target
+  attune bench --target cpu --problem $problem --accuracy split --time 0.2 --json
+  expect 0
+  json 'o["rows"][0]["problem"].endswith("accuracy=split") and o["rows"][0]["rung"] == "default_config"'
+}
+
 @test "bench uses what was tuned" {
   tuned
   attune bench --target cpu --problem $problem --time 0.2 --json --no-standard

@@ -71,7 +71,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 }
 
 @test "options of 8-bit operands without any" {
-  attune tune --target cpu --problem $problem --accuracy fast
+  attune tune --target cpu --problem $problem --dtype bf16 --accuracy fast
   refused 1 --accuracy e4m3
   attune tune --target cpu --problem $problem --dtype e4m3 --accuracy exact
   refused 1 '"exact"' "accurate and fast"

@@ -63,6 +63,13 @@ std::vector<KernelSpec> matrix_specs() {
           specs.push_back(spec_of(parse_problem(
               fmt::format("dtype={},{},heads={},seqlen=4096,mask={}", dtype, dims, heads, mask))));
   add_fp8_specs(&specs);
+  for (const char* options : {"accuracy=fast", "accuracy=split", "accuracy=fast,softcap=30"})
+    for (const char* mask : {"none", "causal_bottom_right", "causal_top_left,window=1024:0"})
+      for (const char* dims :
+           {"head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128", "head_dim=256",
+            "head_dim_qk=192,head_dim_v=128", "head_dim_qk=576,head_dim_v=512"})
+        specs.push_back(spec_of(parse_problem(
+            fmt::format("dtype=fp32,{},heads=4/1,seqlen=4096,mask={},{}", dims, mask, options))));
   for (const char* dtype : {"bf16,dtype_o=e4m3", "fp32,dtype_o=e5m2"})
     for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256"})
       for (const char* options : {"", ",scale_block=128", ",scale_block=64,v_layout=transposed",

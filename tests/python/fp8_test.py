@@ -143,7 +143,7 @@ class NumpyTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "q_scale is given, and its tensor is fp32; factors are for 8-bit tensors"):
             attune.attention(x, x, x, q_scale=scale)
         with self.assertRaisesRegex(attune.Error, "options .* are for 8-bit operands"):
-            attune.attention(x, x, x, accuracy="fast")
+            attune.attention(x, x, x, scale_block=16)
         with self.assertRaisesRegex(attune.Error, "takes powers of two"):
             attune.quantise(draw(1, 32, 2, 80), rotation="hadamard")
         with self.assertRaisesRegex(attune.Error, "accuracy is \"high\"; accepted are accurate and fast"):

@@ -30,7 +30,7 @@ class Masks : public Numerics {
         "block_map=skips,prefix=1,key_lengths=1"};
     for (const std::string& mask : masks)
       for (const char* shape : {"head_dim=128,heads=4/2,", "head_dim=64,heads=3,"})
-        for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"}) {
+        for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3"}) {
           const Problem p =
               parse_problem(fmt::format("dtype={},{}batch=2,seqlen=400,{}", dtype, shape, mask));
           if (!serves(t, spec_of(p)) || HasFailure()) continue;
@@ -71,7 +71,7 @@ class Masks : public Numerics {
     if (!device_) return;
     for (const KernelTemplate* t : asked_templates()) {
       check_masks(*t);
-      for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
+      for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3"})
         if (!t->is_reference()) check_open_mask(*t, dtype);
     }
   }

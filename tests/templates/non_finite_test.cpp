@@ -182,8 +182,9 @@ class NonFinite : public DeviceFixture {
 
   void check_all_odd_scores() {
     if (!device_) return;
-    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3", "e4m3,dtype_kv=e5m2",
-                              "e4m3,dtype_kv=e5m2,accuracy=fast,scale_block=64"})
+    for (const char* dtype :
+         {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3", "e4m3,dtype_kv=e5m2",
+          "e4m3,dtype_kv=e5m2,accuracy=fast,scale_block=64"})
       for (const char* shape : {"seqlen_q=70,seqlen_kv=150,mask=causal_bottom_right",
                                 "seqlen_q=150,seqlen_kv=70,window=40:5"})
         check_odd_scores(
@@ -208,7 +209,8 @@ class NonFinite : public DeviceFixture {
 
   void check_all_empty_rows() {
     if (!device_) return;
-    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3,accuracy=fast", "e4m3,scale_block=64"})
+    for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "fp32,accuracy=split",
+                              "e4m3,accuracy=fast", "e4m3,scale_block=64"})
       for (const char* head_dim : {"72", "256"})
         check_empty_rows(parse_problem(
             std::string("heads=1,seqlen_q=150,seqlen_kv=70,mask=causal_bottom_right,head_dim=") +

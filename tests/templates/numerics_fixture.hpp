@@ -107,7 +107,7 @@ class Numerics : public DeviceFixture {
   }
 
   bool serves_something(const KernelTemplate& t) const {
-    for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"})
+    for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3"})
       if (serves(t, spec_of(
                         parse_problem(std::string("head_dim=64,heads=1,seqlen=8,dtype=") + dtype))))
         return true;

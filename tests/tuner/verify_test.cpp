@@ -70,6 +70,26 @@ TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
   }
 }
 
+TEST(Verify, TheTwinsOfFp32InFewerBitsPass) {
+  for (const Accuracy accuracy : {Accuracy::kFast, Accuracy::kSplit})
+    for (const int head_dim : {64, 128, 256})
+      for (const Mask mask : {Mask::kNone, Mask::kCausalBottomRight}) {
+        Problem p = problem(Dtype::kFp32, head_dim, 60, 120, mask);
+        p.fp8.accuracy = accuracy;
+        const AttentionCase c(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 3);
+        const CheckError error = hold(p, c.oracle(), c.twin());
+        EXPECT_FALSE(error.wrong) << to_text(p) << ": " << *error.wrong;
+        EXPECT_LT(error.max, 0.9) << to_text(p);
+        EXPECT_LT(error.mean, 0.85) << to_text(p);
+        if (accuracy == Accuracy::kSplit) continue;
+        EXPECT_GT(error.mean, 0.5) << to_text(p);
+        // fp32 arithmetic is held to what it does, whatever is asked.
+        EXPECT_TRUE(hold(p, c.oracle(), c.twin(), Weights::kFp32).wrong) << to_text(p);
+        EXPECT_FALSE(hold(p, c.oracle(), c.twin(testing::Arithmetic::kFp32), Weights::kFp32).wrong)
+            << to_text(p);
+      }
+}
+
 Problem narrow_problem(Accuracy accuracy, int head_dim, int64_t seqlen_q, int64_t seqlen_kv,
                        Mask mask) {
   Problem p = problem(Dtype::kE4m3, head_dim, seqlen_q, seqlen_kv, mask);

@@ -31,7 +31,7 @@ void add_model_options(Command command, WorkloadOptions* options) {
                    "Of MODEL's encoders: batches with padding, which have key_lengths=1");
   command.add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
   command.add_option("--accuracy", options->accuracy,
-                     "Of 8-bit operands: accurate (default) or fast");
+                     "Of 8-bit operands: accurate (default) or fast; of fp32 also split");
   command.add_option("--v-layout", options->v_layout,
                      "Of 8-bit operands: rows (default) or transposed");
   command.add_option("--scale-block", options->scale_block,
@@ -51,12 +51,14 @@ Fp8Options fp8_options(const WorkloadOptions& options) {
 // Options that would change nothing are a mistake.
 void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& problems) {
   if (chosen == Fp8Options{}) return;
+  Fp8Options of_fp32;
+  of_fp32.accuracy = chosen.accuracy;
   for (const Problem& problem : problems)
-    if (is_fp8(problem)) return;
+    if (is_fp8(problem) || (problem.dtype_q == Dtype::kFp32 && chosen == of_fp32)) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "
-      "accepted are these with --dtype e4m3");
+      "accepted are these with --dtype e4m3, and --accuracy with --dtype fp32");
 }
 
 }  // namespace

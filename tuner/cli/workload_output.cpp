@@ -51,7 +51,10 @@ std::string short_text(const Problem& problem) {
     };
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
-  if (is_fp8(problem)) text += fp8_text(problem);
+  if (is_fp8(problem))
+    text += fp8_text(problem);
+  else if (problem.fp8.accuracy != Accuracy::kAccurate)
+    text += fmt::format(" {}", accuracy_name(problem.fp8.accuracy));
   for (const ProblemField& field : problem_fields())
     if (is_score_field(field.name) && !field.is_default(problem))
       text += fmt::format(" {}={}", field.key, field.print(problem));

@@ -46,7 +46,7 @@ struct Allowance {
 // In which arithmetic products and sums are taken.
 enum class Arithmetic {
   kKernel,  // as the kernels of the problem's dtypes do: P in the operands' dtype
-  kFp32,    // references and CPU kernels: nothing but O is rounded. Differs for 8 bits alone
+  kFp32,  // references and CPU kernels: nothing but O is rounded. Differs for 8 bits, and for fp32 in other modes than accurate
 };
 
 struct AttentionCase {
@@ -88,7 +88,7 @@ Errors compare(const AttentionResult& got, const AttentionResult& oracle);
 // Errors of two results as if they were one.
 Errors pooled(const Errors& a, const Errors& b);
 // Empty when `got` keeps the rule, else what is broken. Rule: max <= 2 x twin + 1e-5, mean <= 1.2 x
-// twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative, and more where scores are large sums (kSumError). For kernels of 8-bit products: each
+// twin + 1e-6, both doubled for fp32; LSE within 1e-4 relative, and more where scores are large sums (kSumError) or of fewer bits than fp32 has. For kernels of 8-bit products: each
 // element within its Allowance, and a mean.
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got,
                     Arithmetic arithmetic = Arithmetic::kKernel);

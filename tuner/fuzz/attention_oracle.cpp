@@ -8,6 +8,7 @@
 
 #include "generator/core/narrow_float.hpp"
 #include "tuner/fuzz/attention_case.hpp"
+#include "tuner/fuzz/rounded_operands.hpp"
 
 namespace attune::testing {
 namespace {
@@ -383,16 +384,17 @@ AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
       weigh_in_e4m3(lag, offset, head, row);
     };
   } else {
-    const Dtype kv = is_fp8(problem) ? Dtype::kFp32 : problem.dtype_kv;
-    weigh = [kv, turn = 0.5](const Head<float>&, Row<float>* row) mutable {
+    const auto round = [this, arithmetic](float x) {
+      return static_cast<float>(round_weight(problem, arithmetic, x));
+    };
+    weigh = [round, turn = 0.5](const Head<float>&, Row<float>* row) mutable {
       turn = std::fmod(turn + kGolden, 1);
-      const auto stale = static_cast<float>(turn * kLn2);
-      weigh_each<float>(
-          stale, [kv](float x) { return static_cast<float>(round_to(kv, x)); }, row);
+      weigh_each<float>(static_cast<float>(turn * kLn2), round, row);
     };
   }
   return attend<float>(
-      *this, weigh, [out](double x) { return round_to(out, x); }, nullptr);
+      with_rounded_operands(*this, arithmetic), weigh, [out](double x) { return round_to(out, x); },
+      nullptr);
 }
 
 }  // namespace attune::testing

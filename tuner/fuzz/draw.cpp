@@ -56,7 +56,7 @@ void draw_scores(std::mt19937_64& random, Problem* p) {
   if (has_mask_program(*p) && random() % 5 == 0) p->block_map = BlockMapUse::kSkips;
 }
 
-// The program's value, of which the score is no part, is added to the score: what 8-bit products lose is not multiplied.
+// The program's value, of which the score is no part, is added to the score: what products of few bits lose is not multiplied.
 std::string added_to_score(std::string text) {
   const std::string score = "score", result = "return ";
   for (size_t at = 0; (at = text.find(score, at)) != std::string::npos;)
@@ -72,7 +72,8 @@ ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind, const Prob
   const int depth = static_cast<int>(1 + random() % 6);
   score::RandomProgram drawn =
       score::random_program(random(), kind, depth, score::Calculus::kSteady);
-  if (is_fp8(problem) && kind == score::Kind::kScore) drawn.text = added_to_score(drawn.text);
+  const bool is_short = is_fp8(problem) || problem.fp8.accuracy == Accuracy::kFast;
+  if (is_short && kind == score::Kind::kScore) drawn.text = added_to_score(drawn.text);
   return add_user_program(drawn.text, kind, drawn.declarations, "a random program").digest;
 }
 
@@ -178,6 +179,8 @@ Problem random_problem(std::mt19937_64& random, const Device& device,
     p.dtype_q = p.dtype_kv = p.dtype_o =
         pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
     if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
+    if (p.dtype_q == Dtype::kFp32)
+      p.fp8.accuracy = pick(random, {Accuracy::kAccurate, Accuracy::kFast, Accuracy::kSplit});
     p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
     p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
     if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});

@@ -51,7 +51,7 @@ AttentionCase make_case(const Problem& problem, const Draws& draws, uint64_t mor
 }
 
 bool serves_something(const Device& device, const KernelTemplate& kernel_template) {
-  for (const char* dtype : {"bf16", "fp16", "fp32", "e4m3"}) {
+  for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "e4m3"}) {
     const KernelSpec spec =
         spec_of(parse_problem(std::string("head_dim=64,heads=1,seqlen=8,dtype=") + dtype));
     for (const Arch& arch : device.archs())

@@ -40,7 +40,8 @@ void check(const Problem& p) {
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
     refuse("op quantise takes no mask and no window");
   if (p.fp8.accuracy != Accuracy::kAccurate)
-    refuse("accuracy is fast; op quantise has one mode, accurate");
+    refuse(fmt::format("accuracy is {}; op quantise has one mode, accurate",
+                       accuracy_name(p.fp8.accuracy)));
   if (p.softmax_scale) refuse("scale is given; op quantise has no softmax");
   const bool power_of_two = (p.head_dim_qk & (p.head_dim_qk - 1)) == 0;
   if (p.fp8.rotation == Rotation::kHadamard && !power_of_two)

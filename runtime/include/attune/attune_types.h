@@ -47,8 +47,9 @@ typedef enum attune_op {
   ATTUNE_BLOCK_MAP = 2 /* o = a map of blocks of the problem's masks: see attune_block_map_build */
 } attune_op;
 
-/* What an 8-bit kernel may give up for speed. */
-typedef enum attune_accuracy { ATTUNE_ACCURATE = 0, ATTUNE_FAST = 1 } attune_accuracy;
+/* Of 8 bits and fp32. On a GPU fp32 is exact but slow in the first, tf32 in the second, and in the
+ * third each (finite) number is two of tf32. */
+typedef enum attune_accuracy { ATTUNE_ACCURATE, ATTUNE_FAST, ATTUNE_SPLIT } attune_accuracy;
 
 /* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous
  * in seqlen; row_stride then steps over head_dim. */
@@ -110,7 +111,7 @@ typedef struct attune_problem {
   int32_t op;             /* attune_op */
   int32_t dtype_kv;       /* default: as dtype */
   int32_t dtype_o;        /* default: as dtype; bf16 where dtype has 8 bits */
-  int32_t accuracy;       /* attune_accuracy; this and what follows is for 8 bits */
+  int32_t accuracy;       /* attune_accuracy, of 8 bits and of fp32; what follows is for 8 bits */
   int32_t v_layout;       /* attune_v_layout */
   int32_t scale_block_q;  /* rows of q that share a factor: multiples of 16; 0 = all of a head */
   int32_t scale_block_kv; /* rows of k, and of v */

@@ -79,7 +79,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
-    head_dim_v], of PyTorch or NumPy and one dtype: bf16 or fp16, on the CPU also fp32. num_heads_kv divides num_heads_q. PyTorch's own
+    head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own
     scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such tensors, which copies nothing.
     Head dims are multiples of 8 from 16 to 576, of v to 512 (8 bits: to 256). Others below that are computed in copies with columns of zeros,
     and o is a view of a wider tensor: a warning says so once, pad_head_dim=True says that you know, False refuses.
@@ -97,6 +97,9 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     q_scale, k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [], [batch, heads] or, with
     scale_block rows sharing one, [batch, heads, blocks]; scale_block may be a pair (of q, of k and v). accuracy: accurate or fast.
     v_layout: transposed for v of shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (default with PyTorch) or fp16.
+
+    fp32 on a GPU: accuracy="fast" multiplies in tf32 (errors of about 3e-4), "split" takes each number as two of tf32 (about 1e-6; NaN
+    where an operand is infinite), "accurate" is fp32 arithmetic by the slow reference kernel. CPUs compute in fp32 whatever it says.
 
     Score features, applied in this order, on tensors beside q; an axis of 1, and missing axes in front, repeat:
     softcap: scores become softcap * tanh(score / softcap). bias: fp32, bf16 or fp16 [batch, num_heads_q, seqlen_q, seqlen_kv] is added; at

@@ -55,6 +55,7 @@ class KvPipeline {
              cp_async_16<kLoadHint>(target + offset, source, bytes);
            });
     if constexpr (kQPlace != kQShared) cp_async_commit();
+    make_q_near(q, tile, target);  // where kTf32Products
   }
 
   // Until Q is there for the whole block, when it was loaded before (kStarted: after) start().

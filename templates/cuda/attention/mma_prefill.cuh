@@ -64,6 +64,7 @@ __device__ __forceinline__ void store_output(const KernelParts& parts, const Til
   const int thread_in_quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
+    float* const base = output_rows(o, tile);  // instead of the above  // where kTf32Products
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Softmax::Row result = softmax.finish(m, half);

@@ -83,6 +83,7 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
     for (int n = 0; n < kScoreTiles; ++n)
       scores[m][n][0] = scores[m][n][1] = scores[m][n][2] = scores[m][n][3] = 0.0f;
   }
+  ScoreParts<Scores> parts;  // where kTf32Products
 #pragma unroll
   for (int step = 0; step < kQkSteps; ++step) {
     unsigned a[kRowTiles][4];
@@ -97,6 +98,7 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const QueryFragments
         mma<kDtypeKv>(scores[m][n + 1], a[m], b[2], b[3]);
       }
     }
+    parts.take(scores, step);  // where kTf32Products
   }
 }
 

@@ -35,6 +35,8 @@ void draw_prefill(Problem* p) {
     p->fp8.scale_block_q = 16 * *gen::inRange(0, 4097);
     p->fp8.scale_block_kv = 16 * *gen::inRange(0, 4097);
   }
+  if (p->dtype_q == Dtype::kFp32)
+    p->fp8.accuracy = *gen::element(Accuracy::kAccurate, Accuracy::kFast, Accuracy::kSplit);
   p->head_dim_qk = 8 * *gen::inRange(2, 33);
   p->head_dim_v = *gen::oneOf(gen::just(p->head_dim_qk),
                               gen::map(gen::inRange(2, 33), [](int n) { return 8 * n; }));
