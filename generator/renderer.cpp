@@ -100,6 +100,7 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template,
   if (whole || !has_mask_program(spec)) return constants;
   const score::Dependences all = score::dependences_of(mask_program(spec).program).back();
   constants.push_back({"bool", "kMaskProgram", "true"});
+  if (has_score_stage(spec)) constants.push_back({"bool", "kScoredMask", "true"});
   const bool by_head = asks_map(spec) || (all & score::kOnHead) != 0;
   constants.push_back({"bool", "kMapByHead", by_head ? "true" : "false"});
   if (!asks_map(spec)) return constants;

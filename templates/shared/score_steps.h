@@ -51,4 +51,10 @@ ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {
 }
 ATTUNE_SCORE_FUNCTION float near_tanh(float x) { return odd_tanh(x, odd_tanh_of(1.0f, 1.0f)); }
 
+// Of scores that are added to: `base` at the first key of a step, `slope` more at each key behind it.
+struct ScoreLinear {
+  float base;
+  float slope;
+};
+
 }  // namespace attune

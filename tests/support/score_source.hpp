@@ -86,7 +86,7 @@ inline constexpr const char* kStepElement =
     ScoreLoaded loaded[2];
     score_loads(on_step, offset, staged_word(score_staged_line(on_step), offset, is_near), loaded);
     const ScoreColumn on_column = score_near_column(args, on_head, on_step, loaded[column], at.batch, at.head, at.kv_head, at.kv_idx, offset + column);
-    result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
+    result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], true, score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
   } else {
     const ScoreColumn on_column = score_column(args, on_head, at.batch, at.head, at.kv_head, at.kv_idx);
     result = score_element(args, on_head, on_row, on_column, score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx);

@@ -26,6 +26,8 @@ StepPrinter::StepPrinter(const SteppedProgram& program, const Places& places, bo
       "const ScoreArgs& args, float unit, int batch, int head, int kv_head";
   find_nodes();
   find_tanhs();
+  find_linear_terms();
+  find_rare();
 }
 
 void StepPrinter::find_nodes() {
@@ -179,9 +181,10 @@ std::string StepPrinter::more_statements(size_t level) {
 }
 
 std::string StepPrinter::step_structs() const {
-  std::string step = "struct ScoreStep { bool is_near; int staged_index;",
+  std::string step = "struct ScoreStep { bool is_near; bool is_linear; int staged_index;",
               loaded = "struct ScoreLoaded {";
   for (size_t i = 0; i < positions_.size(); ++i) step += fmt::format(" float p{};", i);
+  for (size_t i = 0; i < signs_.size(); ++i) step += fmt::format(" float g{};", i);
   for (size_t i = 0; i < lines_.size(); ++i) {
     step += fmt::format(" const void* l{};", i);
     loaded += fmt::format(" {} l{};", type_name(node(lines_[i].node).type), i);
@@ -190,7 +193,7 @@ std::string StepPrinter::step_structs() const {
 }
 
 std::string StepPrinter::step_function() {
-  std::string body = "  ScoreStep values{true, 0};\n";
+  std::string body = "  ScoreStep values{true, true, 0};\n";
   if (staged_line() >= 0) {
     const Node& staged = node(lines_[static_cast<size_t>(staged_line())].node);
     body += fmt::format("  values.staged_index = {};\n",
@@ -198,6 +201,7 @@ std::string StepPrinter::step_function() {
   }
   for (size_t i = 0; i < positions_.size(); ++i)
     body += fmt::format("  values.p{} = {};\n", i, writer_.text_of(positions_[i]));
+  body += sign_statements();
   for (size_t i = 0; i < lines_.size(); ++i) {
     const Node& n = node(lines_[i].node);
     body += fmt::format(
@@ -295,15 +299,17 @@ void StepPrinter::bind_near() {
                  tanhs_[i].is_odd
                      ? fmt::format("odd_tanh(score, on_head.t{})", i)
                      : fmt::format("near_tanh({})", writer_.text_of(tanhs_[i].argument)));
+  if (rare_ >= 0) writer_.bind(rare_, fmt::format("(rare && {})", writer_.text_of(rare_)));
 }
 
-// What the root needs in the near form.
-std::vector<bool> StepPrinter::near_nodes() const {
+// What these need in the near form.
+std::vector<bool> StepPrinter::near_nodes(const std::vector<int>& roots) const {
   std::vector<bool> needed(nodes().size()), is_replaced(nodes().size());
   for (const int i : positions_) is_replaced[static_cast<size_t>(i)] = true;
   for (const Line& line : lines_) is_replaced[static_cast<size_t>(line.node)] = true;
   for (const Tanh& tanh : tanhs_) is_replaced[static_cast<size_t>(tanh.node)] = true;
-  needed.back() = true;
+  if (rare_ >= 0) is_replaced[static_cast<size_t>(rare_)] = true;
+  for (const int root : roots) needed[static_cast<size_t>(root)] = true;
   for (size_t i = nodes().size(); i-- > 0;) {
     if (!needed[i]) continue;
     if (is_replaced[i]) needed[i] = false;
@@ -313,33 +319,47 @@ std::vector<bool> StepPrinter::near_nodes() const {
   return needed;
 }
 
+std::vector<bool> StepPrinter::near_nodes_at(size_t level, const std::vector<int>& roots) {
+  const std::vector<bool> needed = near_nodes(roots);
+  std::vector<bool> nodes = nodes_at(level);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i] = nodes[i] && needed[i];
+    if (nodes[i]) writer_.bind(static_cast<int>(i), "");
+  }
+  return nodes;
+}
+
+std::string StepPrinter::near_element(const std::vector<Term>& terms) {
+  std::vector<int> roots;
+  for (const Term& term : terms) roots.push_back(term.node);
+  const std::vector<bool> element = near_nodes_at(kElement, roots);
+  const std::string body = statements(kElement, element);
+  std::string sum;
+  for (const Term& term : terms)
+    sum += fmt::format(
+        "{}{}",
+        term.is_negative ? " - "
+        : sum.empty()    ? ""
+                         : " + ",
+        terms.size() == 1 ? writer_.text_of(term.node) : "(" + writer_.text_of(term.node) + ")");
+  end_function(kElement, element);
+  return fmt::format("{}  return {};\n", body, sum);
+}
+
 std::string StepPrinter::near_functions() {
-  const std::vector<bool> needed = near_nodes();
-  const auto here = [&](size_t level) {
-    std::vector<bool> nodes = nodes_at(level);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      nodes[i] = nodes[i] && needed[i];
-      if (nodes[i]) writer_.bind(static_cast<int>(i), "");
-    }
-    return nodes;
-  };
-  const std::vector<bool> column = here(kColumn), element = here(kElement);
+  const std::vector<bool> column = near_nodes_at(kColumn, {program_.root()});
   bind_near();
   const std::string of_column = statements(kColumn, column);
   end_function(kColumn, column);
-  const std::string of_element = statements(kElement, element);
-  const std::string result = writer_.text_of(program_.root());
-  end_function(kElement, element);
+  const std::string of_element = near_element({{program_.root(), false}});
   return fmt::format(
-      "\n// The near form, of the column `offset` behind the step's first.\n"
+      "\n// The near form, of the column `offset` behind the step's first. `rare`: as "
+      "kScoreRareBits says, or true.\n"
       "ATTUNE_SCORE_FUNCTION ScoreColumn score_near_column(const ScoreArgs& args, const ScoreHead& "
       "on_head, const ScoreStep& on_step,\n    const ScoreLoaded& loaded, int batch, int head, int "
       "kv_head, int kv_idx, int offset) {{\n  ScoreColumn values{{}};\n{}  return values;\n}}\n"
-      "\nATTUNE_SCORE_FUNCTION float score_near_element(const ScoreArgs& args, const ScoreHead& "
-      "on_head, const ScoreRow& on_row,\n    const ScoreColumn& on_column, const ScoreStep& "
-      "on_step, const ScoreLoaded& loaded, float score, int batch,\n    int head, int kv_head, int "
-      "q_idx, int kv_idx, int offset) {{\n{}  return {};\n}}\n",
-      of_column, of_element, result);
+      "\nATTUNE_SCORE_FUNCTION float score_near_element({}) {{\n{}}}\n",
+      of_column, kNearParameters, of_element);
 }
 
 // What belongs to a step is printed ahead of columns and elements, whose names it does not know.
@@ -353,6 +373,8 @@ std::string StepPrinter::functions() {
   text += reach_function();
   for (const size_t level : {kColumn, kElement}) text += "\n" + function(level);
   text += near_functions();
+  text += linear_functions();
+  text += tanh_function();
   return step_structs() + text;
 }
 
@@ -364,9 +386,13 @@ std::string StepPrinter::constants() const {
       "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
       "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
       "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
-      "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n",
+      "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n"
+      "constexpr bool kScoreIsTanh = {};         // score_only_tanh is the near form\n"
+      "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n"
+      "constexpr int kScoreRareBits = {};        // staged words that are less have no rare "
+      "element\n",
       hides_, keeps_units_, has_conditions(), !lines_.empty(), stages_line(), !tanhs_.empty(),
-      rising_tanh() >= 0);
+      rising_tanh() >= 0, is_tanh(), !linear_sum_.slope.empty(), rare_bits_);
 }
 
 }  // namespace attune::score

@@ -10,16 +10,29 @@
 // | tanh of what is affine in the score         | the polynomial of that                                        |
 //
 // It is right where score_step and score_is_near say so: lines end behind the step, have unit stride and even addresses, and the
-// arguments of tanh are small.
+// arguments of tanh are small. Three programs get less of an element yet (step_forms.cpp):
+//
+// | program                                      | an element takes                                             |
+// |----------------------------------------------|--------------------------------------------------------------|
+// | the result is such a tanh                    | none of it: the softmax takes the polynomial                 |
+// | terms of the result are linear in a position | one multiplication and addition; the rest is one of a row    |
+// | an element of a line below a constant hides  | no comparison, where the step has none                       |
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/core/score/source_printer.hpp"
 #include "generator/core/score/stepped.hpp"
 
 namespace attune::score {
+
+inline constexpr std::string_view kNearParameters =
+    "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row,\n    const "
+    "ScoreColumn& on_column, const ScoreStep& on_step, const ScoreLoaded& loaded, bool rare, float "
+    "score, int batch,\n    int head, int kv_head, int q_idx, int kv_idx, int offset";
 
 class StepPrinter : public SourcePrinter {
  public:
@@ -45,6 +58,25 @@ class StepPrinter : public SourcePrinter {
 
   void find_nodes();
   void find_tanhs();
+  // a + b * position, as text; `slope` is empty where b is 0.
+  struct Linear {
+    std::string base;
+    std::string slope;
+  };
+  struct Term {
+    int node;
+    bool is_negative;
+  };
+
+  std::optional<Linear> linear(int number);
+  void add_terms(int number, bool is_negative, std::vector<Term>* terms) const;
+  void find_linear_terms();
+  void find_rare();
+  bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
+  std::string sign_statements() const;
+  std::string linear_functions();
+  std::string tanh_function() const;
+
   bool is_multiple_of_score(int number) const;
   bool is_affine_in_score(int number) const;
   int rising_tanh() const;
@@ -62,7 +94,10 @@ class StepPrinter : public SourcePrinter {
   std::string prefetch_function();
   std::string reach_function();
   void bind_near();
-  std::vector<bool> near_nodes() const;
+  std::vector<bool> near_nodes(const std::vector<int>& roots) const;
+  std::vector<bool> near_nodes_at(size_t level, const std::vector<int>& roots);
+  // The statements of an element's near form, and the terms' sum.
+  std::string near_element(const std::vector<Term>& terms);
   std::string near_functions();
 
   bool keeps_units_;
@@ -71,6 +106,12 @@ class StepPrinter : public SourcePrinter {
   std::vector<int> position_steps_;  // 1 or -1
   std::vector<Line> lines_;
   std::vector<Tanh> tanhs_;
+  // Of the result, where some are linear in a position and others are not: the others, and what those come to.
+  std::vector<Term> other_terms_;
+  Linear linear_sum_;
+  std::vector<int> signs_;  // positions whose absolute values are terms, as places in positions_
+  int rare_ = -1;           // a comparison of the staged line with a constant
+  int rare_bits_ = 0;       // from which 16-bit pattern on it holds, as unsigned numbers
 };
 
 }  // namespace attune::score

@@ -6,10 +6,12 @@
 // both rows of a thread.
 //
 // A step takes the near form of the program where all rows of the warp allow it, else the exact
-// one: arguments of tanh are large, a line of a capture ends, its address is odd.
+// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form a step of the loop may leave a part to
+// the softmax, which has it for less: apply_lazily, and what comes behind it up to overflows.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
+#include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/score_functions.cuh"
 #include "cuda/attention/score_loads.cuh"
 #include "cuda/attention/score_tile.cuh"
@@ -20,6 +22,9 @@
 #include "generated/score_program.h"
 
 namespace attune {
+
+// log2: a million keys that are so far below the largest score of a row are 2^-10 of it.
+constexpr float kFarBelow = 30.f;
 
 // Scores of 8-bit operands have factors of their own, so they come scaled; others as q.k.
 constexpr bool kScoresComeScaled = kNarrowOperands;
@@ -79,6 +84,66 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
+  // As apply, of a step of 16-bit operands that grew, raise, exponentiate and overflows take on from here. `whole`: no key is hidden.
+  template <int kCount>
+  __device__ __forceinline__ void apply_lazily(float scale_log2, float (&s)[kCount],
+                                               const RowStats& rows, bool whole) {
+    is_raw_ = kScoreIsTanh && whole && may_stay_raw(s, scale_log2, rows);
+    shift_[0] = shift_[1] = 0.f;
+    if (is_raw_) return;
+    if (!is_near(s, scale_log2, rows.max)) {
+      apply_exactly(key_, s);
+    } else if (kScoreIsLinear && __all_sync(~0u, steps_[0].is_linear && steps_[1].is_linear)) {
+      apply_linear(scale_log2, s);
+    } else {
+      apply_near(s);
+    }
+  }
+
+  // Whether a row has grown by more than its maximum may lag behind; with row_max 1 of `masked` steps alone.
+  template <int kCount>
+  __device__ __forceinline__ bool grew(const float (&s)[kCount], const RowStats& rows,
+                                       float scale_log2, bool masked) const {
+    if constexpr (kRowMax == 1) return masked;
+    if (is_raw_) return false;
+    return row_max_grew(s, below(rows.max), scale_log2);
+  }
+
+  // As raise_row_max.
+  template <int kCount>
+  __device__ __forceinline__ void raise(const float (&s)[kCount], RowStats* rows, float scale_log2,
+                                        float (&factor)[2]) const {
+    float max[2];
+    true_row_max(s, scale_log2, max);
+    max[0] += shift_[0];
+    max[1] += shift_[1];
+    raise_to(max, rows, factor);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2],
+                                               float scale_log2, float (&sum)[2]) const {
+    if (kScoreIsTanh && is_raw_) {
+      exponentiate_tanh(s, max, scale_log2, sum);
+    } else {
+      attune::exponentiate(s, below(max).max, scale_log2, sum);
+    }
+  }
+
+  // With row_max 1: as sums_overflow. A row that the softmax took the near form of has no score beyond it where its sum is below what
+  // one such score alone would add.
+  __device__ __forceinline__ bool overflows(const float (&sum)[2], const float (&max)[2],
+                                            float scale_log2) const {
+    if (!kScoreIsTanh || !is_raw_) return sums_overflow(sum);
+    bool overflow = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float most = exp2_approx(fmaf(-score_low(head_of(half)), scale_log2, -max[half]));
+      overflow |= !(sum[half] < fminf(most, kLargestSum / 2));
+    }
+    return __any_sync(~0u, overflow);
+  }
+
   // The same for a step that comes again, which is rare.
   template <int kCount>
   __device__ __forceinline__ float apply_again(float scale_log2, int first_key,
@@ -118,7 +183,6 @@ class ScoreStage {
     if constexpr (!kScoreHasReach) return __all_sync(~0u, lines);
     if (kScoreHasLow && row_max != nullptr) {
       // Scores below the near range count for nothing where a row has far larger ones.
-      constexpr float kFarBelow = 30.f;  // log2: a million such keys are 2^-10 of a row
       const bool counts = row_max[0] < fmaf(score_low(on_head_[0]), scale_log2, kFarBelow) ||
                           row_max[1] < fmaf(score_low(on_head_[1]), scale_log2, kFarBelow);
       if (__all_sync(~0u, !counts && lines && is_near_between(0.f, largest_score(s)))) return true;
@@ -130,6 +194,67 @@ class ScoreStage {
   __device__ __forceinline__ bool is_near_between(float bottom, float top) const {
     return score_is_near(*scores_, on_head_[0], on_row_[0], q_idx_[0], bottom, top) &&
            score_is_near(*scores_, on_head_[1], on_row_[1], q_idx_[1], bottom, top);
+  }
+
+  __device__ __forceinline__ const ScoreHead& head_of(int half) const {
+    return on_head_[kNextHead == 0 ? 0 : half];
+  }
+
+  // The maxima that scores without their shifts are held against.
+  __device__ __forceinline__ RowStats below(const float (&max)[2]) const {
+    if constexpr (!kScoreIsLinear) return {{max[0], max[1]}, {0.f, 0.f}};
+    return {{max[0] - shift_[0], max[1] - shift_[1]}, {0.f, 0.f}};
+  }
+
+  // Whether a tanh of these scores may be taken by its near form: with row_max 0 no row has grown, with row_max 1 that is asked of
+  // the sums. Scores below the near range count for nothing, as in is_near.
+  template <int kCount>
+  __device__ __forceinline__ bool may_stay_raw(const float (&s)[kCount], float scale_log2,
+                                               const RowStats& rows) const {
+    constexpr float kSumsRoom = 8.f;  // log2: of a thread's scores of a step, and some more
+    RowTops tops = {{0, 0}};
+    if constexpr (kRowMax == 0) tops = row_tops(s);
+    bool near = true;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const OddTanh tanh = score_only_tanh(head_of(half));
+      const float low = tanh.low * scale_log2;
+      near &= is_usable(tanh) && rows.max[half] > low + kFarBelow;
+      if constexpr (kRowMax == 1) {
+        near &= rows.max[half] < -low - kSumsRoom;
+      } else {
+        const float top = fmaxf(__int_as_float(tops.row[half]), 0.f);
+        const float most = odd_tanh(top, tanh) * scale_log2;
+        near &= most < -low && most - rows.max[half] <= kRescaleThreshold;
+      }
+    }
+    return __all_sync(~0u, near);
+  }
+
+  // exp2 of the polynomial.
+  template <int kCount>
+  __device__ __forceinline__ void exponentiate_tanh(float (&s)[kCount], const float (&max)[2],
+                                                    float scale_log2, float (&sum)[2]) const {
+    float c1[2], c3[2], c5[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const OddTanh tanh = score_only_tanh(head_of(half));
+      c1[half] = tanh.c1 * scale_log2;
+      c3[half] = tanh.c3 * scale_log2;
+      c5[half] = tanh.c5 * scale_log2;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int half = j / 2;
+        const float z = s[i + j] * s[i + j];
+        const float slope = fmaf(fmaf(c5[half], z, c3[half]), z, c1[half]);
+        s[i + j] = exp2_approx(fmaf(s[i + j], slope, -max[half]));
+      }
+      sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
+      sum[1] += s[i + 2] + s[i + 3];
+    }
   }
 
   // As row_tops (lazy_softmax.cuh); 0 where none is above zero. Four chains, so that none is long.
@@ -155,14 +280,56 @@ class ScoreStage {
   __device__ __forceinline__ void apply_near(float (&s)[kCount]) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
     if constexpr (kScoreStagesLine) tile_.await(key_, lines);
+    if (kScoreRareBits > 0 && has_rare<kCount>()) {
+      apply_near_form<false, true>(s);
+    } else {
+      apply_near_form<false, kScoreRareBits == 0>(s);
+    }
+    if constexpr (kScoreStagesLine) fetch_next(lines);
+  }
+
+  // Without the terms that are linear in a position: their slopes are put to the scores, their bases to the softmax.
+  template <int kCount>
+  __device__ __forceinline__ void apply_linear(float scale_log2, float (&s)[kCount]) {
+    const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
+    if constexpr (kScoreStagesLine) tile_.await(key_, lines);
+    apply_near_form<true, true>(s);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2;
+    if constexpr (kScoreStagesLine) fetch_next(lines);
+  }
+
+  __device__ __forceinline__ ScoreLinear linear_of(int half) const {
+    return score_linear(*scores_, head_of(half), on_row_[half], steps_[half], batch_, head_[half],
+                        kv_head_, q_idx_[half]);
+  }
+
+  // Whether the staged line has an element for which the program's rare comparison holds.
+  template <int kCount>
+  __device__ __forceinline__ bool has_rare() const {
+    unsigned most = 0;  // of both halves of the words
+#pragma unroll
+    for (int i = 0; i < kCount; i += 8) {
+      unsigned words[2][2];
+      tile_.read(i / 4, words);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) most = __vimax3_u16x2(most, words[j / 2][0], words[j / 2][1]);
+    }
+    constexpr unsigned kBits = kScoreRareBits;
+    return __any_sync(~0u, (most & 0xFFFFu) >= kBits || most >> 16 >= kBits);
+  }
+
+  template <bool kLinear, bool kRare, int kCount>
+  __device__ __forceinline__ void apply_near_form(float (&s)[kCount]) const {
+    const float slopes[2] = {kLinear ? linear_of(0).slope : 0.f,
+                             kLinear ? linear_of(1).slope : 0.f};
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
       unsigned words[2][2] = {};
       if constexpr (kScoreStagesLine) tile_.read(i / 4, words);
-      apply_near_columns(i, words[0], s);
-      apply_near_columns(i + 4, words[1], s);
+      apply_near_columns<kLinear, kRare>(i, words[0], slopes, s);
+      apply_near_columns<kLinear, kRare>(i + 4, words[1], slopes, s);
     }
-    if constexpr (kScoreStagesLine) fetch_next(lines);
   }
 
   // The step that comes is that of the keys ahead, if they exist.
@@ -175,29 +342,31 @@ class ScoreStage {
   }
 
   // Two columns of both rows; `staged`: theirs of the staged line.
-  template <int kCount>
+  template <bool kLinear, bool kRare, int kCount>
   __device__ __forceinline__ void apply_near_columns(int i, const unsigned (&staged)[2],
+                                                     const float (&slopes)[2],
                                                      float (&s)[kCount]) const {
-    const ScoreArgs& scores = *scores_;
     const int offset = i / 4 * 8;
     ScoreLoaded loaded[2][2];  // rows, columns
     score_loads(steps_[0], offset, staged[0], loaded[0]);
     score_loads(steps_[1], offset, staged[1], loaded[1]);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const ScoreColumn column =
-          score_near_column(scores, on_head_[0], steps_[0], loaded[0][j], batch_, head_[0],
-                            kv_head_, key_ + offset + j, offset + j);
-      s[i + j] = score_near_element(scores, on_head_[0], on_row_[0], column, steps_[0],
-                                    loaded[0][j], s[i + j], batch_, head_[0], kv_head_, q_idx_[0],
-                                    key_ + offset + j, offset + j);
-      const ScoreColumn below =
-          kNextHead == 0 ? column
-                         : score_near_column(scores, on_head_[1], steps_[1], loaded[1][j], batch_,
-                                             head_[1], kv_head_, key_ + offset + j, offset + j);
-      s[i + j + 2] = score_near_element(scores, on_head_[1], on_row_[1], below, steps_[1],
-                                        loaded[1][j], s[i + j + 2], batch_, head_[1], kv_head_,
-                                        q_idx_[1], key_ + offset + j, offset + j);
+      const int key = key_ + offset + j;
+      ScoreColumn column = score_near_column(*scores_, on_head_[0], steps_[0], loaded[0][j], batch_,
+                                             head_[0], kv_head_, key, offset + j);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (half == 1 && kNextHead > 0)
+          column = score_near_column(*scores_, on_head_[1], steps_[1], loaded[1][j], batch_,
+                                     head_[1], kv_head_, key, offset + j);
+        const auto& element = kLinear ? score_linear_element : score_near_element;
+        float& score = s[i + j + 2 * half];
+        score =
+            element(*scores_, on_head_[half], on_row_[half], column, steps_[half], loaded[half][j],
+                    kRare, score, batch_, head_[half], kv_head_, q_idx_[half], key, offset + j);
+        if constexpr (kLinear) score = fmaf(slopes[half], static_cast<float>(offset + j), score);
+      }
     }
   }
 
@@ -253,6 +422,8 @@ class ScoreStage {
   int key_;             // its first, of this thread's
   int batch_;
   int kv_head_;
+  bool is_raw_;       // the step's scores are those of q.k still
+  float shift_[2];    // in log2, of both rows: what the step's scores lack
   float to_natural_;  // softmax_scale / log2(e)
   int head_[2];       // of the thread's two rows
   int q_idx_[2];
