@@ -379,11 +379,15 @@ std::string StepPrinter::functions() {
 }
 
 std::string StepPrinter::constants() const {
+  const auto shared = std::count_if(lines_.begin(), lines_.end(),
+                                    [](const Line& line) { return line.is_shared; });
   return fmt::format(
       "\nconstexpr bool kScoreHides = {};\n"
       "constexpr bool kScoreKeepsUnits = {};    // results are in units of `unit`\n"
       "constexpr bool kScoreHasConditions = {};  // of the near form\n"
       "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
+      "constexpr int kScoreSharedLines = {};     // so many of which all rows of a head read the same\n"
+      "constexpr bool kScoreReadsLines = {};     // others\n"
       "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
       "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
       "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n"
@@ -391,7 +395,8 @@ std::string StepPrinter::constants() const {
       "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n"
       "constexpr int kScoreRareBits = {};        // staged words that are less have no rare "
       "element\n",
-      hides_, keeps_units_, has_conditions(), !lines_.empty(), stages_line(), !tanhs_.empty(),
+      hides_, keeps_units_, has_conditions(), !lines_.empty(), shared, shared < static_cast<int>(lines_.size()),
+      stages_line(), !tanhs_.empty(),
       rising_tanh() >= 0, is_tanh(), !linear_sum_.slope.empty(), rare_bits_);
 }
 

@@ -33,6 +33,17 @@ static_assert(!kScoreStagesLine ||
                   score_tile_offset(kLayout.bytes) + score_tile_bytes(kBlockM, kBlockN) <= 232448,
               "shared memory of one block with the rows of a captured tensor exceeds 227 KB");
 
+// Groups of 8 columns whose loads wait in registers while the scores of a step are computed: where both rows of a thread read the
+// same elements but for a few, as many as the accumulators leave room for.
+constexpr int kRoomAhead = (kRegisters.moved ? kRegisters.consumer : kRegisters.launch) -
+                           prefill_sm90_accumulators(kBlockN, kHeadDimV, kOverlap) - 28;
+constexpr int loaded_ahead(int shared_lines) {
+  if (shared_lines == 0 || kScoreReadsLines || kNextRow != 8) return 0;
+  const int groups = (kRoomAhead / shared_lines - 2) / 2;
+  return groups < 0 ? 0 : groups > kBlockN / 8 ? kBlockN / 8 : groups;
+}
+constexpr int kLoadedAhead = loaded_ahead(kScoreSharedLines);
+
 class ScoreStage {
  public:
   // For the warpgroup whose rows begin at `first_row`.
@@ -65,6 +76,7 @@ class ScoreStage {
       steps_[half] = score_step(*scores_, on_head_[half], on_row_[half], batch_, head_[half],
                                 kv_head_, q_idx_[half], key_, kSpan);
     if constexpr (kNextHead == 0) score_share(steps_[0], kNextRow, &steps_[1]);
+    if constexpr (kLoadedAhead > 0) load_ahead();
     if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
   }
 
@@ -160,6 +172,15 @@ class ScoreStage {
     const float scale = scale_log2 * to_natural_;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) s[i] *= scale;
+  }
+
+  __device__ __forceinline__ void load_ahead() {
+    if (!__all_sync(~0u, steps_[0].is_near && steps_[1].is_near)) return;
+#pragma unroll
+    for (int n = 0; n < kLoadedAhead; ++n) {
+      score_loads(steps_[0], 8 * n, 0u, ahead_[n][0]);
+      score_loads(steps_[1], 8 * n, 0u, ahead_[n][1]);
+    }
   }
 
   // The keys from `key` on, two lanes for each row of the thread.
@@ -348,8 +369,15 @@ class ScoreStage {
                                                      float (&s)[kCount]) const {
     const int offset = i / 4 * 8;
     ScoreLoaded loaded[2][2];  // rows, columns
-    score_loads(steps_[0], offset, staged[0], loaded[0]);
-    score_loads(steps_[1], offset, staged[1], loaded[1]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (i / 4 < kLoadedAhead) {
+        loaded[half][0] = ahead_[i / 4][half][0];
+        loaded[half][1] = ahead_[i / 4][half][1];
+      } else {
+        score_loads(steps_[half], offset, staged[half], loaded[half]);
+      }
+    }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int key = key_ + offset + j;
@@ -417,6 +445,7 @@ class ScoreStage {
   }
 
   const ScoreArgs* scores_;
+  ScoreLoaded ahead_[kLoadedAhead > 0 ? kLoadedAhead : 1][2][2];  // columns 8 n and 8 n + 1 of both rows
   ScoreTile tile_;
   ScoreStep steps_[2];  // of the step that was prepared
   int key_;             // its first, of this thread's
