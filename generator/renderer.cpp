@@ -137,6 +137,10 @@ std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
     parts.push_back(in_namespace("generated/mask_program.h", text(mask.program, mask.places)));
     parts.push_back(
         in_namespace("generated/mask_ranges.h", score::range_text(mask.program, mask.places)));
+    if (kernel_template.steps_scores())
+      parts.push_back(in_namespace("generated/mask_steps.h",
+                                   fmt::format("namespace mask_steps {{\n\n{}\n}}\n",
+                                               score::mask_step_text(mask.program, mask.places))));
   }
   return parts;
 }

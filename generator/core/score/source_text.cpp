@@ -63,13 +63,17 @@ std::string mask_panel_text(const Program& program, const Places& places) {
 
 std::string step_text(const Program& program, const Places& places) {
   const SteppedProgram steps = stepped(printed(program));
-  return StepPrinter(steps, places, may_hide(program)).text();
+  return StepPrinter(steps, places, may_hide(program), true).text();
+}
+
+std::string mask_step_text(const Program& program, const Places& places) {
+  return StepPrinter(stepped(printed(program)), places, true, false).text();
 }
 
 bool keeps_units(const Program& program) { return stepped(printed(program)).keeps_units; }
 
 bool stages_line(const Program& program) {
-  return StepPrinter(stepped(printed(program)), {}, false).stages_line();
+  return StepPrinter(stepped(printed(program)), {}, false, true).stages_line();
 }
 
 }  // namespace attune::score

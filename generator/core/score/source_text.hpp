@@ -60,6 +60,8 @@ std::string mask_panel_text(const Program& program, const Places& places = {});
 //   ScoreColumn score_near_column(args, on_head, on_step, loaded, batch, head, kv_head, kv_idx, offset);
 //   float score_near_element(args, on_head, on_row, on_column, on_step, loaded, score, batch, head, kv_head, q_idx, kv_idx, offset);
 std::string step_text(const Program& program, const Places& places = {});
+// Of a mask program: a score is itself or -infinity. No line is staged.
+std::string mask_step_text(const Program& program, const Places& places = {});
 // kScoreKeepsUnits and kScoreStagesLine of it.
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);

@@ -20,8 +20,12 @@ constexpr std::string_view kStepParameters =
 
 }  // namespace
 
-StepPrinter::StepPrinter(const SteppedProgram& program, const Places& places, bool hides)
-    : SourcePrinter(program.program, places), keeps_units_(program.keeps_units), hides_(hides) {
+StepPrinter::StepPrinter(const SteppedProgram& program, const Places& places, bool hides,
+                         bool stages)
+    : SourcePrinter(program.program, places),
+      keeps_units_(program.keeps_units),
+      hides_(hides),
+      stages_(stages) {
   functions_[kHead].parameters =
       "const ScoreArgs& args, float unit, int batch, int head, int kv_head";
   find_nodes();
@@ -142,7 +146,7 @@ int StepPrinter::rising_tanh() const {
 
 // The first of 16-bit elements of which each row has its own, or -1: whole rows of a step are brought to shared memory.
 int StepPrinter::staged_line() const {
-  for (size_t i = 0; i < lines_.size(); ++i) {
+  for (size_t i = 0; stages_ && i < lines_.size(); ++i) {
     const CaptureType type =
         program_.captures()[static_cast<size_t>(node(lines_[i].node).index)].type;
     if (lines_[i].is_dense && lines_[i].is_pair &&
@@ -379,14 +383,15 @@ std::string StepPrinter::functions() {
 }
 
 std::string StepPrinter::constants() const {
-  const auto shared = std::count_if(lines_.begin(), lines_.end(),
-                                    [](const Line& line) { return line.is_shared; });
+  const auto shared =
+      std::count_if(lines_.begin(), lines_.end(), [](const Line& line) { return line.is_shared; });
   return fmt::format(
       "\nconstexpr bool kScoreHides = {};\n"
       "constexpr bool kScoreKeepsUnits = {};    // results are in units of `unit`\n"
       "constexpr bool kScoreHasConditions = {};  // of the near form\n"
       "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
-      "constexpr int kScoreSharedLines = {};     // so many of which all rows of a head read the same\n"
+      "constexpr int kScoreSharedLines = {};     // so many of which all rows of a head read the "
+      "same\n"
       "constexpr bool kScoreReadsLines = {};     // others\n"
       "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
       "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
@@ -395,9 +400,9 @@ std::string StepPrinter::constants() const {
       "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n"
       "constexpr int kScoreRareBits = {};        // staged words that are less have no rare "
       "element\n",
-      hides_, keeps_units_, has_conditions(), !lines_.empty(), shared, shared < static_cast<int>(lines_.size()),
-      stages_line(), !tanhs_.empty(),
-      rising_tanh() >= 0, is_tanh(), !linear_sum_.slope.empty(), rare_bits_);
+      hides_, keeps_units_, has_conditions(), !lines_.empty(), shared,
+      shared < static_cast<int>(lines_.size()), stages_line(), !tanhs_.empty(), rising_tanh() >= 0,
+      is_tanh(), !linear_sum_.slope.empty(), rare_bits_);
 }
 
 }  // namespace attune::score

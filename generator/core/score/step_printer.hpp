@@ -36,8 +36,8 @@ inline constexpr std::string_view kNearParameters =
 
 class StepPrinter : public SourcePrinter {
  public:
-  // `hides`: may_hide of the program as it was.
-  StepPrinter(const SteppedProgram& program, const Places& places, bool hides);
+  // `hides`: may_hide of the program as it was. `stages`: a line may come through shared memory.
+  StepPrinter(const SteppedProgram& program, const Places& places, bool hides, bool stages);
   bool stages_line() const { return staged_line() >= 0; }
 
  private:
@@ -102,6 +102,7 @@ class StepPrinter : public SourcePrinter {
 
   bool keeps_units_;
   bool hides_;
+  bool stages_;
   std::vector<int> positions_;
   std::vector<int> position_steps_;  // 1 or -1
   std::vector<Line> lines_;

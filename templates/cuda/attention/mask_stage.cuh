@@ -1,50 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 // Applies the mask program of an sm_90 kernel to scores: in blocks alone of which its rows see a part (shared/block_map.h). What the
 // program needs of a row is computed in each of them, so that the steps between hold no registers for it.
+//
+// Where all lines of captures reach behind the block, have unit stride and even addresses, the near form of the program (mask_steps,
+// score_step in generator/core/score/source_text.hpp) hides each element. Else, which is rare, a loop makes a bit for each element, and
+// holds no more than one column's addresses.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/score_functions.cuh"
+#include "cuda/attention/score_loads.cuh"
 #include "cuda/attention/score_values.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/mask_program.h"
+#include "generated/mask_steps.h"
 
 namespace attune {
 
-// For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on.
+class MaskStage {
+ public:
+  // For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on.
+  __device__ __forceinline__ MaskStage(const KernelParts& parts, const PrefillTile& tile,
+                                       int first_row, int first_key)
+      : scores_(parts.scores) {
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    batch_ = scores_.batch0 + tile.batch;
+    kv_head_ = scores_.kv_head0 + tile.head / kGqaRatio;
+    key_ = scores_.kv_position0 + first_key + thread % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      head_[half] = scores_.head0 + tile.head + thread_head(thread) + half * kNextHead;
+      q_idx_[half] = scores_.q_position0 + first_row + thread_row(thread) + half * kNextRow;
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void hide(float (&s)[kCount]) const {
+    mask_steps::ScoreHead on_head[2];
+    mask_steps::ScoreRow on_row[2];
+    mask_steps::ScoreStep steps[2];
+    constexpr int kSpan = 2 * kCount - 6;  // from a thread's first column to its last
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      on_head[half] = mask_steps::score_head(scores_, 1.f, batch_, head_[half], kv_head_);
+      on_row[half] = mask_steps::score_row(scores_, on_head[half], batch_, head_[half], kv_head_,
+                                           q_idx_[half]);
+      steps[half] = mask_steps::score_step(scores_, on_head[half], on_row[half], batch_,
+                                           head_[half], kv_head_, q_idx_[half], key_, kSpan);
+    }
+    if constexpr (kNextHead == 0) mask_steps::score_share(steps[0], kNextRow, &steps[1]);
+    if (!mask_steps::kScoreHasConditions || __all_sync(~0u, steps[0].is_near && steps[1].is_near)) {
+      hide_near(on_head, on_row, steps, s);
+    } else {
+      hide_exactly(s);
+    }
+  }
+
+ private:
+  template <int kCount>
+  __device__ __forceinline__ void hide_near(const mask_steps::ScoreHead (&on_head)[2],
+                                            const mask_steps::ScoreRow (&on_row)[2],
+                                            const mask_steps::ScoreStep (&steps)[2],
+                                            float (&s)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      mask_steps::ScoreLoaded loaded[2][2];  // rows, columns
+      mask_steps::score_loads(steps[0], 2 * i, 0u, loaded[0]);
+      mask_steps::score_loads(steps[1], 2 * i, 0u, loaded[1]);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int offset = 2 * i + j;
+        mask_steps::ScoreColumn column;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (half == 0 || kNextHead > 0)
+            column =
+                mask_steps::score_near_column(scores_, on_head[half], steps[half], loaded[half][j],
+                                              batch_, head_[half], kv_head_, key_ + offset, offset);
+          float& score = s[i + j + 2 * half];
+          score = mask_steps::score_near_element(
+              scores_, on_head[half], on_row[half], column, steps[half], loaded[half][j], true,
+              score, batch_, head_[half], kv_head_, q_idx_[half], key_ + offset, offset);
+        }
+      }
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void hide_exactly(float (&s)[kCount]) const {
+    constexpr int kWords = (kCount + 31) / 32;
+    constexpr int kUnused = 32 * kWords - kCount;  // bits, the lowest ones
+    unsigned hidden[kWords] = {};
+    MaskHead on_head[2];
+    MaskRow on_row[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      on_head[half] = mask_head(scores_, batch_, head_[half], kv_head_);
+      on_row[half] = mask_row(scores_, on_head[half], batch_, head_[half], kv_head_, q_idx_[half]);
+    }
+#pragma unroll 1
+    for (int n = 0; n < kCount / 4; ++n) {
+      unsigned four = 0;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int kv_idx = key_ + 8 * n + j;
+        MaskColumn column;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (half == 0 || kNextHead > 0)
+            column = mask_column(scores_, on_head[half], batch_, head_[half], kv_head_, kv_idx);
+          const bool seen = mask_element(scores_, on_head[half], on_row[half], column, batch_,
+                                         head_[half], kv_head_, q_idx_[half], kv_idx);
+          four |= seen ? 0u : 1u << (2 * half + j);
+        }
+      }
+#pragma unroll
+      for (int w = 0; w + 1 < kWords; ++w) hidden[w] = __funnelshift_r(hidden[w], hidden[w + 1], 4);
+      hidden[kWords - 1] = hidden[kWords - 1] >> 4 | four << 28;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      if ((hidden[(i + kUnused) / 32] >> (i + kUnused) % 32 & 1u) != 0) s[i] = hidden_score();
+  }
+
+  const ScoreArgs& scores_;
+  int batch_;
+  int kv_head_;
+  int key_;  // this thread's first
+  int head_[2];
+  int q_idx_[2];
+};
+
 template <int kCount>
 __device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
                                             int first_row, int first_key, float (&s)[kCount]) {
-  const ScoreArgs& scores = parts.scores;
-  const int thread = reread_thread_index() % kWarpgroupThreads;
-  const int batch = scores.batch0 + tile.batch;
-  const int kv_head = scores.kv_head0 + tile.head / kGqaRatio;
-  const int head = scores.head0 + tile.head + thread_head(thread), below = head + kNextHead;
-  const int q_idx = scores.q_position0 + first_row + thread_row(thread);
-  const int q_below = q_idx + kNextRow;
-  const MaskHead on_head[2] = {mask_head(scores, batch, head, kv_head),
-                               mask_head(scores, batch, below, kv_head)};
-  const MaskRow on_row[2] = {mask_row(scores, on_head[0], batch, head, kv_head, q_idx),
-                             mask_row(scores, on_head[1], batch, below, kv_head, q_below)};
-  const int key = scores.kv_position0 + first_key + thread % 4 * 2;
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int kv_idx = reread(key) + i / 4 * 8 + j;  // addresses of one column at a time
-      const MaskColumn column = mask_column(scores, on_head[0], batch, head, kv_head, kv_idx);
-      if (!mask_element(scores, on_head[0], on_row[0], column, batch, head, kv_head, q_idx, kv_idx))
-        s[i + j] = hidden_score();
-      const MaskColumn of_below =
-          kNextHead == 0 ? column : mask_column(scores, on_head[1], batch, below, kv_head, kv_idx);
-      if (!mask_element(scores, on_head[1], on_row[1], of_below, batch, below, kv_head, q_below,
-                        kv_idx))
-        s[i + j + 2] = hidden_score();
-    }
-  }
+  MaskStage(parts, tile, first_row, first_key).hide(s);
 }
 
 }  // namespace attune

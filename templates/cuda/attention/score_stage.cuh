@@ -445,7 +445,8 @@ class ScoreStage {
   }
 
   const ScoreArgs* scores_;
-  ScoreLoaded ahead_[kLoadedAhead > 0 ? kLoadedAhead : 1][2][2];  // columns 8 n and 8 n + 1 of both rows
+  ScoreLoaded ahead_[kLoadedAhead > 0 ? kLoadedAhead : 1][2]
+                    [2];  // columns 8 n and 8 n + 1 of both rows
   ScoreTile tile_;
   ScoreStep steps_[2];  // of the step that was prepared
   int key_;             // its first, of this thread's
