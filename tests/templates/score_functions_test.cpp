@@ -230,6 +230,8 @@ const char* const kNearTexts[] = {
     "return score + table[head][kv_idx - q_idx + 64];",
     "return score + table[batch][kv_idx] * 0.5;",
     "float b = dense[batch][head][q_idx][kv_idx]; return b <= 0 ? -INFINITY : score + b;",
+    "float b = dense[batch][head][q_idx][kv_idx]; return b <= -0.75 ? -INFINITY : score + b;",
+    "return (lines[q_idx] + score) - (abs(q_idx - kv_idx) * lines[head] - (kv_idx - 5) * 0.25);",
     "return score * lines[kv_idx] + dense[0][head][kv_idx][q_idx];",
     "return exp(score * 0.1) + lines[q_idx];",
     "return 30 * tanh((score + dense[batch][head][q_idx][kv_idx]) / 30) - lines[head] * abs(kv_idx "
