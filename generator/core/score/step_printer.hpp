@@ -29,6 +29,10 @@
 
 namespace attune::score {
 
+inline constexpr std::string_view kStepParameters =
+    "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row, int batch, int head, "
+    "int kv_head,\n"
+    "    int q_idx, int kv_idx, int span";
 inline constexpr std::string_view kNearParameters =
     "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row,\n    const "
     "ScoreColumn& on_column, const ScoreStep& on_step, const ScoreLoaded& loaded, bool rare, float "

@@ -16,15 +16,13 @@
 #include "cuda/attention/score_loads.cuh"
 #include "cuda/attention/score_tile.cuh"
 #include "cuda/attention/sm90_layout.cuh"
+#include "cuda/attention/tanh_softmax.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/special_registers.cuh"
 #include "generated/score_program.h"
 
 namespace attune {
-
-// log2: a million keys that are so far below the largest score of a row are 2^-10 of it.
-constexpr float kFarBelow = 30.f;
 
 // Scores of 8-bit operands have factors of their own, so they come scaled; others as q.k.
 constexpr bool kScoresComeScaled = kNarrowOperands;
@@ -96,64 +94,53 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, of a step of 16-bit operands that grew, raise, exponentiate and overflows take on from here. `whole`: no key is hidden.
+  // As apply, of a step of 16-bit operands that raise_where_grown, exponentiate and overflows take on from here. `whole`: no key is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float scale_log2, float (&s)[kCount],
                                                const RowStats& rows, bool whole) {
-    is_raw_ = kScoreIsTanh && whole && may_stay_raw(s, scale_log2, rows);
+    scale_log2_ = scale_log2;
+    is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, s, rows, scale_log2);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;
     if (!is_near(s, scale_log2, rows.max)) {
       apply_exactly(key_, s);
     } else if (kScoreIsLinear && __all_sync(~0u, steps_[0].is_linear && steps_[1].is_linear)) {
-      apply_linear(scale_log2, s);
+      apply_linear(s);
     } else {
       apply_near(s);
     }
   }
 
-  // Whether a row has grown by more than its maximum may lag behind; with row_max 1 of `masked` steps alone.
+  // Raises maxima that lag too far behind, with row_max 1 where keys are hidden; whether it did, and by what factors.
   template <int kCount>
-  __device__ __forceinline__ bool grew(const float (&s)[kCount], const RowStats& rows,
-                                       float scale_log2, bool masked) const {
-    if constexpr (kRowMax == 1) return masked;
-    if (is_raw_) return false;
-    return row_max_grew(s, below(rows.max), scale_log2);
-  }
-
-  // As raise_row_max.
-  template <int kCount>
-  __device__ __forceinline__ void raise(const float (&s)[kCount], RowStats* rows, float scale_log2,
-                                        float (&factor)[2]) const {
+  __device__ __forceinline__ bool raise_where_grown(const float (&s)[kCount], RowStats* rows,
+                                                    bool whole, float (&factor)[2]) const {
+    if (kScoreIsTanh && is_raw_) return false;  // of which tanh_may_wait and overflows know
+    if (kRowMax == 1 ? whole : !row_max_grew(s, {{below(0, *rows), below(1, *rows)}}, scale_log2_))
+      return false;
     float max[2];
-    true_row_max(s, scale_log2, max);
+    true_row_max(s, scale_log2_, max);
     max[0] += shift_[0];
     max[1] += shift_[1];
     raise_to(max, rows, factor);
+    return true;
   }
 
   template <int kCount>
-  __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2],
-                                               float scale_log2, float (&sum)[2]) const {
+  __device__ __forceinline__ void exponentiate(float (&s)[kCount], const RowStats& rows,
+                                               float (&sum)[2]) const {
     if (kScoreIsTanh && is_raw_) {
-      exponentiate_tanh(s, max, scale_log2, sum);
+      exponentiate_tanh(on_head_, s, rows.max, scale_log2_, sum);
     } else {
-      attune::exponentiate(s, below(max).max, scale_log2, sum);
+      const float max[2] = {below(0, rows), below(1, rows)};
+      attune::exponentiate(s, max, scale_log2_, sum);
     }
   }
 
-  // With row_max 1: as sums_overflow. A row that the softmax took the near form of has no score beyond it where its sum is below what
-  // one such score alone would add.
-  __device__ __forceinline__ bool overflows(const float (&sum)[2], const float (&max)[2],
-                                            float scale_log2) const {
-    if (!kScoreIsTanh || !is_raw_) return sums_overflow(sum);
-    bool overflow = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float most = exp2_approx(fmaf(-score_low(head_of(half)), scale_log2, -max[half]));
-      overflow |= !(sum[half] < fminf(most, kLargestSum / 2));
-    }
-    return __any_sync(~0u, overflow);
+  // With row_max 1: as sums_overflow.
+  __device__ __forceinline__ bool overflows(const float (&sum)[2], const RowStats& rows) const {
+    return kScoreIsTanh && is_raw_ ? tanh_overflows(on_head_, sum, rows.max, scale_log2_)
+                                   : sums_overflow(sum);
   }
 
   // The same for a step that comes again, which is rare.
@@ -217,65 +204,9 @@ class ScoreStage {
            score_is_near(*scores_, on_head_[1], on_row_[1], q_idx_[1], bottom, top);
   }
 
-  __device__ __forceinline__ const ScoreHead& head_of(int half) const {
-    return on_head_[kNextHead == 0 ? 0 : half];
-  }
-
-  // The maxima that scores without their shifts are held against.
-  __device__ __forceinline__ RowStats below(const float (&max)[2]) const {
-    if constexpr (!kScoreIsLinear) return {{max[0], max[1]}, {0.f, 0.f}};
-    return {{max[0] - shift_[0], max[1] - shift_[1]}, {0.f, 0.f}};
-  }
-
-  // Whether a tanh of these scores may be taken by its near form: with row_max 0 no row has grown, with row_max 1 that is asked of
-  // the sums. Scores below the near range count for nothing, as in is_near.
-  template <int kCount>
-  __device__ __forceinline__ bool may_stay_raw(const float (&s)[kCount], float scale_log2,
-                                               const RowStats& rows) const {
-    constexpr float kSumsRoom = 8.f;  // log2: of a thread's scores of a step, and some more
-    RowTops tops = {{0, 0}};
-    if constexpr (kRowMax == 0) tops = row_tops(s);
-    bool near = true;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const OddTanh tanh = score_only_tanh(head_of(half));
-      const float low = tanh.low * scale_log2;
-      near &= is_usable(tanh) && rows.max[half] > low + kFarBelow;
-      if constexpr (kRowMax == 1) {
-        near &= rows.max[half] < -low - kSumsRoom;
-      } else {
-        const float top = fmaxf(__int_as_float(tops.row[half]), 0.f);
-        const float most = odd_tanh(top, tanh) * scale_log2;
-        near &= most < -low && most - rows.max[half] <= kRescaleThreshold;
-      }
-    }
-    return __all_sync(~0u, near);
-  }
-
-  // exp2 of the polynomial.
-  template <int kCount>
-  __device__ __forceinline__ void exponentiate_tanh(float (&s)[kCount], const float (&max)[2],
-                                                    float scale_log2, float (&sum)[2]) const {
-    float c1[2], c3[2], c5[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const OddTanh tanh = score_only_tanh(head_of(half));
-      c1[half] = tanh.c1 * scale_log2;
-      c3[half] = tanh.c3 * scale_log2;
-      c5[half] = tanh.c5 * scale_log2;
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int half = j / 2;
-        const float z = s[i + j] * s[i + j];
-        const float slope = fmaf(fmaf(c5[half], z, c3[half]), z, c1[half]);
-        s[i + j] = exp2_approx(fmaf(s[i + j], slope, -max[half]));
-      }
-      sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
-      sum[1] += s[i + 2] + s[i + 3];
-    }
+  // The maximum that scores without their shift are held against.
+  __device__ __forceinline__ float below(int half, const RowStats& rows) const {
+    return kScoreIsLinear ? rows.max[half] - shift_[half] : rows.max[half];
   }
 
   // As row_tops (lazy_softmax.cuh); 0 where none is above zero. Four chains, so that none is long.
@@ -311,18 +242,18 @@ class ScoreStage {
 
   // Without the terms that are linear in a position: their slopes are put to the scores, their bases to the softmax.
   template <int kCount>
-  __device__ __forceinline__ void apply_linear(float scale_log2, float (&s)[kCount]) {
+  __device__ __forceinline__ void apply_linear(float (&s)[kCount]) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
     if constexpr (kScoreStagesLine) tile_.await(key_, lines);
     apply_near_form<true, true>(s);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2;
+    for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2_;
     if constexpr (kScoreStagesLine) fetch_next(lines);
   }
 
   __device__ __forceinline__ ScoreLinear linear_of(int half) const {
-    return score_linear(*scores_, head_of(half), on_row_[half], steps_[half], batch_, head_[half],
-                        kv_head_, q_idx_[half]);
+    return score_linear(*scores_, head_of_row(on_head_, half), on_row_[half], steps_[half], batch_,
+                        head_[half], kv_head_, q_idx_[half]);
   }
 
   // Whether the staged line has an element for which the program's rare comparison holds.
@@ -452,6 +383,7 @@ class ScoreStage {
   int key_;             // its first, of this thread's
   int batch_;
   int kv_head_;
+  float scale_log2_;  // of this step
   bool is_raw_;       // the step's scores are those of q.k still
   float shift_[2];    // in log2, of both rows: what the step's scores lack
   float to_natural_;  // softmax_scale / log2(e)

@@ -53,38 +53,33 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      const int entry = blocks_.take();          // where kMaskProgram
-      block = block_of_entry(entry);             // where kMaskProgram
+      block = block_of_entry(blocks_.take());    // where kMaskProgram
       stage_.prepare(origin + block * kBlockN);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
-      const bool partial = is_partial(entry, warpgroup_);              // where kMaskProgram
+      const bool partial = is_partial(blocks_.taken(), warpgroup_);    // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));         // where kScored
       whole = whole && !partial;                                       // where kScoredMask
       stage_.apply_lazily(args_.softmax_scale_log2, s, *rows, whole);  // where kScored
-      const int first = origin + block * kBlockN;                      // where kMaskProgram
-      if (partial) hide_scores(parts_, tile, first_row, first, s);     // where kMaskProgram
+      // clang-format off
+      if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);  // where kMaskProgram
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
-      // A condition is of one line.
-      // clang-format off
       bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);  // unless kScored
-      bool grew = stage_.grew(s, *rows, args_.softmax_scale_log2, masked);  // where kScored
+      bool grew = stage_.raise_where_grown(s, rows, whole, factor);  // where kScored
       grew = grew || (kRowMax == 1 && partial);  // where kMaskProgram
       if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);  // unless kScored
-      if (grew) stage_.raise(s, rows, args_.softmax_scale_log2, factor);  // where kScored
       exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);  // unless kScored
-      stage_.exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);  // where kScored
+      stage_.exponentiate(s, *rows, kRowMax == 1 ? sum : rows->sum);  // where kScored
       // clang-format on
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
-        const bool overflow = sums_overflow(sum);                            // unless kScored
-        const float scale_log2 = args_.softmax_scale_log2;                   // where kScored
-        const bool overflow = stage_.overflows(sum, rows->max, scale_log2);  // where kScored
+        const bool overflow = sums_overflow(sum);            // unless kScored
+        const bool overflow = stage_.overflows(sum, *rows);  // where kScored
         if (overflow && !masked) {
           redo_step(tile, first_row, block, s, p, rows, sum, factor);
           grew = true;

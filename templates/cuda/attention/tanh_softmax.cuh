@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax of scores of which a program makes a tanh and nothing else (softcap), for the score stage of the sm_90 kernels: it takes
+// exp2 of the polynomial itself, whose last multiplication is the exponent's own. Three instructions of an element instead of five, and
+// nothing is asked of an element beforehand:
+//
+// | row_max | that no score lies above the near range is known by                                                        |
+// |---------|------------------------------------------------------------------------------------------------------------|
+// | 0       | the largest score of each row, which is looked for in any case                                             |
+// | 1       | the sums: one score at the range's end would add more than they are (tanh_overflows), and the polynomial   |
+// |         | rises for ever. Rows whose maximum comes near that end take no part                                        |
+//
+// Scores below the near range count for nothing where a row has far larger ones, which its maximum says.
+#pragma once
+
+#include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/score_functions.cuh"
+#include "cuda/attention/tile_rows.cuh"
+#include "generated/score_program.h"
+
+namespace attune {
+
+// log2: a million keys that are so far below the largest score of a row are 2^-10 of it.
+constexpr float kFarBelow = 30.f;
+
+// Of a thread's two rows.
+__device__ __forceinline__ const ScoreHead& head_of_row(const ScoreHead (&on_head)[2], int half) {
+  return on_head[kNextHead == 0 ? 0 : half];
+}
+
+template <int kCount>
+__device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
+                                              const float (&s)[kCount], const RowStats& rows,
+                                              float scale_log2) {
+  constexpr float kSumsRoom = 8.f;  // log2: of a thread's scores of a step, and some more
+  RowTops tops = {{0, 0}};
+  if constexpr (kRowMax == 0) tops = row_tops(s);
+  bool near = true;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const OddTanh tanh = score_only_tanh(head_of_row(on_head, half));
+    const float low = tanh.low * scale_log2;
+    near &= is_usable(tanh) && rows.max[half] > low + kFarBelow;
+    if constexpr (kRowMax == 1) {
+      near &= rows.max[half] < -low - kSumsRoom;
+    } else {
+      const float most = odd_tanh(__int_as_float(tops.row[half]), tanh) * scale_log2;
+      near &= most < -low && most - rows.max[half] <= kRescaleThreshold;
+    }
+  }
+  return __all_sync(~0u, near);
+}
+
+// s = exp2(tanh - max), and the sums grow by it.
+template <int kCount>
+__device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2], float (&s)[kCount],
+                                                  const float (&max)[2], float scale_log2,
+                                                  float (&sum)[2]) {
+  float c1[2], c3[2], c5[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const OddTanh tanh = score_only_tanh(head_of_row(on_head, half));
+    c1[half] = tanh.c1 * scale_log2;
+    c3[half] = tanh.c3 * scale_log2;
+    c5[half] = tanh.c5 * scale_log2;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int half = j / 2;
+      const float z = s[i + j] * s[i + j];
+      const float slope = fmaf(fmaf(c5[half], z, c3[half]), z, c1[half]);
+      s[i + j] = exp2_approx(fmaf(s[i + j], slope, -max[half]));
+    }
+    sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
+    sum[1] += s[i + 2] + s[i + 3];
+  }
+}
+
+// Whether any row of the warp has a score above the near range, or came near overflow; true for NaN.
+__device__ __forceinline__ bool tanh_overflows(const ScoreHead (&on_head)[2], const float (&sum)[2],
+                                               const float (&max)[2], float scale_log2) {
+  bool overflows = false;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float low = score_only_tanh(head_of_row(on_head, half)).low;
+    const float most = exp2_approx(fmaf(-low, scale_log2, -max[half]));
+    overflows |= !(sum[half] < fminf(most, kLargestSum / 2));
+  }
+  return __any_sync(~0u, overflows);
+}
+
+}  // namespace attune
