@@ -6,8 +6,8 @@
 // both rows of a thread.
 //
 // A step takes the near form of the program where all rows of the warp allow it, else the exact
-// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form a step of the loop may leave a part to
-// the softmax, which has it for less: apply_lazily, and what comes behind it up to overflows.
+// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form the softmax has a part for less:
+// apply_lazily, and what comes behind it up to overflows.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -48,6 +48,7 @@ class ScoreStage {
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
     scores_ = &parts.scores;
+    scale_log2_ = parts.base.softmax_scale_log2;
     const ScoreArgs& scores = parts.scores;
     const int thread = reread_thread_index() % kWarpgroupThreads;
     batch_ = scores.batch0 + tile.batch;
@@ -78,6 +79,12 @@ class ScoreStage {
     if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
   }
 
+  // The same for apply_lazily.
+  __device__ __forceinline__ void prepare(int first_key, const RowStats* rows) {
+    prepare(first_key);
+    if constexpr (kScoreIsTanh) limits_ = tanh_limits(on_head_, *rows, scale_log2_);
+  }
+
   // q.k of the step that was prepared become what the program makes of them: of 16-bit operands in the unit that the program keeps
   // (kScoreKeepsUnits), which the host's softmax_scale_log2 is for. Of 8-bit ones, which it multiplies by `scale_log2` first, in
   // natural units. That has log2(e) in the place of softmax_scale * log2(e) (args). `row_max`: of both rows, in log2, where it is
@@ -94,15 +101,14 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, of a step of 16-bit operands that raise_where_grown, exponentiate and overflows take on from here. `whole`: no key is hidden.
+  // As apply, for 16-bit operands and raise_where_grown, exponentiate and overflows. `whole`: no key is hidden.
   template <int kCount>
-  __device__ __forceinline__ void apply_lazily(float scale_log2, float (&s)[kCount],
-                                               const RowStats& rows, bool whole) {
-    scale_log2_ = scale_log2;
-    is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, s, rows, scale_log2);
+  __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
+                                               bool whole) {
+    is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, limits_, s, scale_log2_);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;
-    if (!is_near(s, scale_log2, rows.max)) {
+    if (!is_near(s, scale_log2_, rows.max)) {
       apply_exactly(key_, s);
     } else if (kScoreIsLinear && __all_sync(~0u, steps_[0].is_linear && steps_[1].is_linear)) {
       apply_linear(s);
@@ -138,9 +144,8 @@ class ScoreStage {
   }
 
   // With row_max 1: as sums_overflow.
-  __device__ __forceinline__ bool overflows(const float (&sum)[2], const RowStats& rows) const {
-    return kScoreIsTanh && is_raw_ ? tanh_overflows(on_head_, sum, rows.max, scale_log2_)
-                                   : sums_overflow(sum);
+  __device__ __forceinline__ bool overflows(const float (&sum)[2]) const {
+    return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : sums_overflow(sum);
   }
 
   // The same for a step that comes again, which is rare.
@@ -240,7 +245,7 @@ class ScoreStage {
     if constexpr (kScoreStagesLine) fetch_next(lines);
   }
 
-  // Without the terms that are linear in a position: their slopes are put to the scores, their bases to the softmax.
+  // Slopes of terms that are linear in a position are put to the scores, their bases to the softmax.
   template <int kCount>
   __device__ __forceinline__ void apply_linear(float (&s)[kCount]) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
@@ -383,11 +388,12 @@ class ScoreStage {
   int key_;             // its first, of this thread's
   int batch_;
   int kv_head_;
-  float scale_log2_;  // of this step
-  bool is_raw_;       // the step's scores are those of q.k still
-  float shift_[2];    // in log2, of both rows: what the step's scores lack
-  float to_natural_;  // softmax_scale / log2(e)
-  int head_[2];       // of the thread's two rows
+  float scale_log2_;   // of 16-bit operands
+  TanhLimits limits_;  // of the step that was prepared
+  bool is_raw_;        // the step's scores are those of q.k still
+  float shift_[2];     // in log2, of both rows: what the step's scores lack
+  float to_natural_;   // softmax_scale / log2(e)
+  int head_[2];        // of the thread's two rows
   int q_idx_[2];
   ScoreHead on_head_[2];
   ScoreRow on_row_[2];

@@ -27,25 +27,44 @@ __device__ __forceinline__ const ScoreHead& head_of_row(const ScoreHead (&on_hea
   return on_head[kNextHead == 0 ? 0 : half];
 }
 
-template <int kCount>
-__device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
-                                              const float (&s)[kCount], const RowStats& rows,
-                                              float scale_log2) {
+// What a step's scores are held against, known before they are: nothing waits for it.
+struct TanhLimits {
+  bool allow;  // with row_max 1 of the warp, else of the thread
+  float row
+      [2];  // row_max 0: what the largest score may come to, in log2. 1: a thread's sum of the step
+};
+
+__device__ __forceinline__ TanhLimits tanh_limits(const ScoreHead (&on_head)[2],
+                                                  const RowStats& rows, float scale_log2) {
   constexpr float kSumsRoom = 8.f;  // log2: of a thread's scores of a step, and some more
-  RowTops tops = {{0, 0}};
-  if constexpr (kRowMax == 0) tops = row_tops(s);
-  bool near = true;
+  TanhLimits limits = {true, {}};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const OddTanh tanh = score_only_tanh(head_of_row(on_head, half));
-    const float low = tanh.low * scale_log2;
-    near &= is_usable(tanh) && rows.max[half] > low + kFarBelow;
+    const float low = tanh.low * scale_log2, max = rows.max[half];
+    limits.allow &= is_usable(tanh) && max > low + kFarBelow;
     if constexpr (kRowMax == 1) {
-      near &= rows.max[half] < -low - kSumsRoom;
+      limits.allow &= max < -low - kSumsRoom;
+      limits.row[half] = fminf(exp2_approx(-low - max), kLargestSum / 2);
     } else {
-      const float most = odd_tanh(__int_as_float(tops.row[half]), tanh) * scale_log2;
-      near &= most < -low && most - rows.max[half] <= kRescaleThreshold;
+      limits.row[half] = fminf(-low, max + kRescaleThreshold);
     }
+  }
+  if constexpr (kRowMax == 1) limits.allow = __all_sync(~0u, limits.allow);
+  return limits;
+}
+
+template <int kCount>
+__device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
+                                              const TanhLimits& limits, const float (&s)[kCount],
+                                              float scale_log2) {
+  if constexpr (kRowMax == 1) return limits.allow;
+  const RowTops tops = row_tops(s);
+  bool near = limits.allow;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const OddTanh tanh = score_only_tanh(head_of_row(on_head, half));
+    near &= odd_tanh(__int_as_float(tops.row[half]), tanh) * scale_log2 < limits.row[half];
   }
   return __all_sync(~0u, near);
 }
@@ -78,16 +97,8 @@ __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2],
 }
 
 // Whether any row of the warp has a score above the near range, or came near overflow; true for NaN.
-__device__ __forceinline__ bool tanh_overflows(const ScoreHead (&on_head)[2], const float (&sum)[2],
-                                               const float (&max)[2], float scale_log2) {
-  bool overflows = false;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float low = score_only_tanh(head_of_row(on_head, half)).low;
-    const float most = exp2_approx(fmaf(-low, scale_log2, -max[half]));
-    overflows |= !(sum[half] < fminf(most, kLargestSum / 2));
-  }
-  return __any_sync(~0u, overflows);
+__device__ __forceinline__ bool tanh_overflows(const TanhLimits& limits, const float (&sum)[2]) {
+  return __any_sync(~0u, !(sum[0] < limits.row[0] && sum[1] < limits.row[1]));
 }
 
 }  // namespace attune

@@ -53,13 +53,13 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());    // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN);  // where kScored
+      block = block_of_entry(blocks_.take());          // where kMaskProgram
+      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
-      const bool partial = is_partial(blocks_.taken(), warpgroup_);    // where kMaskProgram
-      bool whole = !(kMasksInside && range.needs_mask(block));         // where kScored
-      whole = whole && !partial;                                       // where kScoredMask
-      stage_.apply_lazily(args_.softmax_scale_log2, s, *rows, whole);  // where kScored
+      const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
+      bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
+      whole = whole && !partial;                                     // where kScoredMask
+      stage_.apply_lazily(s, *rows, whole);                          // where kScored
       // clang-format off
       if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);  // where kMaskProgram
       const bool masked = kMasksInside && range.needs_mask(block);
@@ -78,8 +78,8 @@ class WgmmaConsumer {
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
-        const bool overflow = sums_overflow(sum);            // unless kScored
-        const bool overflow = stage_.overflows(sum, *rows);  // where kScored
+        const bool overflow = sums_overflow(sum);     // unless kScored
+        const bool overflow = stage_.overflows(sum);  // where kScored
         if (overflow && !masked) {
           redo_step(tile, first_row, block, s, p, rows, sum, factor);
           grew = true;
