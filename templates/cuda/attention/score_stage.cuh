@@ -108,12 +108,11 @@ class ScoreStage {
     is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, limits_, s, scale_log2_);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;
-    if (!is_near(s, scale_log2_, rows.max)) {
-      apply_exactly(key_, s);
-    } else if (kScoreIsLinear && __all_sync(~0u, steps_[0].is_linear && steps_[1].is_linear)) {
-      apply_linear(s);
+    if (is_near(s, scale_log2_, rows.max)) {
+      const bool linear = steps_[0].is_linear && steps_[1].is_linear;
+      apply_near(s, kScoreIsLinear && __all_sync(~0u, linear));
     } else {
-      apply_near(s);
+      apply_exactly(key_, s);
     }
   }
 
@@ -233,26 +232,20 @@ class ScoreStage {
     return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
   }
 
+  // `linear`: slopes of terms that are linear in a position are put to the scores, their bases to the softmax.
   template <int kCount>
-  __device__ __forceinline__ void apply_near(float (&s)[kCount]) {
+  __device__ __forceinline__ void apply_near(float (&s)[kCount], bool linear = false) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
     if constexpr (kScoreStagesLine) tile_.await(key_, lines);
-    if (kScoreRareBits > 0 && has_rare<kCount>()) {
+    if (linear) {
+      apply_near_form<true, true>(s);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2_;
+    } else if (kScoreRareBits > 0 && has_rare<kCount>()) {
       apply_near_form<false, true>(s);
     } else {
       apply_near_form<false, kScoreRareBits == 0>(s);
     }
-    if constexpr (kScoreStagesLine) fetch_next(lines);
-  }
-
-  // Slopes of terms that are linear in a position are put to the scores, their bases to the softmax.
-  template <int kCount>
-  __device__ __forceinline__ void apply_linear(float (&s)[kCount]) {
-    const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
-    if constexpr (kScoreStagesLine) tile_.await(key_, lines);
-    apply_near_form<true, true>(s);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2_;
     if constexpr (kScoreStagesLine) fetch_next(lines);
   }
 
