@@ -7,19 +7,11 @@
 
 namespace attune {
 
-// Read ahead of a tile, so that nothing waits for them at its end.
-struct RowSinks {
-  float logit[2];
-};
-
-__device__ __forceinline__ RowSinks load_sinks(const ScoreArgs& scores, ThreadRows place) {
-  return {{load_sink(scores, place.head), load_sink(scores, place.head + kNextHead)}};
-}
-
-__device__ __forceinline__ void join_sinks(const RowSinks& sinks, RowEnds* ends) {
+__device__ __forceinline__ void join_sinks(const ScoreArgs& scores, ThreadRows place,
+                                           RowEnds* ends) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    join_sink(sinks.logit[half], ends->inverse[half], ends->lse[half]);
+    join_sink(scores, place.head + kNextHead * half, ends->inverse[half], ends->lse[half]);
 }
 
 }  // namespace attune

@@ -76,6 +76,7 @@ class ScoreStage {
                                 kv_head_, q_idx_[half], key_, kSpan);
     if constexpr (kNextHead == 0) score_share(steps_[0], kNextRow, &steps_[1]);
     if constexpr (kLoadedAhead > 0) load_ahead();
+    if constexpr (kScoreRareBits > 0) look_for_rare();
     if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
   }
 
@@ -124,9 +125,10 @@ class ScoreStage {
     if (kRowMax == 1 ? whole : !row_max_grew(s, {{below(0, *rows), below(1, *rows)}}, scale_log2_))
       return false;
     float max[2];
-    true_row_max(s, scale_log2_, max);
-    max[0] += shift_[0];
-    max[1] += shift_[1];
+    largest_scores(s, max);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)  // each lane of a quad has shifts of its own
+      max[half] = quad_max(fmaf(max[half], scale_log2_, shift_[half]));
     raise_to(max, rows, factor);
     return true;
   }
@@ -241,7 +243,7 @@ class ScoreStage {
       apply_near_form<true, true>(s);
 #pragma unroll
       for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2_;
-    } else if (kScoreRareBits > 0 && has_rare<kCount>()) {
+    } else if (kScoreRareBits > 0 && has_rare_) {
       apply_near_form<false, true>(s);
     } else {
       apply_near_form<false, kScoreRareBits == 0>(s);
@@ -255,18 +257,20 @@ class ScoreStage {
   }
 
   // Whether the staged line has an element for which the program's rare comparison holds.
-  template <int kCount>
-  __device__ __forceinline__ bool has_rare() const {
+  __device__ __forceinline__ void look_for_rare() {
+    if (!__all_sync(~0u, steps_[0].is_near && steps_[1].is_near)) return;
+    const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
+    tile_.await(key_, lines);
     unsigned most = 0;  // of both halves of the words
 #pragma unroll
-    for (int i = 0; i < kCount; i += 8) {
+    for (int n = 0; n < kBlockN / 8; n += 2) {
       unsigned words[2][2];
-      tile_.read(i / 4, words);
-#pragma unroll
-      for (int j = 0; j < 4; j += 2) most = __vimax3_u16x2(most, words[j / 2][0], words[j / 2][1]);
+      tile_.read(n, words);
+      most = __vimax3_u16x2(most, words[0][0], words[0][1]);
+      most = __vimax3_u16x2(most, words[1][0], words[1][1]);
     }
     constexpr unsigned kBits = kScoreRareBits;
-    return __any_sync(~0u, (most & 0xFFFFu) >= kBits || most >> 16 >= kBits);
+    has_rare_ = __any_sync(~0u, (most & 0xFFFFu) >= kBits || most >> 16 >= kBits);
   }
 
   template <bool kLinear, bool kRare, int kCount>
@@ -383,6 +387,7 @@ class ScoreStage {
   int kv_head_;
   float scale_log2_;   // of 16-bit operands
   TanhLimits limits_;  // of the step that was prepared
+  bool has_rare_;      // the step that was prepared, in its near form
   bool is_raw_;        // the step's scores are those of q.k still
   float shift_[2];     // in log2, of both rows: what the step's scores lack
   float to_natural_;   // softmax_scale / log2(e)

@@ -9,23 +9,16 @@
 
 namespace attune {
 
-__device__ __forceinline__ float load_sink(const ScoreArgs& scores, int head) {
-  constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);
-  return load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
-}
-
 // `inverse` is what a row of O is multiplied by, `lse` its natural log-sum-exp: of a row that saw nothing 0 and -inf.
-__device__ __forceinline__ void join_sink(float sink, float& inverse, float& lse) {
+__device__ __forceinline__ void join_sink(const ScoreArgs& scores, int head, float& inverse,
+                                          float& lse) {
+  constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);
+  const float sink = load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
   if (sink == -score_infinity()) return;
   const float above = sink - lse;                               // +inf where the row saw nothing
   const float less = exp2_approx(-kScoreLog2E * fabsf(above));  // of the two, over the other
-  inverse *= (above > 0.f ? less : 1.f) * reciprocal_approx(1.f + less);
+  inverse *= (above > 0.f ? less : 1.f) / (1.f + less);
   lse = fmaxf(lse, sink) + kScoreLn2 * log2_approx(1.f + less);
-}
-
-__device__ __forceinline__ void join_sink(const ScoreArgs& scores, int head, float& inverse,
-                                          float& lse) {
-  join_sink(load_sink(scores, head), inverse, lse);
 }
 
 }  // namespace attune

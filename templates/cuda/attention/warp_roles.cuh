@@ -54,9 +54,6 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   while (!tiles.done()) {
     Output o;
     RowStats rows;
-    const int first_thread = reread_thread_index() % kWarpgroupThreads;  // where kSinks
-    const ThreadRows own = thread_rows(tile, warpgroup, first_thread);   // where kSinks
-    const RowSinks sinks = load_sinks(args.scores, own);                 // where kSinks
     consumer.attend(tile, tiles.parity(), o, &rows);
     // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
     // is.
@@ -65,7 +62,7 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     RowEnds ends = consumer.ends(rows);
-    join_sinks(sinks, &ends);  // where kSinks
+    join_sinks(args.scores, place, &ends);  // where kSinks
     const PrefillTile next = tiles.advance();
     if constexpr (kKvSplits == 1) store_lse(args, tile, place, ends);
     if constexpr (kOStaging) await_staging(warpgroup, thread);
@@ -74,7 +71,7 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     if constexpr (kKvSplits > 1) {
       whole = combine_splits(args, tile, warpgroup, thread, o, &rows);  // where kKvSplits > 1
       ends = consumer.ends(rows);
-      join_sinks(sinks, &ends);  // where kSinks
+      join_sinks(args.scores, place, &ends);  // where kSinks
       if (whole) store_lse(args, tile, place, ends);
     }
     if (whole) write_tile(args, map_o, shared, warpgroup, tile, place, o, ends);
