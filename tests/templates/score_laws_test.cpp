@@ -240,6 +240,23 @@ TEST_P(Laws, AConstantOfARowMovesLseAlone) {
           });
 }
 
+// The sm_90 kernels leave what is linear in a position to the softmax, and what a maximum bends not. Maxima rise in each block here.
+TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
+  Problem linear = base(",mask=causal_bottom_right"), bent = linear;
+  linear.score_mod = score_program_of("return score + 0.25 * (q_idx - kv_idx);");
+  bent.score_mod = score_program_of("return score + 0.25 * max(q_idx - kv_idx, -100000);");
+  compare(linear, nothing, bent, nothing,
+          [&](const Result& a, const Result& b, const AttentionCase&) {
+            for (size_t i = 0; i < a.o.size(); ++i) ASSERT_NEAR(a.o[i], b.o[i], 0.04) << i;
+            for (size_t i = 0; i < a.lse.size(); ++i) {
+              if (a.lse[i] == -kInfinity)
+                ASSERT_EQ(b.lse[i], -kInfinity) << i;
+              else
+                ASSERT_NEAR(a.lse[i], b.lse[i], 1e-4 * std::max(1.0, std::abs(b.lse[i]))) << i;
+            }
+          });
+}
+
 // Whatever a bias holds where the mask hides, and -infinity or less than -1e30 hides as a mask does.
 TEST_P(Laws, BiasesOfHiddenPositionsNeverReachTheOutput) {
   Problem p = base(",mask=causal_bottom_right,bias=fp32");
