@@ -84,17 +84,14 @@ inline constexpr const char* kStepElement =
   float result;
   if (is_near) {
     ScoreLoaded loaded[2];
-    const unsigned word = staged_word(score_staged_line(on_step), offset, is_near);
-    const unsigned least = kScoreRareBits;
-    const bool rare = (word & 0xFFFFu) >= least || word >> 16 >= least;
-    score_loads(on_step, offset, word, loaded);
+    score_loads(on_step, offset, staged_word(score_staged_line(on_step), offset, is_near), loaded);
     const ScoreColumn on_column = score_near_column(args, on_head, on_step, loaded[column], at.batch, at.head, at.kv_head, at.kv_idx, offset + column);
     if (kScoreIsLinear && on_step.is_linear && (at.q_idx & 4) != 0) {
       const ScoreLinear linear = score_linear(args, on_head, on_row, on_step, at.batch, at.head, at.kv_head, at.q_idx);
-      result = score_linear_element(args, on_head, on_row, on_column, on_step, loaded[column], rare, score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
+      result = score_linear_element(args, on_head, on_row, on_column, on_step, loaded[column], score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
       result += linear.base + linear.slope * float(offset + column);
     } else {
-      result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], rare, score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
+      result = score_near_element(args, on_head, on_row, on_column, on_step, loaded[column], score, at.batch, at.head, at.kv_head, at.q_idx, at.kv_idx, offset + column);
     }
   } else {
     const ScoreColumn on_column = score_column(args, on_head, at.batch, at.head, at.kv_head, at.kv_idx);

@@ -58,8 +58,7 @@ std::string mask_panel_text(const Program& program, const Places& places = {});
 //   const void* score_staged_line(on_step);  // of the line of 16-bit elements that the kernel brings to shared memory, if there is one
 //   void score_loads(on_step, int offset, unsigned staged, ScoreLoaded (&pair)[2]);  // of columns offset and offset + 1; `staged`: theirs
 //   ScoreColumn score_near_column(args, on_head, on_step, loaded, batch, head, kv_head, kv_idx, offset);
-//   float score_near_element(args, on_head, on_row, on_column, on_step, loaded, bool rare, score, batch, head, kv_head, q_idx, kv_idx,
-//                            offset);  // `rare` may be false where all words of the staged line are less than kScoreRareBits
+//   float score_near_element(args, on_head, on_row, on_column, on_step, loaded, score, batch, head, kv_head, q_idx, kv_idx, offset);
 //   ScoreLinear score_linear(args, on_head, on_row, on_step, batch, head, kv_head, q_idx);  // where on_step.is_linear, these terms of the
 //   float score_linear_element(.. as score_near_element ..);                                // result, and the others, are the near form
 //   OddTanh score_only_tanh(on_head);  // where kScoreIsTanh, the near form

@@ -4,26 +4,9 @@
 
 #include <algorithm>
 
-#include "generator/core/narrow_float.hpp"
 #include "generator/core/score/step_printer.hpp"
 
 namespace attune::score {
-namespace {
-
-// The first of the patterns from -0 to -infinity that holds, as floats of this type do from there on; 0: none.
-int first_pattern(CaptureType type, float most, bool or_equal) {
-  const bool is_bf16 = type == CaptureType::kBf16;
-  const int infinity = is_bf16 ? 0xFF80 : 0xFC00;
-  for (int bits = 0x8000; bits <= infinity; ++bits) {
-    const auto pattern = static_cast<uint16_t>(bits);
-    const float value = is_bf16 ? from_bf16(pattern) : from_fp16(pattern);
-    if (value < most || (or_equal && value == most)) return bits;
-  }
-  return 0;
-}
-
-}  // namespace
-
 // Texts are right once the functions of heads and rows are printed; before that they only say whether there are any.
 std::optional<StepPrinter::Linear> StepPrinter::linear(int number) {
   const Node& n = node(number);
@@ -97,24 +80,6 @@ void StepPrinter::find_linear_terms() {
   if (!linear_sum_.slope.empty() && !other_terms_.empty()) return;
   linear_sum_ = {};
   signs_.clear();
-}
-
-// A bias that hides does so at few elements, or at none.
-void StepPrinter::find_rare() {
-  const int staged = staged_line();
-  if (staged < 0) return;
-  const int load = lines_[static_cast<size_t>(staged)].node;
-  const CaptureType type = program_.captures()[static_cast<size_t>(node(load).index)].type;
-  for (int i = 0; i < program_.root(); ++i) {
-    const Node& n = node(i);
-    const bool or_equal = n.operation == Operation::kLessEqual;
-    if ((!or_equal && n.operation != Operation::kLess) || n.operands[0] != load) continue;
-    const Node& most = node(n.operands[1]);
-    if (most.operation != Operation::kConstant || !(most.float_value() < 0)) continue;
-    rare_bits_ = first_pattern(type, most.float_value(), or_equal);
-    if (rare_bits_ != 0) rare_ = i;
-    return;
-  }
 }
 
 // Over a step the absolute value of a position is the position, or less it, where both ends have one sign.

@@ -22,7 +22,6 @@ StepPrinter::StepPrinter(const SteppedProgram& program, const Places& places, bo
   find_nodes();
   find_tanhs();
   find_linear_terms();
-  find_rare();
 }
 
 void StepPrinter::find_nodes() {
@@ -231,7 +230,6 @@ void StepPrinter::bind_near() {
                  tanhs_[i].is_odd
                      ? fmt::format("odd_tanh(score, on_head.t{})", i)
                      : fmt::format("near_tanh({})", writer_.text_of(tanhs_[i].argument)));
-  if (rare_ >= 0) writer_.bind(rare_, fmt::format("(rare && {})", writer_.text_of(rare_)));
 }
 
 // What these need in the near form.
@@ -240,7 +238,6 @@ std::vector<bool> StepPrinter::near_nodes(const std::vector<int>& roots) const {
   for (const int i : positions_) is_replaced[static_cast<size_t>(i)] = true;
   for (const Line& line : lines_) is_replaced[static_cast<size_t>(line.node)] = true;
   for (const Tanh& tanh : tanhs_) is_replaced[static_cast<size_t>(tanh.node)] = true;
-  if (rare_ >= 0) is_replaced[static_cast<size_t>(rare_)] = true;
   for (const int root : roots) needed[static_cast<size_t>(root)] = true;
   for (size_t i = nodes().size(); i-- > 0;) {
     if (!needed[i]) continue;
@@ -285,8 +282,7 @@ std::string StepPrinter::near_functions() {
   end_function(kColumn, column);
   const std::string of_element = near_element({{program_.root(), false}});
   return fmt::format(
-      "\n// The near form, of the column `offset` behind the step's first. `rare`: as "
-      "kScoreRareBits says, or true.\n"
+      "\n// The near form, of the column `offset` behind the step's first.\n"
       "ATTUNE_SCORE_FUNCTION ScoreColumn score_near_column(const ScoreArgs& args, const ScoreHead& "
       "on_head, const ScoreStep& on_step,\n    const ScoreLoaded& loaded, int batch, int head, int "
       "kv_head, int kv_idx, int offset) {{\n  ScoreColumn values{{}};\n{}  return values;\n}}\n"
@@ -325,12 +321,10 @@ std::string StepPrinter::constants() const {
       "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
       "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n"
       "constexpr bool kScoreIsTanh = {};         // score_only_tanh is the near form\n"
-      "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n"
-      "constexpr int kScoreRareBits = {};        // staged words that are less have no rare "
-      "element\n",
+      "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n",
       hides_, keeps_units_, has_conditions(), !lines_.empty(), shared,
       shared < static_cast<int>(lines_.size()), stages_line(), !tanhs_.empty(), rising_tanh() >= 0,
-      is_tanh(), !linear_sum_.slope.empty(), rare_bits_);
+      is_tanh(), !linear_sum_.slope.empty());
 }
 
 }  // namespace attune::score

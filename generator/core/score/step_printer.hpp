@@ -10,13 +10,12 @@
 // | tanh of what is affine in the score         | the polynomial of that                                        |
 //
 // It is right where score_step and score_is_near say so: lines end behind the step, have unit stride and even addresses, and the
-// arguments of tanh are small. Three programs get less of an element yet (step_forms.cpp):
+// arguments of tanh are small. Two programs get less of an element yet (step_forms.cpp):
 //
 // | program                                      | an element takes                                             |
 // |----------------------------------------------|--------------------------------------------------------------|
 // | the result is such a tanh                    | none of it: the softmax takes the polynomial                 |
 // | terms of the result are linear in a position | one multiplication and addition; the rest is one of a row    |
-// | an element of a line below a constant hides  | no comparison, where the step has none                       |
 #pragma once
 
 #include <optional>
@@ -35,7 +34,7 @@ inline constexpr std::string_view kStepParameters =
     "    int q_idx, int kv_idx, int span";
 inline constexpr std::string_view kNearParameters =
     "const ScoreArgs& args, const ScoreHead& on_head, const ScoreRow& on_row,\n    const "
-    "ScoreColumn& on_column, const ScoreStep& on_step, const ScoreLoaded& loaded, bool rare, float "
+    "ScoreColumn& on_column, const ScoreStep& on_step, const ScoreLoaded& loaded, float "
     "score, int batch,\n    int head, int kv_head, int q_idx, int kv_idx, int offset";
 
 class StepPrinter : public SourcePrinter {
@@ -75,7 +74,6 @@ class StepPrinter : public SourcePrinter {
   std::optional<Linear> linear(int number);
   void add_terms(int number, bool is_negative, std::vector<Term>* terms) const;
   void find_linear_terms();
-  void find_rare();
   bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
   std::string sign_statements() const;
   std::string linear_functions();
@@ -115,8 +113,6 @@ class StepPrinter : public SourcePrinter {
   std::vector<Term> other_terms_;
   Linear linear_sum_;
   std::vector<int> signs_;  // positions whose absolute values are terms, as places in positions_
-  int rare_ = -1;           // a comparison of the staged line with a constant
-  int rare_bits_ = 0;       // from which 16-bit pattern on it holds, as unsigned numbers
 };
 
 }  // namespace attune::score

@@ -82,8 +82,8 @@ class MaskStage {
                                               batch_, head_[half], kv_head_, key_ + offset, offset);
           float& score = s[i + j + 2 * half];
           score = mask_steps::score_near_element(
-              scores_, on_head[half], on_row[half], column, steps[half], loaded[half][j], true,
-              score, batch_, head_[half], kv_head_, q_idx_[half], key_ + offset, offset);
+              scores_, on_head[half], on_row[half], column, steps[half], loaded[half][j], score,
+              batch_, head_[half], kv_head_, q_idx_[half], key_ + offset, offset);
         }
       }
     }

@@ -76,7 +76,6 @@ class ScoreStage {
                                 kv_head_, q_idx_[half], key_, kSpan);
     if constexpr (kNextHead == 0) score_share(steps_[0], kNextRow, &steps_[1]);
     if constexpr (kLoadedAhead > 0) load_ahead();
-    if constexpr (kScoreRareBits > 0) look_for_rare();
     if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
   }
 
@@ -240,13 +239,11 @@ class ScoreStage {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
     if constexpr (kScoreStagesLine) tile_.await(key_, lines);
     if (linear) {
-      apply_near_form<true, true>(s);
+      apply_near_form<true>(s);
 #pragma unroll
       for (int half = 0; half < 2; ++half) shift_[half] = linear_of(half).base * scale_log2_;
-    } else if (kScoreRareBits > 0 && has_rare_) {
-      apply_near_form<false, true>(s);
     } else {
-      apply_near_form<false, kScoreRareBits == 0>(s);
+      apply_near_form<false>(s);
     }
     if constexpr (kScoreStagesLine) fetch_next(lines);
   }
@@ -256,24 +253,7 @@ class ScoreStage {
                         head_[half], kv_head_, q_idx_[half]);
   }
 
-  // Whether the staged line has an element for which the program's rare comparison holds.
-  __device__ __forceinline__ void look_for_rare() {
-    if (!__all_sync(~0u, steps_[0].is_near && steps_[1].is_near)) return;
-    const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
-    tile_.await(key_, lines);
-    unsigned most = 0;  // of both halves of the words
-#pragma unroll
-    for (int n = 0; n < kBlockN / 8; n += 2) {
-      unsigned words[2][2];
-      tile_.read(n, words);
-      most = __vimax3_u16x2(most, words[0][0], words[0][1]);
-      most = __vimax3_u16x2(most, words[1][0], words[1][1]);
-    }
-    constexpr unsigned kBits = kScoreRareBits;
-    has_rare_ = __any_sync(~0u, (most & 0xFFFFu) >= kBits || most >> 16 >= kBits);
-  }
-
-  template <bool kLinear, bool kRare, int kCount>
+  template <bool kLinear, int kCount>
   __device__ __forceinline__ void apply_near_form(float (&s)[kCount]) const {
     const float slopes[2] = {kLinear ? linear_of(0).slope : 0.f,
                              kLinear ? linear_of(1).slope : 0.f};
@@ -281,8 +261,8 @@ class ScoreStage {
     for (int i = 0; i < kCount; i += 8) {
       unsigned words[2][2] = {};
       if constexpr (kScoreStagesLine) tile_.read(i / 4, words);
-      apply_near_columns<kLinear, kRare>(i, words[0], slopes, s);
-      apply_near_columns<kLinear, kRare>(i + 4, words[1], slopes, s);
+      apply_near_columns<kLinear>(i, words[0], slopes, s);
+      apply_near_columns<kLinear>(i + 4, words[1], slopes, s);
     }
   }
 
@@ -296,7 +276,7 @@ class ScoreStage {
   }
 
   // Two columns of both rows; `staged`: theirs of the staged line.
-  template <bool kLinear, bool kRare, int kCount>
+  template <bool kLinear, int kCount>
   __device__ __forceinline__ void apply_near_columns(int i, const unsigned (&staged)[2],
                                                      const float (&slopes)[2],
                                                      float (&s)[kCount]) const {
@@ -325,7 +305,7 @@ class ScoreStage {
         float& score = s[i + j + 2 * half];
         score =
             element(*scores_, on_head_[half], on_row_[half], column, steps_[half], loaded[half][j],
-                    kRare, score, batch_, head_[half], kv_head_, q_idx_[half], key, offset + j);
+                    score, batch_, head_[half], kv_head_, q_idx_[half], key, offset + j);
         if constexpr (kLinear) score = fmaf(slopes[half], static_cast<float>(offset + j), score);
       }
     }
@@ -387,7 +367,6 @@ class ScoreStage {
   int kv_head_;
   float scale_log2_;   // of 16-bit operands
   TanhLimits limits_;  // of the step that was prepared
-  bool has_rare_;      // the step that was prepared, in its near form
   bool is_raw_;        // the step's scores are those of q.k still
   float shift_[2];     // in log2, of both rows: what the step's scores lack
   float to_natural_;   // softmax_scale / log2(e)
