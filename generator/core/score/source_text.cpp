@@ -72,6 +72,10 @@ std::string mask_step_text(const Program& program, const Places& places) {
 
 bool keeps_units(const Program& program) { return stepped(printed(program)).keeps_units; }
 
+bool is_tanh(const Program& program) {
+  return StepPrinter(stepped(printed(program)), {}, false, true).is_tanh();
+}
+
 bool stages_line(const Program& program) {
   return StepPrinter(stepped(printed(program)), {}, false, true).stages_line();
 }

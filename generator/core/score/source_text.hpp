@@ -65,7 +65,8 @@ std::string mask_panel_text(const Program& program, const Places& places = {});
 std::string step_text(const Program& program, const Places& places = {});
 // Of a mask program: a score is itself or -infinity. No line is staged.
 std::string mask_step_text(const Program& program, const Places& places = {});
-// kScoreKeepsUnits and kScoreStagesLine of it.
+// kScoreIsTanh, kScoreKeepsUnits and kScoreStagesLine of it.
+bool is_tanh(const Program& program);
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);
 

@@ -42,6 +42,7 @@ class StepPrinter : public SourcePrinter {
   // `hides`: may_hide of the program as it was. `stages`: a line may come through shared memory.
   StepPrinter(const SteppedProgram& program, const Places& places, bool hides, bool stages);
   bool stages_line() const { return staged_line() >= 0; }
+  bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
 
  private:
   // In the order of their nodes.
@@ -74,7 +75,6 @@ class StepPrinter : public SourcePrinter {
   std::optional<Linear> linear(int number);
   void add_terms(int number, bool is_negative, std::vector<Term>* terms) const;
   void find_linear_terms();
-  bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
   std::string sign_statements() const;
   std::string linear_functions();
   std::string tanh_function() const;
