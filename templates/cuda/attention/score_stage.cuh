@@ -6,8 +6,8 @@
 // both rows of a thread.
 //
 // A step takes the near form of the program where all rows of the warp allow it, else the exact
-// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form the softmax has a part for less:
-// apply_lazily, and what comes behind it up to overflows.
+// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form the softmax has a part for less
+// (apply_lazily).
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -101,7 +101,7 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, for 16-bit operands and raise_where_grown, exponentiate and overflows. `whole`: no key is hidden.
+  // As apply, for 16-bit operands and a softmax that calls what stands below. `whole`: no key is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
                                                bool whole) {
@@ -116,36 +116,34 @@ class ScoreStage {
     }
   }
 
-  // Raises maxima that lag too far behind, with row_max 1 where keys are hidden; whether it did, and by what factors.
-  template <int kCount>
-  __device__ __forceinline__ bool raise_where_grown(const float (&s)[kCount], RowStats* rows,
-                                                    bool whole, float (&factor)[2]) const {
-    if (kScoreIsTanh && is_raw_) return false;  // of which tanh_may_wait and overflows know
-    if (kRowMax == 1 ? whole : !row_max_grew(s, {{below(0, *rows), below(1, *rows)}}, scale_log2_))
-      return false;
-    float max[2];
-    largest_scores(s, max);
+  // What the softmax calls by these names from here on, in the place of its own (lazy_softmax.cuh).
+  __device__ __forceinline__ auto row_max_grew() const {
+    return [this](const auto& s, const RowStats& rows, float scale_log2) {
+      if (kScoreIsTanh && is_raw_) return false;
+      return attune::row_max_grew(s, {{below(0, rows.max), below(1, rows.max)}, {}}, scale_log2);
+    };
+  }
+  __device__ __forceinline__ auto raise_row_max() const {
+    return [this](const auto& s, RowStats* rows, float scale_log2, float(&factor)[2]) {
+      float max[2];
+      largest_scores(s, max);
 #pragma unroll
-    for (int half = 0; half < 2; ++half)  // each lane of a quad has shifts of its own
-      max[half] = quad_max(fmaf(max[half], scale_log2_, shift_[half]));
-    raise_to(max, rows, factor);
-    return true;
+      for (int half = 0; half < 2; ++half)  // each lane of a quad has shifts of its own
+        max[half] = quad_max(fmaf(max[half], scale_log2, shift_[half]));
+      raise_to(max, rows, factor);
+    };
   }
-
-  template <int kCount>
-  __device__ __forceinline__ void exponentiate(float (&s)[kCount], const RowStats& rows,
-                                               float (&sum)[2]) const {
-    if (kScoreIsTanh && is_raw_) {
-      exponentiate_tanh(on_head_, s, rows.max, scale_log2_, sum);
-    } else {
-      const float max[2] = {below(0, rows), below(1, rows)};
-      attune::exponentiate(s, max, scale_log2_, sum);
-    }
+  __device__ __forceinline__ auto exponentiate() const {
+    return [this](auto& s, const float(&max)[2], float scale_log2, float(&sum)[2]) {
+      if (kScoreIsTanh && is_raw_) return exponentiate_tanh(on_head_, s, max, scale_log2, sum);
+      const float lowered[2] = {below(0, max), below(1, max)};
+      attune::exponentiate(s, lowered, scale_log2, sum);
+    };
   }
-
-  // With row_max 1: as sums_overflow.
-  __device__ __forceinline__ bool overflows(const float (&sum)[2]) const {
-    return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : sums_overflow(sum);
+  __device__ __forceinline__ auto sums_overflow() const {
+    return [this](const float(&sum)[2]) {
+      return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : attune::sums_overflow(sum);
+    };
   }
 
   // The same for a step that comes again, which is rare.
@@ -210,8 +208,8 @@ class ScoreStage {
   }
 
   // The maximum that scores without their shift are held against.
-  __device__ __forceinline__ float below(int half, const RowStats& rows) const {
-    return kScoreIsLinear ? rows.max[half] - shift_[half] : rows.max[half];
+  __device__ __forceinline__ float below(int half, const float (&max)[2]) const {
+    return kScoreIsLinear ? max[half] - shift_[half] : max[half];
   }
 
   // As row_tops (lazy_softmax.cuh); 0 where none is above zero. Four chains, so that none is long.

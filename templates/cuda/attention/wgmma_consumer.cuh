@@ -60,26 +60,26 @@ class WgmmaConsumer {
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
       whole = whole && !partial;                                     // where kScoredMask
       stage_.apply_lazily(s, *rows, whole);                          // where kScored
-      // clang-format off
-      if (partial) hide_scores(parts_, tile, first_row, origin + block * kBlockN, s);  // where kMaskProgram
+      const auto row_max_grew = stage_.row_max_grew();               // where kScored
+      const auto raise_row_max = stage_.raise_row_max();             // where kScored
+      const auto exponentiate = stage_.exponentiate();               // where kScored
+      const auto sums_overflow = stage_.sums_overflow();             // where kScored
+      const int first = origin + block * kBlockN;                    // where kMaskProgram
+      if (partial) hide_scores(parts_, tile, first_row, first, s);   // where kMaskProgram
       const bool masked = kMasksInside && range.needs_mask(block);
       if (masked) mask_scores(args_, s, first_row, block, range, origin);
       float factor[2];
       float sum[2] = {0.f, 0.f};
-      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);  // unless kScored
-      bool grew = stage_.raise_where_grown(s, rows, whole, factor);  // where kScored
+      bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
       grew = grew || (kRowMax == 1 && partial);  // where kMaskProgram
-      if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);  // unless kScored
-      exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);  // unless kScored
-      stage_.exponentiate(s, *rows, kRowMax == 1 ? sum : rows->sum);  // where kScored
-      // clang-format on
+      if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
+      exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
-        const bool overflow = sums_overflow(sum);     // unless kScored
-        const bool overflow = stage_.overflows(sum);  // where kScored
+        const bool overflow = sums_overflow(sum);
         if (overflow && !masked) {
           redo_step(tile, first_row, block, s, p, rows, sum, factor);
           grew = true;
