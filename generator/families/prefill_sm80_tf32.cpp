@@ -43,7 +43,7 @@ constexpr DefaultTile kSplitTiles[] = {
 
 // Three products of more columns than these spill where a barrier stands between Q K^T and P V, seen with ptxas 13.0. Pairs of
 // slots have none.
-constexpr int kWidestSplitV = 192;
+constexpr int kWidestSplitV = 128;
 bool needs_pairs(const KernelSpec& slice) {
   return slice.fp8.accuracy == Accuracy::kSplit && slice.head_dim_v > kWidestSplitV;
 }
