@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a Problem's fields; see problem_fields.hpp. Values of each type are printed and parsed
-// in one place; a field of one value is one line.
+// The table of a Problem's fields; see problem_fields.hpp. Values of each type are printed and parsed in one place.
 #include "generator/core/problem_fields.hpp"
 
 #include <fmt/format.h>

@@ -86,7 +86,7 @@ class PrefillSm80Tf32 final : public PrefillMma {
                         const DeviceFacts& device) const override {
     if (has_wide_heads(spec))
       if (const auto config = wide_default(spec, arch, shape, device))
-        return with_room(spec, space(spec, arch), *config);
+        return with_wide_room(spec, space(spec, arch), *config);
     if (auto config = default_of(spec, arch, shape)) return *config;
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80_tf32 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
@@ -117,6 +117,13 @@ class PrefillSm80Tf32 final : public PrefillMma {
 
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
     return is_scored(spec) ? with_room_for_scores(legal, config, 32) : config;
+  }
+
+  // Three products of more than 256 columns leave room for few keys a step (ptxas 13.0).
+  static Config with_wide_room(const KernelSpec& spec, const SearchSpace& legal,
+                               const Config& config) {
+    if (spec.fp8.accuracy != Accuracy::kSplit) return with_room(spec, legal, config);
+    return with_room_for_scores(legal, config, is_scored(spec) || spec.head_dim_qk > 512 ? 16 : 32);
   }
 
   // Of the smallest tile that a default has.
