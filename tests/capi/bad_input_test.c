@@ -95,7 +95,7 @@ static void fields_are_refused(attune_context* context) {
   WITH(dtype, 7, "problem->dtype is 7; accepted are ATTUNE_FP32");
   WITH(mask, -2, "problem->mask is -2; accepted are ATTUNE_MASK_NONE");
   WITH(size, 0, "problem->size is 0; accepted are");
-  WITH(op, 2, "problem->op is 2; accepted are 0 (prefill), 1 (quantise)");
+  WITH(op, 9, "problem->op is 9; accepted are 0 (prefill), 1 (quantise), 2 (block_map)");
   WITH(dtype_kv, 9, "problem->dtype_kv is 9; accepted are ATTUNE_FP32");
   WITH(dtype_o, -2, "problem->dtype_o is -2; accepted are ATTUNE_FP32");
   WITH(accuracy, 3,

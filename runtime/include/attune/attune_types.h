@@ -73,9 +73,8 @@ typedef enum attune_mask {
 typedef enum attune_policy {
   ATTUNE_POLICY_FROM_ENVIRONMENT = -1, /* $ATTUNE_POLICY, else default */
   ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the default config, else the reference */
-  ATTUNE_POLICY_NEAREST =
-      1, /* some tuned shape of this kind, whatever the threads, else ATTUNE_NOT_TUNED */
-  ATTUNE_POLICY_STRICT = 2 /* this shape or its bucket, else ATTUNE_NOT_TUNED */
+  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, else ATTUNE_NOT_TUNED */
+  ATTUNE_POLICY_STRICT = 2             /* this shape or its bucket, else ATTUNE_NOT_TUNED */
 } attune_policy;
 
 /* How a plan's config was found. */
