@@ -163,7 +163,8 @@ std::string SnippetWriter::int_value(int depth) {
     case 5:
       return fmt::format("({} ? {} : {})", bool_value(depth - 1), x(), x());
     case 6:
-      return fmt::format("({} {} {})", x(), one_of({"&", "|", "^", "<<", ">>"}), x());
+      // Constants that do not fit an int are refused: what is shifted is none.
+      return fmt::format("({} {} {})", x(), one_of({"&", "|", "^", "^ q_idx <<", ">>"}), x());
     default:
       return fmt::format("({} {} {})", x(), one_of({"+", "-", "*", "/", "%"}), x());
   }
