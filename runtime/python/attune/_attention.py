@@ -9,7 +9,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -71,6 +71,7 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
     return call
 
 
+@in_graphs("attend")
 @untraced
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
               v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
@@ -115,6 +116,9 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
     given = locals()
+    graph = needs_op(q, k, v)
+    if graph is not None:
+        return graph.attend(**given)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
