@@ -3,22 +3,19 @@
 from ._attention import attention
 from ._known import check_heads, marked_constant
 
-_ATTENTION = "scaled_dot_product_attention"
-
 
 @marked_constant
-def _check(shapes, mask_shape, dropout_p, is_causal, enable_gqa):
-    ranks = [len(shape) for shape in shapes]
-    if ranks[0] not in (3, 4) or ranks != [ranks[0]] * 3:
+def _check(ranks, mask_rank, dropout_p, is_causal):
+    if ranks[0] not in (3, 4) or len(set(ranks)) > 1:
         raise ValueError(f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; accepted are [batch, num_heads, seqlen, head_dim] and "
                          "[batch, seqlen, head_dim] (flatten other leading axes into batch)")
     if dropout_p != 0.0:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0: attune has no dropout")
-    if mask_shape is not None:
+    if mask_rank is not None:
         if is_causal:
             raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
-        if not 2 <= mask_shape <= ranks[0]:
-            raise ValueError(f"attn_mask has {mask_shape} dimensions; accepted are 2 to {ranks[0]}, which broadcast to the scores'")
+        if not 1 <= mask_rank <= ranks[0]:
+            raise ValueError(f"attn_mask has {mask_rank} dimensions; accepted are 1 to {ranks[0]}, which broadcast to the scores'")
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -33,8 +30,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
 
     Refused with a sentence: dropout_p above 0, gradients, attn_mask beside is_causal, other ranks."""
-    _check((tuple(0 for _ in query.shape), tuple(0 for _ in key.shape), tuple(0 for _ in value.shape)), None if attn_mask is None else attn_mask.dim(),
-           dropout_p, is_causal, enable_gqa)
+    _check((query.dim(), key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
     flat = query.dim() == 3
     if flat:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
