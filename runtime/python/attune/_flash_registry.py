@@ -94,6 +94,8 @@ def forward_kernel(original):
             window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
         reason = _refusal(query, key, value, dropout_p, return_debug_mask,
                           {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, "block_table": more.get("block_table")})
+        if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or window_size_right is not None):
+            reason = "seqused_k is given to a causal call, whose diagonal would end there"
         if reason is None:
             try:
                 o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
