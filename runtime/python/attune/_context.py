@@ -15,7 +15,7 @@ from ._torch import capturing, on_stream, refuse_gradients, stream_address, sync
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-QUANTISE = 1       # attune_op
+OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their names
 SCALES = ("q_scale", "k_scale", "v_scale")
 
 
@@ -80,8 +80,9 @@ class Plan:
 
     def _layout(self, q, k, v, o, lse, scales):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
-        if self.problem.op == QUANTISE:
-            raise ValueError("this plan is of op quantise; accepted is one of attention (attune.quantise() runs the others)")
+        if self.problem.op in OTHER_OPS:
+            op = OTHER_OPS[self.problem.op]
+            raise ValueError(f"this plan is of op {op}; accepted is one of attention (attune.{op}() runs the others)")
         key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
         key = (*key, None if lse is None else tensors.signature("lse", lse))
         layout = self._layouts.get(key)
@@ -277,4 +278,4 @@ def refuse_capture(ordinal, function):
     """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
-                           f"attune.{'prepare' if function == 'attention' else 'prepare_quantise'}() with the same arguments before the capture")
+                           f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments before the capture")
