@@ -80,9 +80,10 @@ def is_compiling():
     return compiler is not None and compiler.is_compiling()
 
 
-def _checked(q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale, scale_block, accuracy, v_layout, out_dtype,
-             dtype, dtype_kv, context, softcap, bias, relative_bias, alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod,
-             mask_mod, sinks, block_map, pad_head_dim):
+def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
+             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
+             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
+             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
     """attention(), and how the C module may repeat it: see _quick.py."""
     given = locals()
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
@@ -105,13 +106,10 @@ def _checked(q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, 
     result = (o, lse) if return_lse else o
     if score_mod is not None or mask_mod is not None or block_map is not None:
         return result, None
-    return result, lambda: quick.recipe_of_attention(call, operands, given, scores, kept)
+    return result, lambda: quick.recipe_of_attention(call, operands, given, scores, kept, stream)
 
 
-def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
-              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-              chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
@@ -151,21 +149,21 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
     if is_compiling():
-        return attention_python(q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale, scale_block, accuracy, v_layout, out_dtype,
-                                dtype, dtype_kv, context, softcap, bias, relative_bias, alibi_slopes, mask_tensor, key_lengths, documents, prefix,
-                                chunk, score_mod, mask_mod, sinks, block_map, pad_head_dim)
-    return _attend(q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale, scale_block, accuracy, v_layout, out_dtype,
-                   dtype, dtype_kv, context, softcap, bias, relative_bias, alibi_slopes, mask_tensor, key_lengths, documents, prefix,
-                   chunk, score_mod, mask_mod, sinks, block_map, pad_head_dim)
+        return attention_python(q, k, v, mask, window, scale, out, return_lse, **choices)
+    if choices:
+        return _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
+    return _attend(q, k, v, mask, window, scale, out, return_lse)
 
 
-def _without_recipe(*arguments):
-    return _checked(*arguments)[0]
+def _without_recipe(*arguments, **choices):
+    return _checked(*arguments, **choices)[0]
 
 
-attention_python = untraced(_without_recipe)  # where torch.compile traces: all arguments of attention(), in its order
-_attend = attention_python if module is None else quick.function(attention, _checked)
-attention._torchdynamo_disable = True  # callers that are traced stop here
+_checked.__qualname__ = "attention"            # in errors of arguments that do not fit
+attention.__wrapped__ = _checked               # whose parameters are shown
+attention._torchdynamo_disable = True          # callers that are traced stop here
+attention_python = untraced(_without_recipe)   # what torch.compile may call
+_attend = attention_python if module is None else quick.function(_checked, "attention")
 
 
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,

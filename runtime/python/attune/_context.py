@@ -37,6 +37,7 @@ class Plan(object if module is None else module.PlanBase):
     def __init__(self, handle, problem, text):
         self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
+        self._release.atexit = False  # other threads may still run it, and the process gives all back
         self.problem, self._text = problem, text
         info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
@@ -231,6 +232,7 @@ class Context:
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
+        self._destroy.atexit = False  # as of plans
         self.recent = Recent(PLANS_KEPT)
         self._calls = quick.table(PLANS_KEPT)  # of the C module; None without it
 

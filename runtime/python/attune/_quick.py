@@ -2,11 +2,11 @@
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
 recipes, by which calls like one that was checked are run without any of this. Used by _context.py and _attention.py."""
 import ctypes
-import inspect
 import sys
 
 from . import _tensors as tensors
 from ._library import Capture, Operands, Scale, ScoreOperands, Tensor, module
+from ._torch import capturing
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
@@ -28,7 +28,10 @@ def _probe(of):
         return _IDENTITY
     if torch is not None and of in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)):
         capsule = getattr(of, "__dlpack_c_exchange_api__", None)
-        return None if capsule is None else (capsule, torch.is_grad_enabled)
+        if capsule is None:
+            return None
+        sys.modules[f"{__package__}._attention"].is_compiling = torch.compiler.is_compiling  # without the way through sys.modules
+        return capsule, torch.is_grad_enabled
     return None
 
 
@@ -47,25 +50,28 @@ def forget():
         _calls.clear()
 
 
-def _signature(function, skip=0):
-    """Text that inspect reads from a C function's doc, then its names, defaults, and how many are required and positional."""
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[skip:]
-    required = [p.name for p in parameters if p.default is p.empty]
-    positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-    text = f"{function.__name__}({'$self, ' if skip else ''}{str(signature.replace(parameters=parameters))[1:]}\n--\n\n{inspect.getdoc(function)}"
-    return text, tuple(p.name for p in parameters), tuple(p.default for p in parameters[len(required):]), len(required), positional
+def _parameters(function, skip=0):
+    """Names, defaults of the last ones, how many are required and how many may be given without a name. Without inspect, whose import
+    takes longer than that of attune."""
+    code = function.__code__
+    positional = code.co_argcount - skip
+    names = code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount]
+    defaults = (*(function.__defaults__ or ()), *((function.__kwdefaults__ or {})[name] for name in names[positional:]))
+    return names, defaults, len(names) - len(defaults), positional
 
 
-def function(entry, checked):
-    """The quick way of `entry`, which hands over all its arguments in their order. checked(*arguments) gives (result, recipe)."""
-    text, names, defaults, required, _ = _signature(entry)
-    return module.function(entry.__name__, text, names, defaults, required, len(names), names.index("context"), checked, _calls)
+def function(checked, name):
+    """The quick way of a function whose arguments are those of checked(), which gives (result, recipe)."""
+    names, defaults, required, positional = _parameters(checked)
+    return module.function(name, "", names, defaults, required, positional, names.index("context"), checked, _calls)
 
 
 def plan_method(entry, checked):
-    text, names, defaults, required, positional = _signature(entry, skip=1)
-    return module.plan_method(entry.__name__, text, names, defaults, required, positional, checked)
+    """As function(), for a method; `entry`: the one in Python that it replaces."""
+    names, defaults, required, positional = _parameters(checked, skip=1)
+    shown = ", ".join([*names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
+    return module.plan_method(entry.__name__, f"{entry.__name__}($self, {shown})\n--\n\n{entry.__doc__}", names, defaults, required, positional,
+                              checked)
 
 
 def _is_operand(value):
@@ -150,24 +156,38 @@ def _with_scores(operands):
     if not operands.scores:
         return [], blob, None
     scores = operands.scores.contents
-    at = len(blob)
+    pointers = [(Operands.scores.offset, len(blob))]
+    if scores.num_captures:
+        pointers.append((len(blob) + ScoreOperands.captures.offset, len(blob) + ctypes.sizeof(scores)))
     captures = bytes((Capture * scores.num_captures).from_address(ctypes.addressof(scores.captures.contents))) if scores.num_captures else b""
-    blob += bytes(scores) + captures
-    pointers = [(Operands.scores.offset, at), (at + ScoreOperands.captures.offset, at + ctypes.sizeof(ScoreOperands))]
-    return pointers, blob, scores
+    return pointers, blob + bytes(scores) + captures, scores
 
 
-def _new(like, shape, dtype, field, inner=None):
+_elements = {}  # one of each dtype and device, whose views are shapes without memory
+
+
+def _shape_only(like, shape, dtype):
+    """A tensor of which PyTorch makes new ones in half the time that it takes by shape, dtype and device."""
+    torch, key = sys.modules["torch"], (dtype, like.device)
+    if key not in _elements:
+        made = torch.empty(1, dtype=dtype, device=like.device)
+        if type(made) is not torch.Tensor:
+            return None  # a mode of PyTorch that makes others
+        _elements[key] = made
+    return _elements[key].expand(shape)
+
+
+def _new(like, shape, dtype, at):
     """One that each call allocates: function, arguments, place."""
-    at = (field if inner is None else _at(field, inner),)
-    if tensors.is_torch(like):
-        return sys.modules["torch"].empty, (shape,), {"dtype": dtype, "device": like.device}, at, len(shape)
-    return sys.modules["numpy"].empty, (shape, dtype), {}, at, len(shape)
+    if tensors.is_numpy(like):
+        return sys.modules["numpy"].empty, (shape, dtype), {}, (at,), len(shape)
+    shaped = _shape_only(like, shape, dtype)
+    return None if shaped is None else (sys.modules["torch"].empty_like, (shaped,), {}, (at,), len(shape))
 
 
-def recipe_of_attention(call, operands, arguments, scores, kept):
+def recipe_of_attention(call, operands, arguments, scores, kept, stream):
     """What entry.h describes, for calls of attention() like this one; None where there is none."""
-    if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")):
+    if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
     pointers, blob, _ = _with_scores(operands)
@@ -176,9 +196,11 @@ def recipe_of_attention(call, operands, arguments, scores, kept):
         places += _capture_places(indices, scores, ctypes.sizeof(Operands) + ctypes.sizeof(ScoreOperands))
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
-        fresh.append(_new(q, call.out_shape, call.out_dtype, "o", Tensor.data))
+        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o")))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
         fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
         results.append(-len(fresh))
+    if None in fresh:
+        return None
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

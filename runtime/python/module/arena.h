@@ -7,8 +7,7 @@
 #include "python.h"
 
 typedef struct Arena {
-  PyObject_HEAD
-  unsigned long long address;
+  PyObject_HEAD unsigned long long address;
   unsigned long long size;
   unsigned long long zero_bytes; /* of its first bytes, zero between runs */
   int busy;                      /* a thread is between ready() and its launch, in Python */

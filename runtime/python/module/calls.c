@@ -10,8 +10,7 @@
 enum { kMaxParameters = 48 };
 
 typedef struct Signature {
-  PyObject_HEAD
-  PyObject* names; /* tuples, and what they hold */
+  PyObject_HEAD PyObject* names; /* tuples, and what they hold */
   PyObject* defaults;
   PyObject* name_of[kMaxParameters];
   PyObject* default_of[kMaxParameters]; /* NULL: required */
@@ -27,8 +26,7 @@ typedef struct Signature {
 } Signature;
 
 typedef struct Plan {
-  PyObject_HEAD
-  PyObject* table;
+  PyObject_HEAD PyObject* table;
 } Plan;
 
 enum { kPlanCalls = 64 }; /* kept of one plan */
@@ -40,8 +38,8 @@ static PyObject* context_table_name;
 static unsigned long long num_hits, num_misses, num_kept;
 
 /* Arguments in the order of the parameters. 0: they do not fit, which Python says in its words. */
-static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_given, PyObject* names,
-                PyObject** values) {
+static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_given,
+                PyObject* names, PyObject** values) {
   if (num_given > call->positional) return 0;
   for (int i = 0; i < call->count; ++i) values[i] = i < num_given ? given[i] : NULL;
   Py_ssize_t num_named = names ? PyTuple_Size(names) : 0;
@@ -232,7 +230,8 @@ PyObject* make_function(PyObject* module, PyObject* arguments) {
   PyObject *names, *defaults, *checked, *table;
   int required, positional, context;
   if (!PyArg_ParseTuple(arguments, "ssO!O!iiiOO:function", &name, &doc, &PyTuple_Type, &names,
-                        &PyTuple_Type, &defaults, &required, &positional, &context, &checked, &table))
+                        &PyTuple_Type, &defaults, &required, &positional, &context, &checked,
+                        &table))
     return NULL;
   if (!is_table(table)) {
     PyErr_SetString(PyExc_TypeError, "table is no Table");

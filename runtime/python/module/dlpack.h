@@ -7,7 +7,9 @@
 
 #include <stdint.h>
 
-enum { kDlpackMajor = 1, kDlpackCpu = 1, kDlpackCuda = 2 };
+enum { kDlpackMajor = 1 };
+enum { kDlpackCpu = 1, kDlpackCuda = 2 };     /* device_type */
+enum { kDlpackFloat = 2, kDlpackBfloat = 4 }; /* type_code */
 
 typedef struct DlpackTensor {
   void* data;

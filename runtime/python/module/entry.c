@@ -147,8 +147,8 @@ static int take_recipe(Entry* entry, const Key* key, PyObject* recipe) {
   entry->workspace_bytes = (size_t)workspace_bytes;
   entry->zeroed_bytes = (size_t)zeroed_bytes;
   entry->blob_bytes = (size_t)blob_bytes;
-  if (take_pointers(entry, pointers) != 0 ||
-      take_places(entry, operands, key->num_operands) != 0 || take_fresh(entry, fresh) != 0)
+  if (take_pointers(entry, pointers) != 0 || take_places(entry, operands, key->num_operands) != 0 ||
+      take_fresh(entry, fresh) != 0)
     return -1;
   return take_results(entry, results, key->num_operands);
 }
@@ -249,10 +249,12 @@ static int make_fresh(const Entry* entry, const Key* key, PyObject** made, unsig
     made[i] = PyObject_Call(fresh->make, fresh->arguments, fresh->keywords);
     if (made[i] == NULL) return -1;
     const KnownType* type = known_type(made[i]);
-    if (type->kind != key->operands[0].type->kind || !read_operand(made[i], type, &operand, &layout))
+    if (type->kind != key->operands[0].type->kind ||
+        !read_operand(made[i], type, &operand, &layout))
       return 0;
     if (operand.rank != fresh->rank || operand.device_type != key->operands[0].device_type ||
-        operand.device_id != key->operands[0].device_id || (uintptr_t)operand.data % kAlignment != 0)
+        operand.device_id != key->operands[0].device_id ||
+        (uintptr_t)operand.data % kAlignment != 0)
       return 0;
     put(blob, fresh->at, fresh->count, operand.data);
   }
@@ -295,8 +297,7 @@ static int launch(const Entry* entry, const Key* key, unsigned char* blob) {
   if (!stream_of(entry, key, &stream)) return 0;
   Arena* arena = NULL;
   if (entry->workspace_bytes > 0) {
-    arena =
-        ready_arena(entry->ordinal, stream, entry->workspace_bytes, entry->zeroed_bytes);
+    arena = ready_arena(entry->ordinal, stream, entry->workspace_bytes, entry->zeroed_bytes);
     if (arena == NULL) return 0;
   }
   for (int i = 0; i < entry->num_places; ++i) {
@@ -307,7 +308,8 @@ static int launch(const Entry* entry, const Key* key, unsigned char* blob) {
     put(blob, &entry->pointers[i][0], 1, blob + entry->pointers[i][1]);
   Py_XINCREF((PyObject*)arena);
   void* workspace = arena ? (void*)(uintptr_t)arena->address : NULL;
-  int failed = run_plan(entry->ordinal, entry->plan, blob, workspace, entry->workspace_bytes, stream);
+  int failed =
+      run_plan(entry->ordinal, entry->plan, blob, workspace, entry->workspace_bytes, stream);
   if (failed && arena != NULL) arena->zero_bytes = 0;
   Py_XDECREF((PyObject*)arena);
   return failed ? -1 : 1;

@@ -9,7 +9,10 @@ typedef enum Tag { kNone, kFalse, kTrue, kInt, kFloat, kText, kTuple, kSame, kOp
 
 enum { kRoomOfOne = 2 + 2 * kMaxRank, kLongestText = 64, kLongestTuple = 8 };
 
-void key_clear(Key* key) { key->num_words = key->num_operands = key->num_identities = 0; }
+void key_clear(Key* key) {
+  key->num_words = key->num_operands = key->num_identities = 0;
+  key->recording = -1;
+}
 
 static void add_word(Key* key, uint64_t word) { key->words[key->num_words++] = word; }
 
@@ -65,6 +68,7 @@ static int add_operand(Key* key, int slot, PyObject* value, const KnownType* typ
   Operand* operand = &key->operands[key->num_operands];
   Layout layout;
   if (!read_operand(value, type, operand, &layout)) return 0;
+  if (type->kind == kTensor && is_special(operand, &key->recording)) return 0;
   ++key->num_operands;
   add_head(key, slot, kOperand, (uint64_t)type->kind << 32 | (uint64_t)operand->rank);
   add_word(key, (uint64_t)operand->element << 40 ^ (uint64_t)operand->device_type << 32 ^

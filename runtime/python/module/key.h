@@ -13,9 +13,10 @@ typedef struct Key {
   int num_words;
   int num_operands;
   int num_identities;
+  int recording; /* whether PyTorch records histories; -1: not asked yet */
   uint64_t words[kMaxWords];
-  Operand operands[kMaxOperands];         /* in the order of the arguments */
-  PyObject* identities[kMaxIdentities];   /* borrowed: what a kept key must keep alive */
+  Operand operands[kMaxOperands];       /* in the order of the arguments */
+  PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */
 } Key;
 
 void key_clear(Key* key);

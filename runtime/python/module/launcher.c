@@ -5,8 +5,7 @@
 #include "library.h"
 
 typedef struct Launcher {
-  PyObject_HEAD
-  int ordinal;
+  PyObject_HEAD int ordinal;
   const void* plan;
   const void* operands;
   void* workspace;
@@ -44,7 +43,8 @@ PyObject* make_launcher_type(void) {
 
 PyObject* make_launcher(PyObject* module, PyObject* arguments) {
   (void)module;
-  static PyMethodDef definition = {"launch", launch, METH_NOARGS, "Repeats the run that it was made for."};
+  static PyMethodDef definition = {"launch", launch, METH_NOARGS,
+                                   "Repeats the run that it was made for."};
   int ordinal;
   unsigned long long plan, operands, workspace, stream;
   Py_ssize_t workspace_bytes;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 struct Table {
-  PyObject_HEAD
-  Entry** slots;
+  PyObject_HEAD Entry** slots;
   uint32_t mask; /* of a slot's number */
   uint32_t count;
   uint32_t capacity; /* entries */
@@ -72,12 +71,13 @@ PyObject* make_table_type(void) {
   static PyMethodDef methods[] = {
       {"clear", table_clear, METH_NOARGS, "Forgets all: the next calls take Python's way once."},
       {NULL, NULL, 0, NULL}};
-  static PyType_Slot slots[] = {{Py_tp_new, table_new},
-                                {Py_tp_dealloc, table_dealloc},
-                                {Py_tp_methods, methods},
-                                {Py_sq_length, table_length},
-                                {Py_tp_doc, "Table(capacity): calls that were made, by what they depend on."},
-                                {0, NULL}};
+  static PyType_Slot slots[] = {
+      {Py_tp_new, table_new},
+      {Py_tp_dealloc, table_dealloc},
+      {Py_tp_methods, methods},
+      {Py_sq_length, table_length},
+      {Py_tp_doc, "Table(capacity): calls that were made, by what they depend on."},
+      {0, NULL}};
   static PyType_Spec spec = {"attune._attune.Table", sizeof(Table), 0, Py_TPFLAGS_DEFAULT, slots};
   table_type = PyType_FromSpec(&spec);
   return table_type;

@@ -74,21 +74,25 @@ const KnownType* known_type(PyObject* object) {
   return learn(type);
 }
 
-/* Whether PyTorch says that a result of this tensor should have a history, or that the memory holds
- * the negative of what it shows. */
-static int is_special(PyObject* tensor) {
-  PyObject* negative = PyObject_CallMethodObjArgs(tensor, is_neg_name, NULL);
-  int special = negative != Py_False;
-  Py_XDECREF(negative);
-  if (special) return 1;
-  PyObject* records = PyObject_CallFunctionObjArgs(is_grad_enabled, NULL);
-  int recording = records != Py_False;
-  Py_XDECREF(records);
-  if (!recording) return 0;
-  PyObject* gradient = PyObject_GetAttr(tensor, requires_grad_name);
-  special = gradient != Py_False;
-  Py_XDECREF(gradient);
-  return special;
+/* PyTorch makes negative views of imaginary parts; kernels take none of 64 bits. */
+static int may_be_negative(const Operand* operand) {
+  int code = (int)(operand->element >> 8), bits = (int)(operand->element & 0xFF);
+  return bits >= 16 && (code == kDlpackFloat || code == kDlpackBfloat);
+}
+
+static int asked_is_not(PyObject* answer, PyObject* expected) {
+  if (answer == NULL) PyErr_Clear();
+  Py_XDECREF(answer);
+  return answer != expected;
+}
+
+int is_special(const Operand* operand, int* recording) {
+  if (*recording < 0)
+    *recording = asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False);
+  PyObject* tensor = operand->object;
+  if (*recording && asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False)) return 1;
+  return may_be_negative(operand) &&
+         asked_is_not(PyObject_CallMethodObjArgs(tensor, is_neg_name, NULL), Py_False);
 }
 
 static int64_t size_of(const int64_t* shape, int rank) {
@@ -98,7 +102,6 @@ static int64_t size_of(const int64_t* shape, int rank) {
 }
 
 static int read_tensor(const KnownType* type, Operand* operand, Layout* layout) {
-  if (is_special(operand->object)) return 0;
   DlpackTensor tensor;
   memset(&tensor, 0, sizeof tensor);
   if (type->exchange->tensor_from_object(operand->object, &tensor) != 0) return 0;

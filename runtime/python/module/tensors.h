@@ -9,7 +9,7 @@
 #include "dlpack.h"
 
 typedef enum TypeKind {
-  kUnknown = 0, /* calls with it take Python's way */
+  kUnknown = 0,  /* calls with it take Python's way */
   kIdentity = 1, /* objects that never change, told apart by their address */
   kArray = 2,
   kContext = 3,
@@ -51,8 +51,11 @@ int set_probe(PyObject* probe);
 /* Never fails: what cannot be looked at is unknown. */
 const KnownType* known_type(PyObject* object);
 
-/* 1: read. 0: what it is must be looked at in Python: it has no plain memory, is a view of its
- * negative, or requires a gradient while these are recorded. */
+/* 1: read. 0: it has no plain memory. */
 int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layout* layout);
+
+/* Whether Python must look at a tensor: a result of it should have a history, or its memory holds the
+ * negative of what it shows. `recording`: -1 at first, then whether PyTorch records histories now. */
+int is_special(const Operand* operand, int* recording);
 
 #endif /* ATTUNE_PYTHON_TENSORS_H_ */
