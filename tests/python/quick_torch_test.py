@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import attune
@@ -116,7 +117,7 @@ def outcomes():
         found[name] = [call() for _ in range(3)]
         for keyword, value in choices.items():
             if isinstance(value, torch.Tensor):
-                for wrong in (value[..., :1], value[None], value.double(), value.to("meta"), value.float().requires_grad_(), value.to_sparse()):
+                for wrong in (value[..., :1], value[None], value.double(), value.to("meta"), value.float().clone().requires_grad_(), value.to_sparse()):
                     found[name] += [cases.outcome(attune.attention, Q, K, V, **{**choices, keyword: wrong}), call()]
     found.update(in_scopes())
     return found
@@ -178,9 +179,11 @@ class QuickTorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    if sys.argv[1:] != ["--outcomes"]:
+        folder = tempfile.TemporaryDirectory()
+        os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")  # of this test, so that each kernel is compiled once
     try:
-        attune.Context("cpu", store="")
+        attune.Context("cpu")
     except attune.Error as error:
         print(f"SKIP: no CPU target: {error}")
         sys.exit(77)

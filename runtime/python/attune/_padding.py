@@ -23,7 +23,7 @@ def is_between(q, k, v):
             return False
         return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16")
                 and q.dtype == k.dtype == v.dtype)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, IndexError, TypeError, RuntimeError):  # nested tensors have no shape
         return False
 
 
