@@ -243,6 +243,12 @@ class Context:
     def device(self):
         return library.attune_context_device(self._handle).decode()
 
+    def forget(self):
+        """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
+        stay as they are."""
+        self.recent = Recent(PLANS_KEPT)
+        quick.forget(self._calls)
+
     def check(self, problem):
         """One line for each template: that it serves the problem, or why not. Raises Error when none does."""
         reasons = ctypes.create_string_buffer(1 << 14)

@@ -44,9 +44,10 @@ if module is not None:
     module.set_probe(_probe)
 
 
-def forget():
-    """Calls without a Context among their arguments look for their plans again."""
-    if _calls is not None:
+def forget(calls):
+    """Calls of one context, and those without a Context among their arguments, take Python's way once more."""
+    if module is not None:
+        calls.clear()
         _calls.clear()
 
 
