@@ -4,9 +4,10 @@ import ctypes
 import functools
 import weakref
 
+from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
-from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
+from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._operands import Layout, factors
 from ._recent import Recent
 from ._scores import give_map, named_operands
@@ -27,7 +28,7 @@ def parse(text):
     return problem
 
 
-class Plan:
+class Plan(object if module is None else module.PlanBase):
     """What will be launched for one problem; immutable. Made by Context.plan().
 
     rung, kernel_template, arch, config, expected_us (None: not tuned), registers, shared_bytes, workspace_bytes: what was chosen.
@@ -36,6 +37,7 @@ class Plan:
     def __init__(self, handle, problem, text):
         self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
+        self._release.atexit = False  # other threads may still run it, and the process gives all back
         self.problem, self._text = problem, text
         info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
@@ -134,11 +136,19 @@ class Plan:
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
         that was given to init_workspace and is large enough, which cannot be checked."""
+        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0, kv_position0, block_map)
+
+    def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
+                     scalars=None, q_position0=0, kv_position0=0, block_map=None):
+        """run(), and how the C module may repeat it: see _quick.py."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
-        stream = stream_address(stream, self.ordinal)
-        operands = self.bind(layout, q, k, v, o, lse, scales, stream)
-        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), stream, workspace)
+        address = stream_address(stream, self.ordinal)
+        operands = self.bind(layout, q, k, v, o, lse, scales, address)
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), address, workspace)
+        if workspace is not None or captures or scalars or block_map is not None:
+            return None, None
+        return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
 
     def enqueue(self, operands, stream, workspace=None):
         """As run(), for a struct of operands() and the handle of a stream."""
@@ -148,7 +158,7 @@ class Plan:
         workspace = workspaces.shared(self, stream)
         if workspace is None:
             return check(library.attune_run(self.handle, ctypes.byref(operands), None, 0, stream))
-        with workspace.lock:
+        with workspace:
             address = workspace.ready(self, stream)
             status = library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
             if status != 0:
@@ -167,8 +177,10 @@ class Plan:
         operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
-        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
         keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function
+        if module is not None:
+            return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0, self.workspace_bytes, stream or 0, keep)
+        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
 
         def launch(_keep=keep):
             check(call())
@@ -189,6 +201,10 @@ class Plan:
         """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
         plan there."""
         check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
+
+
+if module is not None:
+    Plan.run = quick.plan_method(Plan.run, Plan._checked_run)
 
 
 class Context:
@@ -217,7 +233,9 @@ class Context:
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
+        self._destroy.atexit = False  # as of plans
         self.recent = Recent(PLANS_KEPT)
+        self._calls = quick.table(PLANS_KEPT)  # of the C module; None without it
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
@@ -225,6 +243,12 @@ class Context:
     @property
     def device(self):
         return library.attune_context_device(self._handle).decode()
+
+    def forget(self):
+        """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
+        stay as they are."""
+        self.recent = Recent(PLANS_KEPT)
+        quick.forget(self._calls)
 
     def check(self, problem):
         """One line for each template: that it serves the problem, or why not. Raises Error when none does."""
