@@ -7,6 +7,7 @@ import weakref
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
+from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
 from ._scores import give_map, named_operands
@@ -212,6 +213,7 @@ class Context:
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
+        offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
@@ -220,6 +222,11 @@ class Context:
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
+
+    def reload(self):
+        """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
+        check(library.attune_context_reload(self._handle))
+        self.recent = Recent(PLANS_KEPT)
 
     @property
     def device(self):
