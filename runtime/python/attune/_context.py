@@ -17,6 +17,8 @@ POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
 QUANTISE = 1       # attune_op
+contexts = weakref.WeakSet()  # all that are open
+plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
 
 
@@ -217,6 +219,8 @@ class Context:
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
+        self.target, self.store = target, None if store is None else str(store)
+        contexts.add(self)
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
         self.recent = Recent(PLANS_KEPT)
 
@@ -263,7 +267,10 @@ class Context:
         for field, program in programs:
             setattr(parsed, field, program)
         check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
-        return Plan(handle, parsed, problem)
+        plan = Plan(handle, parsed, problem)
+        if plan_made is not None:
+            plan_made(self, plan, programs)
+        return plan
 
 
 @functools.lru_cache(maxsize=None)
