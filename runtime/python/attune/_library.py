@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py."""
 import ctypes
-import ctypes.util
 import os
 import pathlib
 
@@ -129,6 +128,7 @@ def _candidates():
     yield str(here / "libattune.so")
     if len(here.parents) > 3:
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
+    import ctypes.util  # late: it imports much
     yield ctypes.util.find_library("attune") or "libattune.so.0"
 
 
