@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,16 @@ uint32_t arc4random(void) {
   uint32_t value = 0;
   while (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) continue;
   return value;
+}
+
+/* glibc 2.33: the same as mallinfo, whose numbers wrap at 2 GiB. LLVM's reports of memory ask for it. */
+struct mallinfo2 mallinfo2(void) {
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  const struct mallinfo small = mallinfo();
+  struct mallinfo2 wide = {0};
+  wide.arena = (unsigned)small.arena, wide.hblkhd = (unsigned)small.hblkhd;
+  wide.uordblks = (unsigned)small.uordblks, wide.fordblks = (unsigned)small.fordblks;
+  return wide;
 }
 
 /* glibc 2.35: the object that holds an address, for the unwinder. Searched anew each time, as unwinders did before. */

@@ -11,3 +11,14 @@ link_libraries(${CMAKE_DL_LIBS} m)  # SQLite's
 foreach(library z zstd)             # LLVM's
   find_library(attune_static_${library} NAMES lib${library}.a)
 endforeach()
+
+# Licences of what is linked in, from the packages that it came with.
+set(attune_linked libsqlite3-dev libsodium-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgcc-12-dev)
+if(ATTUNE_WHEEL STREQUAL "attune-cpu")
+  set(attune_linked libfmt-dev llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev libgcc-12-dev)
+endif()
+foreach(package ${attune_linked})
+  if(EXISTS /usr/share/doc/${package}/copyright)
+    install(FILES /usr/share/doc/${package}/copyright DESTINATION licenses RENAME ${ATTUNE_WHEEL}-${package}.txt COMPONENT cpu)
+  endif()
+endforeach()
