@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 try:
     import numpy as np
@@ -122,7 +123,9 @@ class Tune(WithStore):
                                 ({"budget_s": True}, "budget_s is True"), ({"seqlen": -1}, "seqlen is -1; accepted are a whole number"),
                                 ({"batch": []}, "batch is \\[\\]; accepted are")):
             with self.assertRaisesRegex(ValueError, words):
-                attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", **keywords)
+                attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", store=self.store, **keywords)
+        with unittest.mock.patch.dict(os.environ, ATTUNE_STORE=""), self.assertRaisesRegex(ValueError, "nowhere to keep what is tuned"):
+            attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8")
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 7; accepted are multiples of 8") as caught:
             attune.tune("dtype=fp32,head_dim=7,heads=1,seqlen=8", target=TARGET, store=self.store)
         self.assertEqual(caught.exception.status, "invalid_argument")

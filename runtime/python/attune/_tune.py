@@ -137,6 +137,8 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, effort="no
 
     Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport; raises attune.Error where nothing could be
     tuned. Ctrl-C keeps what was measured."""
+    if store is None and os.environ.get("ATTUNE_STORE") == "":
+        raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
     words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded)
