@@ -60,6 +60,9 @@ ATTUNE_API attune_status attune_context_create(const attune_context_options* opt
 /* Waits for calls on this context that are under way; its log function is not called afterwards.
  * Plans still held keep what they need alive. NULL is fine; so it is for attune_plan_release. */
 ATTUNE_API void attune_context_destroy(attune_context* context);
+/* Reads the stores again, for what was tuned since: plans asked for from now on are chosen anew. Those
+ * held stay as they are. Kernels that are loaded already are not loaded again. */
+ATTUNE_API attune_status attune_context_reload(attune_context* context);
 /* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8 threads"; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
 

@@ -35,4 +35,15 @@ from ._quantise import prepare_quantise as prepare_quantize, quantise as quantiz
 
 __version__ = version()
 __all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "merge", "prepare", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text",
-           "quantise", "quantize", "score_mod", "version"]
+           "quantise", "quantize", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+
+_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why"}
+
+
+def __getattr__(name):
+    """What most programs never use is imported when it is."""
+    if name not in _WHEN_USED:
+        raise AttributeError(f"module 'attune' has no attribute {name!r}")
+    import importlib
+    globals()[name] = value = getattr(importlib.import_module(f".{_WHEN_USED[name]}", __name__), name)
+    return value

@@ -8,6 +8,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
+from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
 from ._scores import give_map, named_operands
@@ -17,6 +18,8 @@ POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
 OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their names
+contexts = weakref.WeakSet()  # all that are open
+plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
 
 
@@ -229,9 +232,12 @@ class Context:
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
+        offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
+        self.target, self.store = target, None if store is None else str(store)
+        contexts.add(self)
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
         self._destroy.atexit = False  # as of plans
         self.recent = Recent(PLANS_KEPT)
@@ -239,6 +245,11 @@ class Context:
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
+
+    def reload(self):
+        """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
+        check(library.attune_context_reload(self._handle))
+        self.forget()
 
     @property
     def device(self):
@@ -281,7 +292,10 @@ class Context:
         for field, program in programs:
             setattr(parsed, field, program)
         check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
-        return Plan(handle, parsed, problem)
+        plan = Plan(handle, parsed, problem)
+        if plan_made is not None:
+            plan_made(self, plan, programs)
+        return plan
 
 
 @functools.lru_cache(maxsize=None)
