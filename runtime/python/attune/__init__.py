@@ -31,7 +31,9 @@ from ._programs import mask_mod, score_mod
 from ._quantise import prepare_quantise, quantise
 from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
+from .diffusers import patch_diffusers
+from .transformers import register_transformers
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "prepare", "prepare_quantise", "prepare_quantize", "problem_text",
-           "quantise", "quantize", "score_mod", "version"]
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "patch_diffusers", "prepare", "prepare_quantise", "prepare_quantize", "problem_text",
+           "quantise", "quantize", "register_transformers", "score_mod", "version"]
