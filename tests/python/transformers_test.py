@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune as attn_implementation of transformers: logits and generated tokens beside eager's and sdpa's, on tiny random models of real
+architectures. Names of models, or "all", as arguments; a sample without. Skips aloud (status 77) without PyTorch, transformers or the
+CPU target."""
+import os
+import sys
+import unittest
+
+import attune
+
+try:
+    import torch
+    import transformers
+    attune.register_transformers()
+except ImportError as error:
+    print(f"SKIP: {error}")
+    sys.exit(77)
+import transformers_models as tiny
+
+SAMPLE = ("Llama", "Gemma2", "Bert")
+CHOSEN = []
+
+
+def chosen(kinds=None):
+    return [model for model in tiny.MODELS if model.name in CHOSEN and (kinds is None or model.kind in kinds)]
+
+
+def made(model, implementation, dtype=torch.float32):
+    torch.manual_seed(1)
+    one = model.build().eval().to(dtype)
+    with torch.no_grad():
+        for name, weights in one.named_parameters():
+            if weights.dim() > 1:
+                weights.mul_(3)  # scores that differ
+            elif "sinks" in name:
+                weights.normal_()
+    one.set_attn_implementation(implementation)
+    for module in one.modules():  # silence is no answer: the implementation must have been taken
+        if getattr(module, "config", None) is not None:
+            assert module.config._attn_implementation == implementation, (type(module), module.config._attn_implementation)
+    return one
+
+
+def logits(model, implementation, dtype, given):
+    with torch.no_grad():
+        given = {name: one.to(dtype) if one.is_floating_point() else one for name, one in given.items()}
+        return made(model, implementation, dtype)(**given).logits.double()
+
+
+class LogitsTest(unittest.TestCase):
+    def compare(self, model, given, kept):
+        """fp32 as near as rounding; bf16 no further from fp32 than the reference's own bf16, by a half."""
+        want = logits(model, model.reference, torch.float32, given)[kept]
+        size = want.abs().max().item()
+        got = logits(model, "attune", torch.float32, given)[kept]
+        self.assertFalse(got.isnan().any())
+        self.assertLess((got - want).abs().max().item(), 3e-5 * size)
+        error = lambda implementation: (logits(model, implementation, torch.bfloat16, given)[kept] - want).norm().item()
+        self.assertLess(error("attune"), 1.5 * error(model.reference) + 1e-3 * want.norm().item())
+
+    def test_plain(self):
+        for model in chosen():
+            with self.subTest(model=model.name):
+                self.compare(model, *tiny.inputs(model))
+
+    def test_padding(self):
+        for model in chosen(("decoder", "encoder", "audio", "text to text")):
+            for side in ("left", "right", "both", "holes"):
+                with self.subTest(model=model.name, side=side):
+                    self.compare(model, *tiny.inputs(model, side))
+
+    def test_packed(self):
+        """Two sequences in one row, told by position_ids, are as by themselves."""
+        for model in chosen(("decoder",)):
+            if model.name in ("OPT",):  # takes positions from the mask
+                continue
+            with self.subTest(model=model.name), torch.no_grad():
+                one = made(model, "attune")
+                ids, cut = tiny.tokens(1), 17
+                positions = torch.cat([torch.arange(cut), torch.arange(tiny.ROWS - cut)])[None]
+                packed = one(input_ids=ids, position_ids=positions, use_cache=False).logits
+                alone = torch.cat([one(input_ids=part, use_cache=False).logits for part in (ids[:, :cut], ids[:, cut:])], 1)
+                self.assertLess((packed - alone).abs().max().item(), 3e-5 * alone.abs().max().item())
+
+
+class GenerateTest(unittest.TestCase):
+    COUNT = 64
+
+    def test_greedy(self):
+        for model in chosen(("decoder", "text to text", "audio")):
+            for cache in ("dynamic", "static"):
+                with self.subTest(model=model.name, cache=cache):
+                    self.assertTrue(torch.equal(self.generated(model, "attune", cache), self.generated(model, model.reference, cache)))
+
+    def generated(self, model, implementation, cache):
+        given, _ = tiny.inputs(model, None if model.kind == "audio" else "left")
+        given.pop("decoder_input_ids", None)
+        with torch.no_grad():
+            return made(model, implementation).generate(**given, max_new_tokens=self.COUNT, min_new_tokens=self.COUNT, do_sample=False,
+                                                        cache_implementation=cache)
+
+    def test_chunked_prefill(self):
+        """A second part of several rows on a cache: the mask's diagonal ends at the last key."""
+        for model in chosen(("decoder",)):
+            with self.subTest(model=model.name), torch.no_grad():
+                one, ids = made(model, "attune"), tiny.tokens()
+                whole = one(input_ids=ids, use_cache=False).logits
+                for cut in (5, 23):
+                    cache = transformers.DynamicCache(config=one.config)
+                    parts = [one(input_ids=part, past_key_values=cache).logits for part in (ids[:, :cut], ids[:, cut:])]
+                    self.assertLess((torch.cat(parts, 1) - whole).abs().max().item(), 3e-5 * whole.abs().max().item())
+
+
+class RefusalTest(unittest.TestCase):
+    def setUp(self):
+        self.model, self.given = made(tiny.MODELS[0], "attune"), {"input_ids": tiny.tokens()}
+
+    def test_gradients(self):
+        with self.assertRaisesRegex(ValueError, "requires a gradient, and attune has no backward"):
+            self.model(**self.given)
+
+    def test_dropout(self):
+        one = self.model
+        for layer in one.model.layers:
+            layer.self_attn.attention_dropout = 0.1
+        with torch.no_grad():
+            one(**self.given)  # none in eval()
+            with self.assertRaisesRegex(ValueError, r"dropout is 0.1, and attune has none; .*model.eval\(\)"):
+                one.train()(**self.given)
+
+    def test_attention_weights(self):
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "output_attentions is set|attn_implementation.*eager|output_attentions"):
+            self.model(**self.given, output_attentions=True)
+
+    def test_names(self):
+        for name in ("sdpa", "eager", "paged|attune", "", [3]):
+            with self.assertRaisesRegex(ValueError, "names has"):
+                attune.register_transformers(name)
+        attune.register_transformers(["attune", "attune_again"])
+        self.model.set_attn_implementation("attune_again")
+        with torch.no_grad():
+            self.model(**self.given)
+
+    def test_a_model_with_attention_of_its_own(self):
+        """Bloom adds masks itself: a sentence, not a wrong mask."""
+        one = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY))
+        one.config._attn_implementation_internal = "attune"
+        with torch.no_grad(), self.assertRaisesRegex((TypeError, AttributeError), "computes with its attention mask itself"):
+            one(**self.given)
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    asked = [one for one in sys.argv[1:] if not one.startswith("-") and "." not in one]
+    sys.argv = [one for one in sys.argv if one not in asked]
+    CHOSEN = [model.name for model in tiny.MODELS] if asked == ["all"] else asked or list(SAMPLE)
+    try:
+        attune.Context("cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    transformers.logging.set_verbosity_error()
+    print(f"transformers {transformers.__version__}: {', '.join(CHOSEN)}")
+    unittest.main()
