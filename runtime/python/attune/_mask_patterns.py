@@ -19,7 +19,8 @@ def _names():
     found = {}
     for name in _FACTORIES:
         factory = getattr(masking_utils, name, None)
-        made = [one for one in factory.__code__.co_consts if isinstance(one, types.CodeType)] if factory else []
+        inside = factory.__code__.co_consts if factory else ()
+        made = [one for one in inside if isinstance(one, types.CodeType) and not one.co_name.startswith("<")]
         if len(made) == 1:
             found[made[0]] = name
     for name in _FUNCTIONS:
