@@ -3,6 +3,7 @@
 """The functions that register_transformers() registers, by themselves: which features a mask becomes, and attention under random masks,
 caches, paddings and score features against float64. The number of random calls may be given, and a seed. Skips aloud (status 77)
 without PyTorch, transformers or the CPU target."""
+import inspect
 import os
 import random
 import sys
@@ -27,7 +28,10 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 def rule(rows, keys=None, **given):
     """What attune_mask() gives, in the words of the installed transformers."""
-    return attune_mask(batch_size=given.pop("batch", 2), q_length=rows, kv_length=rows if keys is None else keys, device="cpu", **given)
+    sizes = {"batch_size": given.pop("batch", 2), "kv_length": rows if keys is None else keys}
+    if "cache_position" in inspect.signature(masks.sdpa_mask).parameters:
+        return attune_mask(cache_position=torch.arange(rows) + given.pop("q_offset", 0), **sizes, **given)
+    return attune_mask(q_length=rows, device="cpu", **sizes, **given)
 
 
 def keep(batch, keys, hidden, value=False):
@@ -69,7 +73,8 @@ class FeaturesTest(unittest.TestCase):
         self.check(rule(9, 64, q_offset=torch.tensor(11)), ["mask"], (0, 20))
         self.check(rule(1, 64, q_offset=63), [])
         self.check(rule(1, 64, q_offset=20), [], (0, 21))
-        self.assertEqual(self.check(rule(1, 64, q_offset=torch.tensor(20)), ["key_lengths"])["key_lengths"].tolist(), [21, 21])
+        on_device = attune_mask(2, q_length=1, kv_length=64, q_offset=torch.tensor(20), device="cpu")  # a static cache of transformers 5
+        self.assertEqual(self.check(on_device, ["key_lengths"])["key_lengths"].tolist(), [21, 21])
 
     def test_windows(self):
         self.assertEqual(self.check(rule(9, mask_function=window(4)), ["mask", "window"])["window"], (3, None))
