@@ -6,6 +6,7 @@ CPU target."""
 import os
 import sys
 import unittest
+import unittest.mock
 
 import attune
 
@@ -117,6 +118,40 @@ class GenerateTest(unittest.TestCase):
                     self.assertLess((torch.cat(parts, 1) - whole).abs().max().item(), 3e-5 * whole.abs().max().item())
 
 
+class CompileTest(unittest.TestCase):
+    """torch.compile traces the functions that attune registers whole, here around a stand-in for attune.attention(), with features in the
+    place of masks, and compiles again for the second length alone. Without a cache and an attention_mask, transformers takes every
+    sequence that it traces for a packed one."""
+    WANTED = {"Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {"mask", "mask_tensor", "documents"}}
+
+    def compiled(self, model, lengths, stand_in):
+        """How often it was."""
+        from torch._dynamo.testing import CompileCounter
+        torch._dynamo.reset()
+        with torch.no_grad(), unittest.mock.patch("attune._transformers_attention.attention", stand_in):
+            one, counter = made(model, "attune"), CompileCounter()
+            compiled = torch.compile(one, backend=counter, fullgraph=True)
+            for rows in lengths:
+                given = {"input_ids": tiny.tokens(rows=rows), **({} if model.kind == "encoder" else {"use_cache": False})}
+                compiled(**given)
+        return counter.frame_count
+
+    def test_whole_graphs(self):
+        found = []
+
+        def recorded(q, k, v, **given):
+            found.append([name for name, value in given.items() if value is not None])
+            return q.contiguous()
+
+        for model in chosen():
+            if model.name in self.WANTED and COUNT == 64 and not transformers.__version__.startswith("4."):
+                with self.subTest(model=model.name):
+                    found.clear()
+                    self.compiled(model, [40], recorded)
+                    self.assertEqual(set().union(*found) - {"scale"}, self.WANTED[model.name])
+                    self.assertEqual(self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.contiguous()), 2)
+
+
 class RefusalTest(unittest.TestCase):
     def setUp(self):
         self.model, self.given = made(tiny.MODELS[0], "attune"), {"input_ids": tiny.tokens()}
@@ -159,7 +194,7 @@ class RefusalTest(unittest.TestCase):
 
 if __name__ == "__main__":
     os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
-    asked = [one for one in sys.argv[1:] if not one.startswith("-") and "." not in one]
+    asked = [one for one in sys.argv[1:] if one == "all" or one in [model.name for model in tiny.MODELS]]
     sys.argv = [one for one in sys.argv if one not in asked]
     if asked:
         CHOSEN, SIDES, COUNT = [model.name for model in tiny.MODELS if model.name in asked or asked == ["all"]], ("left", "right", "both", "holes"), 64

@@ -2,7 +2,6 @@
 """Reads a mask function of transformers: which of its own building blocks it is made of, and what is left. A block is known by the code
 of the function that transformers' factory makes, found in the installed version: copies under other names are other functions.
 Used by _transformers_masks.py."""
-import functools
 import types
 from dataclasses import dataclass, field
 
@@ -13,9 +12,7 @@ _FACTORIES = ("and_masks", "or_masks", "sliding_window_overlay", "sliding_window
 _FUNCTIONS = ("causal_mask_function", "bidirectional_mask_function")
 
 
-@functools.cache
 def _names():
-    """Of code objects."""
     found = {}
     for name in _FACTORIES:
         factory = getattr(masking_utils, name, None)
@@ -29,10 +26,13 @@ def _names():
     return found
 
 
+_NAMES = _names()  # by code object
+
+
 def _read(function):
     """Name of the block, None where it is none, and what it closes over, by name."""
     code = getattr(function, "__code__", None)
-    name = _names().get(code)
+    name = _NAMES.get(code)
     if name is None:
         return None, {}
     return name, {variable: cell.cell_contents for variable, cell in zip(code.co_freevars, function.__closure__ or ())}

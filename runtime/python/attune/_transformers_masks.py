@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mask function of transformers' AttentionMaskInterface: once a forward pass it turns what transformers says of a mask into keywords of
 attune.attention(), in a MaskRule that all layers share. _mask_patterns.py recognises mask functions."""
-import functools
 import inspect
 
 import torch
@@ -13,6 +12,7 @@ from ._mask_rule import MaskRule
 from ._programs import bind, mask_mod
 
 _STARTS = "return kv_idx >= starts[batch];"
+_TAKES_CACHE_POSITION = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # transformers 4.5x
 
 
 def _may_read(device):
@@ -188,14 +188,9 @@ def _from(starts):
     return mask
 
 
-@functools.cache
-def _takes_cache_position():
-    return "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters
-
-
 def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap):
     """bool [batch, 1, seqlen_q, seqlen_kv], by transformers itself."""
-    sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _takes_cache_position() else {"q_length": seqlen_q, "device": device}
+    sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _TAKES_CACHE_POSITION else {"q_length": seqlen_q, "device": device}
     return masking_utils.sdpa_mask(batch_size=batch, kv_length=seqlen_kv, mask_function=function, attention_mask=None, allow_is_causal_skip=False,
                                    allow_is_bidirectional_skip=False, use_vmap=use_vmap, **sizes)
 
