@@ -31,7 +31,7 @@ class Case:
     layers: int
     seqlen: int
     batch: int
-    peers: tuple = ("sdpa", "flash_attention_2", "flash_attention_3")
+    peers: tuple = ("sdpa", "flash_attention_2", "fa3", "fa4")
     padded: float = 0.0
 
     @property
@@ -39,18 +39,18 @@ class Case:
         return f"{self.model} {self.seqlen} x {self.batch}{' padded' if self.padded else ''}"
 
 
-BEYOND_SDPA = ("flash_attention_2", "flash_attention_3", "flex_attention", "eager")  # sdpa serves neither softcap nor sinks
+BEYOND_SDPA = ("flash_attention_2", "fa3", "fa4", "flex_attention", "eager")  # sdpa serves neither softcap nor sinks
 
 CASES = (
     *(Case("Llama-3.1-8B", 4, *length) for length in LENGTHS),
     Case("Llama-3.1-8B", 4, 2048, 4, padded=0.25),
-    *(Case("gemma-2-9b", 4, *length, peers=BEYOND_SDPA) for length in LENGTHS),
     *(Case("Qwen2.5-7B", 4, *length) for length in LENGTHS),
-    *(Case("gpt-oss-20b", 4, *length, peers=BEYOND_SDPA) for length in LENGTHS),
     Case("bert-large", 8, 512, 32),
     Case("bert-large", 8, 512, 32, padded=0.25),
     Case("vit-large-patch16-384", 8, 577, 32),
     Case("whisper-large-v3", 4, 1500, 8),
+    *(Case("gemma-2-9b", 4, *length, peers=BEYOND_SDPA) for length in LENGTHS),
+    *(Case("gpt-oss-20b", 4, *length, peers=BEYOND_SDPA) for length in LENGTHS),
 )
 
 

@@ -29,21 +29,9 @@ import attune  # noqa: E402
 import timing  # noqa: E402
 import transformers_configs as configs  # noqa: E402
 import transformers_host as host  # noqa: E402
+import transformers_peers as peers  # noqa: E402
 
 TOKENS, PROMPT = 64, 300
-
-
-def register():
-    """attune, and `without`, which leaves attention out."""
-    attune.register_transformers()
-    from transformers.masking_utils import AttentionMaskInterface
-
-    def without(module, query, key, value, attention_mask, **_):
-        batch, heads, rows, _ = query.shape
-        return query.new_empty(batch, rows, heads, value.shape[3]), None
-
-    transformers.AttentionInterface.register("without", without)
-    AttentionMaskInterface.register("without", lambda *_, **__: None)
 
 
 def why(error):
@@ -91,6 +79,8 @@ def time_case(case, model, arguments, rng, until, failures):
     given = configs.inputs(case, torch.bfloat16, "cuda")
     runners, outputs = {}, {}
     for name in ("attune", *case.peers, "without"):
+        if name in arguments.missing:
+            continue
         if name == "flex_attention" and time.monotonic() > until - arguments.flex_seconds:
             failures.append({"case": case.name, "peer": name, "error": "left out: the time given was used up"})
             continue
@@ -103,14 +93,14 @@ def time_case(case, model, arguments, rng, until, failures):
     samplers = {name: sampler(model, name, run, arguments.sample_us) for name, run in runners.items()}
     samples = timing.interleaved_samples(samplers, arguments.rounds, rng)
     timings = timing.medians_us(samples)
-    peers = [name for name in runners if name in case.peers]
+    found = [name for name in runners if name in case.peers]
     row = {"case": case.name, "model": case.model, "layers": case.layers, "seqlen": case.seqlen, "batch": case.batch, "padded": case.padded,
-           "timings": timings, "distance_to_attune": {name: distance(outputs["attune"], outputs[name]) for name in peers},
+           "timings": timings, "distance_to_attune": {name: distance(outputs["attune"], outputs[name]) for name in found},
            "attention_share": {name: 1.0 - timing.paired_ratio(samples["without"], samples[name]) for name in runners if name != "without"}}
-    if peers:
-        best = min(peers, key=lambda name: timings[name]["median_us"])
+    if found:
+        best = min(found, key=lambda name: timings[name]["median_us"])
         row.update(best_peer=best, over_best_peer=timing.paired_ratio(samples[best], samples["attune"]))
-    if "sdpa" in peers:
+    if "sdpa" in found:
         row["over_sdpa"] = timing.paired_ratio(samples["sdpa"], samples["attune"])
     return row
 
@@ -191,13 +181,15 @@ def main():
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    register()
+    attune.register_transformers()
+    arguments.missing = peers.register()
     if arguments.once:
         run_once(arguments)
         return
     until, rng, rows, checks, failures = time.monotonic() + arguments.seconds, random.Random(1), [], [], []
     facts = {"schema": "attune.bench.transformers.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "transformers": transformers.__version__, "store": "tuned" if os.environ.get("ATTUNE_STORE") else "untuned", "host": host.costs()}
+             "transformers": transformers.__version__, "store": "tuned" if os.environ.get("ATTUNE_STORE") else "untuned", "missing_peers": arguments.missing,
+             "host": host.costs()}
     print(json.dumps(facts["host"]))
 
     def write():
@@ -234,7 +226,7 @@ def main():
         torch.cuda.empty_cache()
     print(json.dumps(summary(rows)))
     for failure in failures:
-        print(failure)
+        print(json.dumps(failure))
 
 
 if __name__ == "__main__":
