@@ -34,10 +34,12 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "merge", "prepare", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text",
-           "quantise", "quantize", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "merge",
+           "patch_diffusers", "prepare", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
+           "register_transformers", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
-_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why"}
+_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
+              "patch_diffusers": "diffusers", "register_transformers": "transformers"}
 
 
 def __getattr__(name):
