@@ -67,7 +67,7 @@ Opened open_first() {
   }
   opened.why = fmt::format(
       "the CPU target is not available ({}); build attune with llvm-19-dev and libclang-19-dev "
-      "installed",
+      "installed, or add the wheel attune-cpu",
       opened.why);
   return opened;
 }

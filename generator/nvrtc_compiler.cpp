@@ -185,29 +185,38 @@ std::string path_of(const void* symbol) {
   return ::dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
+// Opens a candidate; says in `error` why not. A library that serves stays open for the life of the process.
+bool open_candidate(const NvrtcCandidate& candidate, Nvrtc* nvrtc, std::string* error) {
+  const int only_loaded = candidate.only_if_loaded ? RTLD_NOLOAD : 0;
+  void* library = ::dlopen(candidate.file.c_str(), RTLD_NOW | RTLD_LOCAL | only_loaded);
+  if (library == nullptr) {
+    const char* reason = ::dlerror();
+    *error = reason != nullptr ? reason : "no reason given";
+    return false;
+  }
+  if (nvrtc->bind(library)) return true;
+  ::dlclose(library);
+  *error = "it is not NVRTC";
+  return false;
+}
+
 OpenedNvrtc open_first() {
   OpenedNvrtc opened;
   const std::string chosen = chosen_nvrtc();
-  for (const std::string& candidate : nvrtc_candidates()) {
-    opened.location.tried.push_back(candidate);
-    for (const std::string& builtins : nvrtc_builtins_beside(candidate))
-      ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    void* library = ::dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const char* error = library == nullptr ? ::dlerror() : nullptr;
-    if (library != nullptr && !opened.nvrtc.bind(library)) {
-      ::dlclose(library);
-      library = nullptr;
-      error = "it is not NVRTC";
-    }
-    if (library == nullptr) {
-      if (candidate == chosen)
+  for (const NvrtcCandidate& candidate : nvrtc_candidates()) {
+    std::string error;
+    opened.location.tried.push_back(candidate.file);
+    if (!open_candidate(candidate, &opened.nvrtc, &error)) {
+      if (candidate.file == chosen)
         opened.location.passed_over =
-            fmt::format("ATTUNE_NVRTC is {}, which cannot be used: {}", chosen,
-                        error != nullptr ? error : "no reason given");
+            fmt::format("ATTUNE_NVRTC is {}, which cannot be used: {}", chosen, error);
       continue;
     }
     opened.location.path = path_of(reinterpret_cast<const void*>(opened.nvrtc.version));
     opened.location.version = fmt::format("{}.{}", opened.nvrtc.major, opened.nvrtc.minor);
+    opened.location.origin = candidate.origin;
+    for (const std::string& builtins : nvrtc_builtins_beside(opened.location.path))
+      ::dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
     break;
   }
   if (!opened.location.passed_over.empty())

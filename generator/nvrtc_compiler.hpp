@@ -13,11 +13,12 @@ namespace attune {
 struct NvrtcLocation {
   std::string path;     // "" when none was found
   std::string version;  // "13.0"
+  std::string origin;   // how it was found: nvrtc_locate.hpp has the words
   std::vector<std::string> tried;
   std::string passed_over;  // why $ATTUNE_NVRTC is not what is used; "" when it is, or is not set
 };
 
-// Opens NVRTC once for the process: $ATTUNE_NVRTC, the loader's path, CUDA toolkits, nvidia-cuda-nvrtc wheels.
+// Opens NVRTC once for the process; nvrtc_locate.hpp says where it is looked for, and in which order.
 // nullptr when there is none; `location`, if given, says what was found or tried. Logs a warning when
 // $ATTUNE_NVRTC was passed over.
 const Compiler* open_nvrtc_compiler(NvrtcLocation* location = nullptr);

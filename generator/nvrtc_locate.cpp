@@ -4,7 +4,9 @@
 
 #include <glob.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <sstream>
 
 #include "generator/core/environment.hpp"
@@ -43,28 +45,76 @@ std::vector<std::string> python_prefixes() {
   return prefixes;
 }
 
-void append(std::vector<std::string>* to, const std::vector<std::string>& from) {
-  to->insert(to->end(), from.begin(), from.end());
+// What a list of folders split by ':' names, less what would depend on the current directory.
+std::vector<std::string> folders_in(const char* name) {
+  std::vector<std::string> folders;
+  std::istringstream list(environment_variable(name).value_or(""));
+  for (std::string folder; std::getline(list, folder, ':');)
+    if (folder.rfind('/', 0) == 0) folders.push_back(folder);
+  return folders;
 }
+
+struct OfferedFolders {
+  std::mutex mutex;
+  std::vector<std::string> folders;
+};
+
+OfferedFolders& offered() {
+  static OfferedFolders all;
+  return all;
+}
+
+class Candidates {
+ public:
+  void add(const std::string& file, const char* origin, bool only_if_loaded = false) {
+    all.push_back({file, origin, only_if_loaded});
+  }
+  // Versions 13 and 12 in a folder, which may be a pattern.
+  void add_folder(const std::string& folder, const char* origin) {
+    for (const std::string& file : expand(folder + "/libnvrtc.so.1[23]")) add(file, origin);
+  }
+
+  std::vector<NvrtcCandidate> all;
+};
 
 }  // namespace
 
 std::string chosen_nvrtc() { return environment_variable("ATTUNE_NVRTC").value_or(""); }
 
-std::vector<std::string> nvrtc_candidates() {
-  std::vector<std::string> candidates;
-  if (const std::string chosen = chosen_nvrtc(); !chosen.empty()) candidates.push_back(chosen);
+void offer_nvrtc_folders(const std::vector<std::string>& folders) {
+  const std::lock_guard lock(offered().mutex);
+  std::vector<std::string>& known = offered().folders;
+  for (const std::string& folder : folders)
+    if (folder.rfind('/', 0) == 0 && std::find(known.begin(), known.end(), folder) == known.end())
+      known.push_back(folder);
+}
+
+std::vector<NvrtcCandidate> nvrtc_candidates() {
+  Candidates candidates;
+  if (const std::string chosen = chosen_nvrtc(); !chosen.empty())
+    candidates.add(chosen, "ATTUNE_NVRTC");
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"})
+    candidates.add(name, "loaded in this process already", true);
+  {
+    const std::lock_guard lock(offered().mutex);
+    for (const std::string& folder : offered().folders)
+      candidates.add_folder(folder, "Python's packages");
+  }
+  for (const std::string& folder : folders_in("ATTUNE_NVRTC_FOLDERS"))
+    candidates.add_folder(folder, "ATTUNE_NVRTC_FOLDERS");
+  if (const std::string conda = folder_in("CONDA_PREFIX"); !conda.empty())
+    candidates.add_folder(conda + "/lib", "conda");
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"})
-    candidates.emplace_back(name);
+    candidates.add(name, "the loader");
   for (const std::string& root :
        {folder_in("CUDA_HOME"), folder_in("CUDA_PATH"), std::string("/usr/local/cuda"),
         std::string("/usr/local/cuda-*"), std::string("/opt/cuda")})
-    if (!root.empty()) append(&candidates, expand(root + "/lib64/libnvrtc.so.1[23]"));
+    if (!root.empty()) candidates.add_folder(root + "/lib64", "a CUDA toolkit");
   for (const std::string& prefix : python_prefixes())
     for (const char* packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages",
                                  "/lib/python3/dist-packages"})
-      append(&candidates, expand(prefix + packages + "/nvidia/*/lib/libnvrtc.so.1[23]"));
-  return candidates;
+      candidates.add_folder(prefix + packages + "/nvidia/*/lib", "a Python on PATH");
+  return candidates.all;
 }
 
 std::vector<std::string> nvrtc_builtins_beside(const std::string& nvrtc_path) {

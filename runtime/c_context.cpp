@@ -2,8 +2,10 @@
 // The C functions on contexts. Options given by the caller win over the environment.
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdio>
 
+#include "generator/nvrtc_locate.hpp"
 #include "runtime/c_support.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
@@ -12,8 +14,8 @@ namespace attune::c_api {
 namespace {
 
 constexpr attune_context_options kDefaultOptions{
-    sizeof(attune_context_options), nullptr, nullptr, nullptr, 0,      nullptr, 0,
-    ATTUNE_POLICY_FROM_ENVIRONMENT, 0,       nullptr, nullptr, nullptr};
+    sizeof(attune_context_options), nullptr, nullptr, nullptr, 0,       nullptr, 0,
+    ATTUNE_POLICY_FROM_ENVIRONMENT, 0,       nullptr, nullptr, nullptr, nullptr, 0};
 
 std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
                                             const char* argument) {
@@ -44,6 +46,18 @@ EngineOptions engine_options(const attune_context_options& c, EngineOptions engi
   if (c.no_jit) engine.may_compile = false;
   if (c.capture_file) engine.capture_file = c.capture_file;
   return engine;
+}
+
+void offer_folders(const attune_context_options& c) {
+  std::vector<std::string> folders;
+  for (const std::filesystem::path& folder :
+       paths_of(c.nvrtc_folders, c.num_nvrtc_folders, "options->nvrtc_folders")) {
+    if (!folder.is_absolute())
+      refuse(fmt::format("options->nvrtc_folders has \"{}\"; accepted are absolute folders",
+                         folder.string()));
+    folders.push_back(folder.string());
+  }
+  offer_nvrtc_folders(folders);
 }
 
 // The caller's function, or standard error when the environment asks for it.
@@ -82,8 +96,9 @@ attune_status attune_context_create(const attune_context_options* options,
     not_null(context, "context") = nullptr;
     const attune_context_options c =
         read_struct(options ? options : &kDefaultOptions, "options", kDefaultOptions,
-                    sizeof(attune_context_options), "attune_context_options_init");
+                    offsetof(attune_context_options, nvrtc_folders), "attune_context_options_init");
     const Options environment = options_from_environment();
+    offer_folders(c);
     auto made = std::make_unique<attune_context>();
     const EngineOptions engine = engine_options(c, environment.engine);
     made->log = log_of(c, environment.log_level);
@@ -106,6 +121,10 @@ void attune_context_destroy(attune_context* context) {
     context->engine.reset();
   }
   delete context;
+}
+
+attune_status attune_context_reload(attune_context* context) {
+  return guarded([&] { ContextCall(context)->reload(); });
 }
 
 const char* attune_context_device(const attune_context* context) {

@@ -12,7 +12,7 @@ import check_repo
 TABLE = "generator/README.md"
 NAME = r"([A-Z][A-Z0-9_]+)"
 # What reads one, by the language of the file. In C++ the helpers that pass a name on count too.
-CPP = [rf'\b(?:\w*getenv|environment_variable|variable|flag|folder_in|from_environment)\(\s*"{NAME}"']
+CPP = [rf'\b(?:\w*getenv|environment_variable|variable|flag|folders?_in|from_environment)\(\s*"{NAME}"']
 # Names in a list that a loop passes to such a helper.
 CPP_LIST = re.compile(r"for \(const char\* name : \{([^}]*)\}\)")
 PYTHON = [rf'\benviron(?:\.get|\.pop)?[\(\[]\s*"{NAME}"', rf'\bgetenv\(\s*"{NAME}"']

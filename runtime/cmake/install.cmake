@@ -2,11 +2,13 @@
 # Installs libattune with its headers, the CMake package (find_package(attune)), the pkg-config file and the Python module.
 include(CMakePackageConfigHelpers)
 
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS attune EXPORT attune_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/attune DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/python/attune DESTINATION ${CMAKE_INSTALL_DATADIR}/attune/python
-        FILES_MATCHING PATTERN "*.py")
+if(NOT ATTUNE_WHEEL)  # there pyproject.toml sees to these
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/python/attune DESTINATION ${CMAKE_INSTALL_DATADIR}/attune/python
+          FILES_MATCHING PATTERN "*.py")
+endif()
 
 set(attune_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attune)
 install(EXPORT attune_targets NAMESPACE attune:: FILE attuneTargets.cmake DESTINATION ${attune_cmake_dir})

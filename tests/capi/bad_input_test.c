@@ -211,11 +211,18 @@ static void options_are_refused(void) {
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
                 "options->bundles is a null pointer");
   options.num_bundles = 0;
+  const char* relative[] = {"nvidia/lib"};
+  options.nvrtc_folders = relative;
+  options.num_nvrtc_folders = 1;
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "options->nvrtc_folders has \"nvidia/lib\"; accepted are absolute folders");
+  options.num_nvrtc_folders = 0;
   options.size = 3;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
                 "options->size is 3");
   CHECK_REFUSED(attune_context_create(NULL, NULL), ATTUNE_INVALID_ARGUMENT,
                 "context is a null pointer");
+  CHECK_REFUSED(attune_context_reload(NULL), ATTUNE_INVALID_ARGUMENT, "context is a null pointer");
 }
 
 /* `edit` has spoiled the operands: run must refuse and leave the output alone. */

@@ -50,13 +50,31 @@ Finding driver_finding() {
   return finding;
 }
 
+// A compiler that opens may still lack its builtins, so it compiles an empty kernel.
+std::string compile_empty_kernel(const Compiler& compiler) {
+  const Source empty{"extern \"C\" __global__ void attune_kernel() {}\n", "empty.cu"};
+  return fmt::format("compiled an empty kernel in {:.0f} ms",
+                     compiler.compile(empty, parse_arch("sm_90")).compile_ms);
+}
+
 Finding nvrtc_finding() {
   NvrtcLocation location;
-  Finding finding{"nvrtc", open_nvrtc_compiler(&location) != nullptr, "",
+  Finding finding{"nvrtc", false, "",
                   "no CUDA kernel can be compiled here; stored and exported ones run"};
-  finding.detail =
-      finding.found ? fmt::format("{} in {}", location.version, location.path) : nvrtc_advice();
+  const Compiler* compiler = open_nvrtc_compiler(&location);
   if (!location.passed_over.empty()) finding.warnings.push_back(location.passed_over);
+  if (compiler == nullptr) {
+    finding.detail = nvrtc_advice();
+    return finding;
+  }
+  finding.detail =
+      fmt::format("{} in {}, from {}", location.version, location.path, location.origin);
+  try {
+    finding.detail += "; " + compile_empty_kernel(*compiler);
+    finding.found = true;
+  } catch (const Error& error) {
+    finding.detail += fmt::format("; it does not compile: {}", error.what());
+  }
   return finding;
 }
 

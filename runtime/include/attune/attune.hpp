@@ -116,6 +116,7 @@ class Context {
     reasons.resize(reasons.find('\0'));
     return reasons;
   }
+  void reload() const { check(attune_context_reload(context_.get())); }
   std::string device() const { return attune_context_device(context_.get()); }
   attune_context* get() const { return context_.get(); }
 

@@ -30,6 +30,9 @@ typedef struct attune_context_options {
   const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
   attune_log_function log;  /* of this context alone; NULL = stderr, when $ATTUNE_LOG is set */
   void* log_user;
+  const char* const* nvrtc_folders; /* absolute; where NVRTC is looked for unless the process has it
+                                        loaded. Of all contexts, before the first that compiles */
+  size_t num_nvrtc_folders;
 } attune_context_options;
 
 #ifdef __cplusplus

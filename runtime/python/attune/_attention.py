@@ -12,7 +12,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -86,6 +86,9 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
              chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
     """attention(), and how the C module may repeat it: see _quick.py."""
     given = locals()
+    graph = needs_op(q, k, v)
+    if graph is not None:
+        return graph.attend(**given), None
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
@@ -109,6 +112,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     return result, lambda: quick.recipe_of_attention(call, operands, given, scores, kept, stream)
 
 
+@in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 

@@ -13,6 +13,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
+from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
 from ._scores import give_map, named_operands
@@ -21,7 +22,9 @@ from ._torch import capturing, on_stream, refuse_gradients, stream_address, sync
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-QUANTISE = 1       # attune_op
+OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their names
+contexts = weakref.WeakSet()  # all that are open
+plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
 
 
@@ -115,8 +118,9 @@ class Plan(object if module is None else module.PlanBase):
 
     def _layout(self, q, k, v, o, lse, scales):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
-        if self.problem.op == QUANTISE:
-            raise ValueError("this plan is of op quantise; accepted is one of attention (attune.quantise() runs the others)")
+        if self.problem.op in OTHER_OPS:
+            op = OTHER_OPS[self.problem.op]
+            raise ValueError(f"this plan is of op {op}; accepted is one of attention (attune.{op}() runs the others)")
         key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
         key = (*key, None if lse is None else tensors.signature("lse", lse))
         layout = self._layouts.get(key)
@@ -261,9 +265,12 @@ class Context:
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
+        offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self._handle, self._target = handle, target
+        self.target, self.store = target, None if store is None else str(store)
+        contexts.add(self)
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
         self._destroy.atexit = False  # as of plans
         self.recent = Recent(PLANS_KEPT)
@@ -271,6 +278,11 @@ class Context:
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
+
+    def reload(self):
+        """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
+        check(library.attune_context_reload(self._handle))
+        self.forget()
 
     @property
     def device(self):
@@ -315,7 +327,10 @@ class Context:
         with _under_way():
             status = library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle))
         check(status)
-        return Plan(handle, parsed, problem)
+        plan = Plan(handle, parsed, problem)
+        if plan_made is not None:
+            plan_made(self, plan, programs)
+        return plan
 
 
 @functools.lru_cache(maxsize=None)
@@ -336,4 +351,4 @@ def refuse_capture(ordinal, function):
     """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
-                           f"attune.{'prepare' if function == 'attention' else 'prepare_quantise'}() with the same arguments before the capture")
+                           f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments before the capture")

@@ -2,7 +2,6 @@
 """Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py. Loads the C module
 _attune too (runtime/python/module/), the quick way of calls, where there is one."""
 import ctypes
-import ctypes.util
 import importlib.machinery
 import importlib.util
 import os
@@ -26,7 +25,8 @@ class ContextOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("target", ctypes.c_char_p), ("store", ctypes.c_char_p),
                 ("more_stores", ctypes.POINTER(ctypes.c_char_p)), ("num_more_stores", ctypes.c_size_t),
                 ("bundles", ctypes.POINTER(ctypes.c_char_p)), ("num_bundles", ctypes.c_size_t), ("policy", ctypes.c_int32),
-                ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p)]
+                ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p),
+                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t)]
 
 
 class Problem(ctypes.Structure):
@@ -104,6 +104,7 @@ _SIGNATURES = {
     "attune_context_options_init_sized": (None, [ctypes.POINTER(ContextOptions), ctypes.c_size_t]),
     "attune_context_create": (ctypes.c_int, [ctypes.POINTER(ContextOptions), ctypes.POINTER(ctypes.c_void_p)]),
     "attune_context_destroy": (None, [ctypes.c_void_p]),
+    "attune_context_reload": (ctypes.c_int, [ctypes.c_void_p]),
     "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
     "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
     "attune_program_parse": (ctypes.c_int, [ctypes.POINTER(ProgramDesc), ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t]),
@@ -131,6 +132,7 @@ def _candidates():
     yield str(here / "libattune.so")
     if len(here.parents) > 3:
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
+    import ctypes.util  # late: it imports much
     yield ctypes.util.find_library("attune") or "libattune.so.0"
 
 

@@ -31,7 +31,7 @@ def _probe(of):
         if capsule is None:
             return None
         sys.modules[f"{__package__}._attention"].is_compiling = torch.compiler.is_compiling  # without the way through sys.modules
-        return capsule, torch.is_grad_enabled
+        return capsule, torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
     return None
 
 

@@ -3,7 +3,6 @@
 function's code and by the types of what it closes over (_closures.py), never by source text. Used by _programs.py."""
 import ctypes
 import functools
-import inspect
 import math
 import sys
 from collections import namedtuple
@@ -21,6 +20,11 @@ _TRACES, _FIXED = Recent(512), Recent(512)
 # `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
 # leaf's number.
 Traced = namedtuple("Traced", "text captures scalars")
+
+
+def signature_of(function):
+    import inspect  # late: it imports much, and most programs trace nothing
+    return inspect.signature(function)
 
 
 class Trace:
@@ -48,7 +52,7 @@ class Trace:
             refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, exp, exp2, floor, log, log2, logical_and, "
                    "logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sqrt, tanh, where and what is made of them")
         try:
-            inspect.signature(operation).bind(*args, **kwargs)
+            signature_of(operation).bind(*args, **kwargs)
         except TypeError as error:
             refuse(f"{library}.{name} is in the score language, but not with these arguments: {error}")
         return operation(*args, **kwargs)
@@ -133,7 +137,7 @@ class Trace:
     def run(self, function, num_leaves):
         arguments = [Value(self, name, FLOAT if name == "score" else INT) for name in NAMES[self.kind]]
         try:
-            inspect.signature(function).bind(*arguments)
+            signature_of(function).bind(*arguments)
         except TypeError as error:
             raise TypeError(f"{self.kind} is called with {SIGNATURES[self.kind]}: {error}") from None
         with _indexing(self):

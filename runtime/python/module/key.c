@@ -11,7 +11,7 @@ enum { kRoomOfOne = 2 + 2 * kMaxRank, kLongestText = 64, kLongestTuple = 8 };
 
 void key_clear(Key* key) {
   key->num_words = key->num_operands = key->num_identities = 0;
-  key->recording = -1;
+  key->recording = kNotAsked;
 }
 
 static void add_word(Key* key, uint64_t word) { key->words[key->num_words++] = word; }

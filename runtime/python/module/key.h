@@ -13,7 +13,7 @@ typedef struct Key {
   int num_words;
   int num_operands;
   int num_identities;
-  int recording; /* whether PyTorch records histories; -1: not asked yet */
+  Recording recording;
   uint64_t words[kMaxWords];
   Operand operands[kMaxOperands];       /* in the order of the arguments */
   PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */

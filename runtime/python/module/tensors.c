@@ -4,12 +4,14 @@
 
 #include <string.h>
 
-enum { kTypesKept = 64 };
+enum { kTypesKept = 64, kWatchersKept = 4 };
 
 static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
-static PyObject* is_grad_enabled; /* PyTorch's */
+static PyObject* is_grad_enabled;         /* PyTorch's */
+static PyObject* watchers[kWatchersKept]; /* which say whether PyTorch looks at calls itself */
+static int num_watchers;
 static PyObject* requires_grad_name;
 static PyObject* is_neg_name;
 static PyObject* array_struct_name;
@@ -35,18 +37,26 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
   return found != NULL && found->tensor_from_object && found->current_stream ? found : NULL;
 }
 
+/* Kept for good. */
+static void take_questions(PyObject* answer) {
+  Py_ssize_t count = PyTuple_Size(answer) - 2;
+  if (is_grad_enabled != NULL || count > kWatchersKept) return;
+  is_grad_enabled = PyTuple_GetItem(answer, 1);
+  Py_INCREF(is_grad_enabled);
+  for (num_watchers = 0; num_watchers < count; ++num_watchers) {
+    watchers[num_watchers] = PyTuple_GetItem(answer, num_watchers + 2);
+    Py_INCREF(watchers[num_watchers]);
+  }
+}
+
 static void take_answer(PyObject* answer, KnownType* type) {
   if (PyLong_Check(answer)) {
     long kind = PyLong_AsLong(answer);
     if (kind >= kIdentity && kind <= kContext) type->kind = (TypeKind)kind;
-  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) == 2) {
+  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 2) {
     type->exchange = exchange_of(PyTuple_GetItem(answer, 0));
-    if (type->exchange == NULL) return;
-    type->kind = kTensor;
-    PyObject* old = is_grad_enabled;
-    is_grad_enabled = PyTuple_GetItem(answer, 1);
-    Py_INCREF(is_grad_enabled);
-    Py_XDECREF(old);
+    take_questions(answer);
+    if (type->exchange != NULL && is_grad_enabled != NULL) type->kind = kTensor;
   }
 }
 
@@ -86,11 +96,27 @@ static int asked_is_not(PyObject* answer, PyObject* expected) {
   return answer != expected;
 }
 
-int is_special(const Operand* operand, int* recording) {
-  if (*recording < 0)
-    *recording = asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False);
+/* Once a call. */
+static Recording ask_recording(void) {
+  for (int i = 0; i < num_watchers; ++i) {
+    PyObject* answer = PyObject_CallFunctionObjArgs(watchers[i], NULL);
+    int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (watched != 0) return kWatched;
+  }
+  return asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False)
+             ? kRecording
+             : kNotRecording;
+}
+
+int is_special(const Operand* operand, Recording* recording) {
+  if (*recording == kNotAsked) *recording = ask_recording();
+  if (*recording == kWatched) return 1;
   PyObject* tensor = operand->object;
-  if (*recording && asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False)) return 1;
+  if (*recording == kRecording &&
+      asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False))
+    return 1;
   return may_be_negative(operand) &&
          asked_is_not(PyObject_CallMethodObjArgs(tensor, is_neg_name, NULL), Py_False);
 }

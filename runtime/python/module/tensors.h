@@ -45,7 +45,8 @@ typedef struct Layout {
 } Layout;
 
 /* `probe`: called with a type that was not seen before; None for one that is unknown, a kind, or a
- * capsule with the exchange functions and PyTorch's is_grad_enabled. */
+ * capsule with the exchange functions, PyTorch's is_grad_enabled and functions that say whether it
+ * looks at calls itself (a dispatch mode, autocast). */
 int set_probe(PyObject* probe);
 
 /* Never fails: what cannot be looked at is unknown. */
@@ -54,8 +55,11 @@ const KnownType* known_type(PyObject* object);
 /* 1: read. 0: it has no plain memory. */
 int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layout* layout);
 
-/* Whether Python must look at a tensor: a result of it should have a history, or its memory holds the
- * negative of what it shows. `recording`: -1 at first, then whether PyTorch records histories now. */
-int is_special(const Operand* operand, int* recording);
+/* What PyTorch makes of a call now. */
+typedef enum Recording { kNotAsked, kNotRecording, kRecording, kWatched } Recording;
+
+/* Whether Python must look at a tensor: PyTorch looks at calls itself, a result of it should have a
+ * history, or its memory holds the negative of what it shows. `recording`: kNotAsked at first. */
+int is_special(const Operand* operand, Recording* recording);
 
 #endif /* ATTUNE_PYTHON_TENSORS_H_ */

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What code built with newer headers and archives (libstdc++.a, libgcc_eh.a) asks of glibc and version 2.28 lacks, by means that
+ * it has. glibc_floor.sh puts it into wheels for manylinux_2_28; nothing else uses it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <link.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* glibc 2.32: whether atomic operations may be plain ones. "No" is always right. */
+char __libc_single_threaded = 0;
+
+/* glibc 2.30. The wait is by the realtime clock, for as long as the given clock has to go. */
+int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                           const struct timespec* until) {
+  struct timespec there, here;
+  if (clock == CLOCK_REALTIME) return pthread_cond_timedwait(condition, mutex, until);
+  if (clock_gettime(clock, &there) != 0 || clock_gettime(CLOCK_REALTIME, &here) != 0) return EINVAL;
+  here.tv_sec += until->tv_sec - there.tv_sec;
+  here.tv_nsec += until->tv_nsec - there.tv_nsec;
+  if (here.tv_nsec < 0) here.tv_nsec += 1000000000, --here.tv_sec;
+  if (here.tv_nsec >= 1000000000) here.tv_nsec -= 1000000000, ++here.tv_sec;
+  return pthread_cond_timedwait(condition, mutex, &here);
+}
+
+/* glibc 2.36, for std::random_device. */
+uint32_t arc4random(void) {
+  uint32_t value = 0;
+  while (getrandom(&value, sizeof value, 0) != (ssize_t)sizeof value) continue;
+  return value;
+}
+
+/* glibc 2.33: the same as mallinfo, whose numbers wrap at 2 GiB. LLVM's reports of memory ask for it. */
+struct mallinfo2 mallinfo2(void) {
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  const struct mallinfo small = mallinfo();
+  struct mallinfo2 wide = {0};
+  wide.arena = (unsigned)small.arena, wide.hblkhd = (unsigned)small.hblkhd;
+  wide.uordblks = (unsigned)small.uordblks, wide.fordblks = (unsigned)small.fordblks;
+  return wide;
+}
+
+/* glibc 2.35: the object that holds an address, for the unwinder. Searched anew each time, as unwinders did before. */
+struct search {
+  uintptr_t address;
+  struct dl_find_object* found;
+};
+
+static int visit(struct dl_phdr_info* info, size_t size, void* data) {
+  struct search* search = data;
+  const ElfW(Phdr)* frames = NULL;
+  uintptr_t first = UINTPTR_MAX, end = 0;
+  int holds = 0;
+  (void)size;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)* part = &info->dlpi_phdr[i];
+    const uintptr_t start = info->dlpi_addr + part->p_vaddr, stop = start + part->p_memsz;
+    if (part->p_type == PT_GNU_EH_FRAME) frames = part;
+    if (part->p_type != PT_LOAD) continue;
+    if (start < first) first = start;
+    if (stop > end) end = stop;
+    holds |= search->address >= start && search->address < stop;
+  }
+  if (!holds) return 0;
+  if (frames == NULL) return -1;
+  search->found->dlfo_flags = 0;
+  search->found->dlfo_map_start = (void*)first;
+  search->found->dlfo_map_end = (void*)end;
+  search->found->dlfo_link_map = NULL; /* the unwinder does not read it */
+  search->found->dlfo_eh_frame = (void*)(info->dlpi_addr + frames->p_vaddr);
+  return 1;
+}
+
+int _dl_find_object(void* address, struct dl_find_object* result) {
+  struct search search = {(uintptr_t)address, result};
+  memset(result, 0, sizeof *result);
+  return dl_iterate_phdr(visit, &search) == 1 ? 0 : -1;
+}

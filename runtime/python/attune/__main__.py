@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m attune: where this installation's parts are, for builds that use them; other arguments go to the program `attune`.
+
+    cmake -Dattune_DIR=$(python -m attune --cmakedir) ...
+    cc $(python -m attune --cflags) ...
+"""
+import sys
+
+from . import _library, _program
+from ._nvrtc import nvrtc_folders
+
+ANSWERS = {
+    "--cmakedir": (_program.cmake_folder, "folder of attuneConfig.cmake, for attune_DIR"),
+    "--includedir": (_program.include_folder, "folder that holds attune/attune.h"),
+    "--pkgconfigdir": (_program.pkgconfig_folder, "folder of attune.pc, for PKG_CONFIG_PATH"),
+    "--library": (_program.library_path, "the libattune.so that this Python uses"),
+    "--program": (_program.program, "the program attune that belongs to it"),
+}
+
+
+def usage():
+    lines = [f"  {name:15} {meaning}" for name, (_, meaning) in ANSWERS.items()]
+    return "\n".join(["python -m attune OPTION", *lines, "  --version       its version", "python -m attune COMMAND ...",
+                      "  as the program: doctor, tune, bench, explain, ... (--help after a command)"])
+
+
+def doctor():
+    """What only Python knows; the program says the rest."""
+    print(f"python   {sys.version.split()[0]}, attune {_library.version()} in {_program.library_path()}")
+    print(f"python   folders that may hold NVRTC: {', '.join(nvrtc_folders()) or 'none'}")
+
+
+def main(arguments):
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if arguments[0] == "--version":
+        print(_library.version())
+        return 0
+    if arguments[0] in ANSWERS:
+        if len(arguments) > 1:
+            print(f"python -m attune: {arguments[1]} is one argument too many; {arguments[0]} takes none", file=sys.stderr)
+            return 1
+        print(ANSWERS[arguments[0]][0]())
+        return 0
+    if arguments == ["doctor"]:
+        doctor()
+    _program.run(arguments)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OSError as error:
+        sys.exit(f"python -m attune: {error}")

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tune(): measures the kernels that a model or a problem asks for, by the program `attune` that belongs to the library, and lets the
+contexts of this process see the winners. _tune_on_first_use.py does the same for what a running program calls."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+from . import _program
+from ._context import contexts
+from ._library import Error, STATUS_NAMES
+
+EFFORTS = ("quick", "normal", "exhaustive")
+PARTIAL = 6  # exit code: the budget ended
+# Exit codes of the program, as statuses of the library.
+_STATUS = {1: "invalid_argument", 2: "unsupported", 4: "driver", 5: "store"}
+
+
+class TuneReport:
+    """What tune() did. shapes: a dict each with problem, winner (template, config, timing; None where there is none), trials, complete,
+    already_tuned, note. complete: False where the budget ended first. store: the file that has it now. time_s, device."""
+
+    def __init__(self, answer, complete):
+        self.shapes, self.store, self.complete = answer["shapes"], answer.get("store"), complete
+        self.device, self.time_s, self.answer = answer.get("device"), answer.get("time_s"), answer
+
+    def __repr__(self):
+        won = sum(shape["winner"] is not None for shape in self.shapes)
+        return f"<attune.TuneReport: {won} of {len(self.shapes)} problems tuned in {self.time_s:.1f} s{'' if self.complete else ', budget ended'}>"
+
+    def __str__(self):
+        lines = [repr(self)[1:-1]]
+        for shape in self.shapes:
+            winner = shape["winner"]
+            lines.append(f"  {shape['problem']}: " + (f"{winner['template']} {winner['config']}" if winner else shape["note"] or "no winner"))
+        return "\n".join(lines)
+
+
+def _config_of(model):
+    """A dict of a model's config: of a dict, a transformers config, or a module that has one."""
+    config = getattr(model, "config", model)
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    if not isinstance(config, dict):
+        raise TypeError(f"model is of type {type(model).__name__}; accepted are a transformers config or model, a dict of a config.json, its "
+                        "path, a model's name, a problem's text and a list of problems' texts")
+    return config
+
+
+def _is_problem(text):
+    return "=" in text and not os.path.exists(text)
+
+
+def workload(model, folder):
+    """The program's arguments for what is to be tuned. Writes configs and captured problems into `folder`."""
+    if isinstance(model, (str, os.PathLike)):
+        return ["--problem", model] if _is_problem(os.fspath(model)) else [os.fspath(model)]
+    if isinstance(model, (list, tuple)):
+        if not model or not all(isinstance(text, str) and _is_problem(text) for text in model):
+            raise ValueError(f"model is {model!r}; accepted in a list are problems' texts, one at least")
+        return [word for text in model for word in ("--problem", text)]
+    path = pathlib.Path(folder) / "config.json"
+    path.write_text(json.dumps(_config_of(model), default=str))
+    return [str(path)]
+
+
+def _numbers(name, value):
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in values):
+        raise ValueError(f"{name} is {value!r}; accepted are a whole number above 0 and a list of them")
+    return ",".join(map(str, values))
+
+
+def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False):
+    """The program's arguments for how it is tuned; refuses in words of Python what it would refuse in its own."""
+    if effort not in EFFORTS:
+        raise ValueError(f"effort is {effort!r}; accepted are {', '.join(EFFORTS)}")
+    if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and 0 < budget_s <= 1e7):
+        raise ValueError(f"budget_s is {budget_s!r}; accepted are seconds above 0, and None for what the effort allows")
+    words = ["--effort", effort]
+    for name, value in (("budget", None if budget_s is None else f"{budget_s:.3f}s"), ("target", target), ("store", store), ("dtype", dtype)):
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    for name, value in (("seqlen", seqlen), ("batch", batch)):
+        if value is not None:
+            words += [f"--{name}", _numbers(name, value)]
+    return words + (["--padded"] if padded else [])
+
+
+def start(words, progress=None):
+    """The program, tuning in a process of its own with its own signals: Ctrl-C ends it through us, once."""
+    return subprocess.Popen([str(_program.program()), "tune", "--json", *words], env=_program.program_environment(), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=None if progress else subprocess.PIPE, text=True, start_new_session=True)
+
+
+def end(process):
+    """As Ctrl-C would: what was measured is kept. Then for good."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def report(process, output, errors):
+    """The TuneReport of a process that ended; raises Error with its sentence where it failed."""
+    answer = None
+    if output.strip():
+        answer = json.loads(output)
+    if answer is not None and "shapes" in answer and process.returncode in (0, PARTIAL):
+        return TuneReport(answer, process.returncode == 0)
+    status = _STATUS.get(process.returncode, "internal")
+    reason = (answer or {}).get("error") or (errors or "").strip() or f"it ended with {process.returncode}"
+    raise Error(STATUS_NAMES.index(status), f"attune tune: {reason}")
+
+
+def reload_contexts():
+    """Contexts that are open see what was tuned. Plans that are held stay as they are."""
+    for context in list(contexts):
+        context.reload()
+
+
+def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, effort="normal", budget_s=None, target="auto", store=None, progress=None):
+    """Measures kernels on this machine and keeps the winners; the contexts of this process use them from then on. Takes minutes.
+
+    model: what is to be tuned: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
+    as "meta-llama/Llama-3.2-1B" that is in the Hugging Face cache: the attention of each kind of its layers. Or a problem's text, or a list.
+    seqlen, batch: of a model, a number or a list; by default the program's. dtype: of a model: bf16, fp16, fp32; by default its config's.
+    padded: of encoders, batches with padding. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything,
+    compiling included; what was measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
+    store: a file; by default $ATTUNE_STORE, else the user's. progress: True shows a line on stderr; by default where that is a terminal.
+
+    Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport; raises attune.Error where nothing could be
+    tuned. Ctrl-C keeps what was measured."""
+    if store is None and os.environ.get("ATTUNE_STORE") == "":
+        raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
+    if progress is None:
+        progress = sys.stderr is not None and sys.stderr.isatty()
+    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded)
+    with tempfile.TemporaryDirectory(prefix="attune-") as folder:
+        process = start([*workload(model, folder), *words], progress)
+        try:
+            output, errors = process.communicate()
+        finally:
+            end(process)
+    found = report(process, output, errors)
+    reload_contexts()
+    return found

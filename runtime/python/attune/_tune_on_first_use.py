@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tune_on_first_use(): tunes what a running program calls, in a process beside it, and gives it the winners between its steps. Off until
+it is called. Built on _tune.py; _context.py tells it of each plan that is made."""
+import atexit
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import threading
+import time
+
+from . import _context, _tune
+from ._library import Error, library
+from ._torch import untraced
+
+UNTUNED = ("nearest", "default_config")  # rungs that a tune would raise
+PROGRAMS = ("score_mod", "mask_mod")
+SMALLEST_BUDGET_S = 1
+
+
+def _capturing():
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+class FirstUse:
+    """What tune_on_first_use() returns. A context manager, which stops at its end.
+
+    waiting, done: problems' texts. failures: {problem: sentence}. spent_s: seconds of tuning until now. step(), attach(), stop()."""
+
+    def __init__(self, budget_s, effort, between_steps):
+        self.budget_s, self.effort, self.between_steps = budget_s, effort, between_steps
+        self.waiting, self.done, self.failures, self.spent_s = [], [], {}, 0.0
+        self._jobs, self._seen, self._won = [], set(), False
+        self._folder = tempfile.mkdtemp(prefix="attune-")
+        self._changed = threading.Condition()
+        self._process, self._stopped, self._pid, self._thread = None, False, os.getpid(), None
+        atexit.register(self.stop)
+
+    def __repr__(self):
+        return f"<attune.FirstUse: {len(self.done)} tuned, {len(self.waiting)} waiting, {self.spent_s:.1f} of {self.budget_s:.1f} s>"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def notice(self, context, plan, programs):
+        """A plan was made. Called on any thread; only takes note."""
+        fields = [field for field, _ in programs]
+        store = os.environ.get("ATTUNE_STORE") if context.store is None else context.store
+        if os.getpid() != self._pid or plan.rung not in UNTUNED or store == "" or any(field not in PROGRAMS for field in fields):
+            return
+        text = plan._text + "".join(f",{field}=@{self._program_file(handle)}" for field, handle in programs)
+        target = context.target if context.target.startswith("cpu") else plan.target
+        job = (text, target, context.store)
+        with self._changed:
+            if job in self._seen or self._stopped:
+                return
+            self._seen.add(job)
+            self._jobs.append(job)
+            self.waiting.append(text)
+            if not self.between_steps and self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="attune-tune", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _program_file(self, handle):
+        text = library.attune_program_text(handle)
+        path = pathlib.Path(self._folder) / f"program_{hash(text) & 0xffffffff:08x}.txt"
+        path.write_bytes(text)
+        return path
+
+    def _left(self):
+        return self.budget_s - self.spent_s
+
+    def _work(self):
+        while True:
+            with self._changed:
+                while not self._jobs and not self._stopped:
+                    self._changed.wait()
+                if self._stopped or self._left() < SMALLEST_BUDGET_S:
+                    return
+            self._tune_one()
+
+    def _tune_one(self):
+        """The problem that waits longest. Its time counts, whatever becomes of it."""
+        with self._changed:
+            if self._stopped or not self._jobs:
+                return
+            text, target, store = self._jobs[0]
+            begun = time.monotonic()
+            words = ["--problem", text, *_tune.options(self.effort, self._left(), target, store)]
+            try:
+                self._process = process = _tune.start(words)
+            except OSError as error:
+                process, failure = None, str(error)
+        if process is not None:
+            output, errors = process.communicate()
+            failure = self._outcome(process, output, errors)
+        with self._changed:
+            self._process = None
+            self._jobs.pop(0)
+            self.waiting.pop(0)
+            self.spent_s += time.monotonic() - begun
+            if failure is None:
+                self.done.append(text)
+                self._won = True
+            elif not self._stopped:
+                self.failures[text] = failure
+
+    @staticmethod
+    def _outcome(process, output, errors):
+        try:
+            shapes = _tune.report(process, output, errors).shapes
+        except (Error, ValueError) as error:
+            return str(error)
+        return None if any(shape["winner"] for shape in shapes) else shapes[0]["note"] or "no winner"
+
+    @untraced
+    def step(self):
+        """To be called between steps. Gives the winners that are there to the contexts of this process; with between_steps=True it tunes
+        one problem that waits, first. Returns whether plans may have changed: what CUDA graphs captured stays as it was, and what is to
+        be captured now wants attune.prepare() again. Inside a capture it does nothing."""
+        if self._stopped or os.getpid() != self._pid or _capturing():
+            return False
+        if self.between_steps and self._jobs and self._left() >= SMALLEST_BUDGET_S:
+            self._tune_one()
+        with self._changed:
+            won, self._won = self._won, False
+        if won:
+            _tune.reload_contexts()
+        return won
+
+    def attach(self, module):
+        """Calls step() before each forward of a torch module. Returns the hook's handle, whose remove() ends that."""
+        return module.register_forward_pre_hook(lambda *_: self.step() and None)
+
+    def wait(self, timeout_s=None):
+        """Until nothing waits any more, or the budget is spent. Returns whether that is so."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._thread is not None and self._thread.is_alive() and self.waiting and (end is None or time.monotonic() < end):
+            time.sleep(0.05)
+        return not self.waiting or self._left() < SMALLEST_BUDGET_S
+
+    def stop(self):
+        """Ends what is being measured; what was measured is kept. Calls again do nothing. Python's end does it by itself."""
+        if self._stopped or os.getpid() != self._pid:
+            return
+        with self._changed:
+            self._stopped = True
+            process = self._process
+            self._changed.notify_all()
+        _context.plan_made = None
+        atexit.unregister(self.stop)
+        if process is not None and process.poll() is None:
+            process.terminate()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=10)
+            if self._thread.is_alive() and process is not None:
+                process.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
+    """From now on, each problem that this process calls and that was not tuned here is tuned, once, in a process beside this one.
+
+    Returns a FirstUse. Call its step() between steps, or attach(model): that is when winners come into use, never in the midst of a
+    step and never inside a CUDA graph's capture. budget_s: seconds of tuning in all. effort: quick, normal, exhaustive.
+    between_steps: tune inside step() alone, which then takes seconds, and nothing else uses the device meanwhile. By default a
+    problem is tuned as soon as it is seen, beside what runs: candidates are timed in turns, so the choice is fair, but both get slower.
+
+    Problems of contexts without a store, and those with a block_map, are left out. stop() ends it, as does the end of Python or of a
+    with block. A process that forks from this one tunes nothing."""
+    if not isinstance(between_steps, bool):
+        raise ValueError(f"between_steps is {between_steps!r}; accepted are True and False")
+    if budget_s is None:
+        raise ValueError("budget_s is None; accepted are seconds above 0")
+    _tune.options(effort, budget_s, None, None)
+    if _context.plan_made is not None:
+        raise RuntimeError("attune.tune_on_first_use() is on already; stop() what it returned first")
+    first_use = FirstUse(float(budget_s), effort, between_steps)
+    _context.plan_made = first_use.notice
+    return first_use

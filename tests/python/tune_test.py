@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""why(), tune() and tune_on_first_use() on the CPU target, with a store of their own and budgets of seconds. Skips aloud (status 77) without
+NumPy or the CPU target."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import unittest.mock
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+
+import attune
+from attune import _tune
+
+TARGET = "cpu:1"
+SMALL = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+         "torch_dtype": "float32", "max_position_embeddings": 64}
+
+
+def operands(seqlen=20, head_dim=32):
+    drawn = np.random.default_rng(1).standard_normal((3, 1, seqlen, 2, head_dim), dtype=np.float32)
+    return drawn[0], np.ascontiguousarray(drawn[1][:, :, :1]), np.ascontiguousarray(drawn[2][:, :, :1])
+
+
+def bent(score, b, h, q_idx, kv_idx):
+    return score - 0.01 * (q_idx - kv_idx) * (q_idx - kv_idx)
+
+
+class WithStore(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.store = os.path.join(folder.name, "private", "store.db")
+        os.mkdir(os.path.dirname(self.store), 0o700)
+        self.context = attune.Context(TARGET, store=self.store)
+
+
+class Why(WithStore):
+    def test_names_kernel_rung_and_the_others(self):
+        found = attune.why(*operands(), "causal", softcap=30.0, context=self.context)
+        self.assertEqual((found.rung, found.kernel_template, found.tuned, found.error), ("default_config", "prefill_cpu", False, None))
+        self.assertIn("cp.async", found.reasons["prefill_sm80"])
+        self.assertIsNone(found.reasons["prefill_cpu"])
+        text = str(found)
+        for part in ("kernel     prefill_cpu", "rung       default_config", "softcap=30", "prefill_sm80: ", "advice "):
+            self.assertIn(part, text)
+        self.assertNotIn("op is prefill", text)
+
+    def test_says_so_where_no_kernel_is_to_be_had(self):
+        strict = attune.Context(TARGET, store=self.store, policy="strict")
+        found = attune.why(*operands(), mask_tensor=np.ones((20, 20), bool), context=strict)
+        self.assertIsNone(found.plan)
+        self.assertIn("policy strict allows no kernel", found.error)
+        self.assertIn("mask_tensor=1", found.problem)
+        self.assertIn("kernel     none", str(found))
+        self.assertIsNone(found.reasons["reference_cpu"])
+
+    def test_refuses_what_attention_refuses(self):
+        q, k, v = operands()
+        with self.assertRaisesRegex(ValueError, "mask is 'diagonal'"):
+            attune.why(q, k, v, "diagonal", context=self.context)
+        with self.assertRaisesRegex(TypeError, "mask twice"):
+            attune.why(q, k, v, "none", mask="none")
+        with self.assertRaisesRegex(TypeError, "accepted are q, k, v, mask, window, scale, out, return_lse"):
+            attune.why(q, k, v, None, None, None, None, False, False)
+
+
+class Tune(WithStore):
+    def test_a_problem_and_the_contexts_that_are_open(self):
+        q, k, v = operands()
+        held = attune.prepare(q, k, v, context=self.context)
+        want = attune.attention(q, k, v, context=self.context)
+        done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store, effort="quick", budget_s=4)
+        self.assertEqual(len(done.shapes), 1)
+        self.assertEqual(done.shapes[0]["winner"]["template"], "prefill_cpu")
+        self.assertEqual(done.store, self.store)
+        self.assertIn("1 of 1 problems tuned", str(done))
+        self.assertEqual(attune.why(q, k, v, context=self.context).rung, "exact")
+        self.assertEqual(held.rung, "default_config")  # and still runs
+        np.testing.assert_allclose(attune.attention(q, k, v, context=self.context), want, atol=2e-5)
+        out = np.zeros_like(q)
+        held.run(q, k, v, out)
+        np.testing.assert_allclose(out, want, atol=2e-5)
+
+    def test_models_become_the_programs_arguments(self):
+        class Config:
+            def to_dict(self):
+                return SMALL
+
+        class Model:
+            config = Config()
+
+        with tempfile.TemporaryDirectory() as folder:
+            for model in (SMALL, Config(), Model()):
+                path, = _tune.workload(model, folder)
+                self.assertEqual(json.loads(pathlib.Path(path).read_text()), SMALL)
+            self.assertEqual(_tune.workload("dtype=fp32,heads=1", folder), ["--problem", "dtype=fp32,heads=1"])
+            self.assertEqual(_tune.workload(["a=1", "b=2"], folder), ["--problem", "a=1", "--problem", "b=2"])
+            self.assertEqual(_tune.workload(pathlib.Path(path), folder), [path])
+            for wrong in (3, None, object()):
+                with self.assertRaisesRegex(TypeError, "accepted are a transformers config or model"):
+                    _tune.workload(wrong, folder)
+            for wrong in ([], ["config.json"], [1]):
+                with self.assertRaisesRegex(ValueError, "accepted in a list are problems' texts"):
+                    _tune.workload(wrong, folder)
+
+    def test_a_model(self):
+        done = attune.tune(SMALL, seqlen=16, dtype="fp32", target=TARGET, store=self.store, effort="quick", budget_s=2)
+        self.assertEqual({shape["problem"].partition(",batch")[0] for shape in done.shapes}, {"dtype=fp32,head_dim=32,heads=2/1"})
+
+    def test_wrong_words(self):
+        for keywords, words in (({"effort": "hard"}, "effort is 'hard'; accepted are quick, normal, exhaustive"),
+                                ({"budget_s": 0}, "budget_s is 0; accepted are seconds above 0"),
+                                ({"budget_s": True}, "budget_s is True"), ({"seqlen": -1}, "seqlen is -1; accepted are a whole number"),
+                                ({"batch": []}, "batch is \\[\\]; accepted are")):
+            with self.assertRaisesRegex(ValueError, words):
+                attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", store=self.store, **keywords)
+        with unittest.mock.patch.dict(os.environ, ATTUNE_STORE=""), self.assertRaisesRegex(ValueError, "nowhere to keep what is tuned"):
+            attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8")
+        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 7; accepted are multiples of 8") as caught:
+            attune.tune("dtype=fp32,head_dim=7,heads=1,seqlen=8", target=TARGET, store=self.store)
+        self.assertEqual(caught.exception.status, "invalid_argument")
+
+
+class FirstUse(WithStore):
+    def test_beside_what_runs(self):
+        q, k, v = operands()
+        with attune.tune_on_first_use(budget_s=20) as first_use:
+            with self.assertRaisesRegex(RuntimeError, "is on already"):
+                attune.tune_on_first_use()
+            self.assertFalse(first_use.step())
+            want = attune.attention(q, k, v, score_mod=bent, context=self.context)
+            attune.attention(q, k, v, score_mod=bent, context=self.context)
+            attune.attention(q, k, v, context=attune.Context(TARGET, store=""))  # nowhere to keep it
+            self.assertEqual(len(first_use.waiting), 1)
+            self.assertTrue(first_use.wait(60))
+            self.assertEqual(first_use.failures, {})
+            self.assertEqual(attune.why(q, k, v, score_mod=bent, context=self.context).rung, "default_config")  # not within a step
+            self.assertTrue(first_use.step())
+            self.assertEqual(attune.why(q, k, v, score_mod=bent, context=self.context).rung, "exact")
+            np.testing.assert_allclose(attune.attention(q, k, v, score_mod=bent, context=self.context), want, atol=2e-5)
+            self.assertFalse(first_use.step())
+        attune.attention(*operands(seqlen=9), context=self.context)
+        self.assertEqual(first_use.waiting, [])
+
+    def test_between_steps_and_no_longer_than_the_budget(self):
+        with attune.tune_on_first_use(budget_s=2.5, between_steps=True) as first_use:
+            for seqlen in (11, 70):
+                attune.attention(*operands(seqlen), context=self.context)
+            self.assertEqual((len(first_use.waiting), threading.active_count()), (2, 1))
+            for _ in range(4):
+                first_use.step()
+            self.assertLess(first_use.spent_s, 2.5 + 6)  # a process that hangs is ended 5 s later
+            self.assertGreaterEqual(len(first_use.done), 1)
+
+    def test_the_end_of_python_ends_it(self):
+        code = ("import attune, numpy as np, sys\n"
+                f"context = attune.Context({TARGET!r}, store=sys.argv[1])\n"
+                "first_use = attune.tune_on_first_use(budget_s=1000, effort='exhaustive')\n"
+                "x = np.ones((1, 200, 1, 64), np.float32)\n"
+                "attune.attention(x, x, x, context=context)\n"
+                "import time; time.sleep(0.3); print(first_use._process.pid)\n")
+        done = subprocess.run([sys.executable, "-c", code, self.store], capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(done.stderr, "")
+        self.assertFalse(pathlib.Path(f"/proc/{int(done.stdout)}").exists())
+
+    def test_wrong_words(self):
+        for keywords, words in (({"budget_s": -1}, "budget_s is -1"), ({"budget_s": None}, "budget_s is None"),
+                                ({"effort": "x"}, "effort is 'x'"), ({"between_steps": 1}, "between_steps is 1; accepted are True and False")):
+            with self.assertRaisesRegex(ValueError, words):
+                attune.tune_on_first_use(**keywords)
+
+
+if __name__ == "__main__":
+    try:
+        attune.Context("cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    unittest.main()
