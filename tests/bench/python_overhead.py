@@ -50,6 +50,8 @@ class Numpy:
 class Torch:
     def __init__(self, target):
         import torch
+        if target == "cuda" and not torch.cuda.is_available():
+            raise ImportError("there is no CUDA device here")
         self.torch, self.version, self.target = torch, f"PyTorch {torch.__version__}", target
         self.wait = torch.cuda.synchronize if target == "cuda" else lambda: None
 
@@ -77,7 +79,10 @@ def runners(arguments, library, attune):
     batch, rows = (1, 128) if arguments.target == "cuda" else (0, 128)
     q, k, v, o = (library.tensor(batch, rows, 8, 64) for _ in range(4))
     lengths, slopes = library.tensor(batch, dtype="int32"), library.tensor(8, dtype="float32")
-    context = attune.Context("cpu:1" if arguments.target == "cpu" else "cuda:0")
+    try:
+        context = attune.Context("cpu:1" if arguments.target == "cpu" else "cuda:0")
+    except attune.Error as error:
+        raise ImportError(f"no target: {error}") from error
     plan = context.plan(attune.problem_text(q, k, v), layout=(q, k, v, o))
     ctypes_call = attune._library.library.attune_abi_version
     return {"launcher": plan.launcher(q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o),

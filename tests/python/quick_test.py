@@ -152,18 +152,19 @@ class QuickTest(unittest.TestCase):
                  lambda: cases.outcome(attune.attention, Q, K, V[:, 1:]), lambda: plan.launcher(Q, K, V, out)()]
         for call in calls:
             call(), call()
-            objects = [Q, K, V, out, *documents, None, False, attune.attention]
+            objects = [Q, K, V, out, *documents, attune.attention, *((None, False) if sys.version_info < (3, 12) else ())]  # later they do not count
             gc.collect()
             counts = [sys.getrefcount(x) for x in objects]
             tracemalloc.start()
-            traced = []
-            for calls_of_turn in (500, 500):  # what the first turn leaves behind once is no leak
-                for _ in range(calls_of_turn):
+            taken = []
+            for _ in range(2):  # what the first turn leaves behind once is no leak
+                for _ in range(500):
                     call()
                 gc.collect()
-                traced.append(tracemalloc.get_traced_memory()[0])
+                taken.append(tracemalloc.take_snapshot())
             tracemalloc.stop()
-            self.assertLess(traced[1] - traced[0], 10000, calls.index(call))
+            grown = [line for line in taken[1].compare_to(taken[0], "lineno") if line.count_diff > 100]  # in blocks: tables grow by one at times
+            self.assertEqual(grown, [], calls.index(call))
             for x, count in zip(objects, counts):
                 self.assertLess(abs(sys.getrefcount(x) - count), 100, repr(x)[:40])
 
@@ -234,8 +235,10 @@ def forever():
 for _ in range(3): threading.Thread(target=forever, daemon=True).start()
 for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 """
-        child = subprocess.run([sys.executable, "-X", "dev", "-c", program], stderr=subprocess.PIPE, text=True, check=False, timeout=120)
-        self.assertEqual(child.returncode, 0, child.stderr)
+        for way in "10":  # with the C module and without; kernels are compiled anew, which the end of a process must not cut short
+            environment = {**os.environ, "ATTUNE_PYTHON_MODULE": way, "ATTUNE_STORE": ""}
+            child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+            self.assertEqual(child.returncode, 0, child.stderr)
 
     def test_errors_of_the_library(self):
         launch = module.launcher(-1, attune.Context("cpu:1", store="").plan(cases.PROBLEM).handle.value, 0, 0, 0, 0, None)

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
+import atexit
+import contextlib
 import ctypes
 import functools
+import os
+import threading
+import time
 import weakref
 
 from . import _quick as quick
@@ -21,6 +26,34 @@ OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their n
 contexts = weakref.WeakSet()  # all that are open
 plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
+
+
+_making_plans = set()  # a token for each thread that waits for the library, which may be compiling
+_ending = False
+
+
+@contextlib.contextmanager
+def _under_way():
+    """Around a call that may compile: the process does not end in the middle of it, where compilers crash. Daemon threads come too late then."""
+    if _ending and threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("no plan is made any more: the interpreter is shutting down")
+    token = object()
+    _making_plans.add(token)
+    try:
+        yield
+    finally:
+        _making_plans.discard(token)
+
+
+@atexit.register
+def _wait_for_plans():
+    global _ending
+    _ending = True
+    while _making_plans:
+        time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_making_plans.clear)  # whoever made them stayed with the parent
 
 
 def parse(text):
@@ -291,7 +324,9 @@ class Context:
         handle, parsed = ctypes.c_void_p(), parse(problem)
         for field, program in programs:
             setattr(parsed, field, program)
-        check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
+        with _under_way():
+            status = library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle))
+        check(status)
         plan = Plan(handle, parsed, problem)
         if plan_made is not None:
             plan_made(self, plan, programs)
