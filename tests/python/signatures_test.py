@@ -233,11 +233,24 @@ class RandomCalls(Compared):
                 self.assertTrue(torch.equal(aux.lse == -torch.inf, want_lse == -torch.inf))
 
 
-class Refusals(Compared):
+class Meanings(Compared):
+    """What the signatures do not share with each other, and what they refuse."""
+
     def setUp(self):
         super().setUp()
         self.q, self.k, self.v = draw(2, 9, 4, 64), draw(2, 12, 2, 64), draw(2, 12, 2, 64)
         self.heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
+
+    def test_diagonals(self):
+        q, k, v = self.q, self.k, self.v
+        got = attune.sdpa.scaled_dot_product_attention(*self.heads_first, is_causal=True, enable_gqa=True).transpose(1, 2)
+        self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "top_left", device=DEVICE))[0], torch.float32)
+        got = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(2, 5))
+        self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "bottom_right", (2, 0), DEVICE))[0], torch.float32)
+        got, lse = attune.flash.flash_attn_func(k, q[:, :, :2], q[:, :, :2], causal=True, return_lse=True)  # more rows than keys: the first see none
+        want, want_lse = grids.reference(k, q[:, :, :2], q[:, :, :2], grids.visible(12, 9, "bottom_right", device=DEVICE))
+        self.compare(got, want, torch.float32)
+        self.assertTrue((lse[..., :3] == -torch.inf).all().item() and torch.equal(lse == -torch.inf, want_lse == -torch.inf))
 
     def table(self, function, operands, cases):
         for error, sentence, given in cases:
