@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a call from Python costs the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two features), through
-the C module and through ctypes, beside calls of the tensors' own library. On the CPU target the tensors are empty, so that nothing is
+the C module and through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the CPU target the tensors are empty, so that nothing is
 computed; on CUDA the problem is small.
 
     python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out results/python_overhead.json]
@@ -37,6 +37,9 @@ class Numpy:
     def tensor(self, *shape, dtype="float32"):
         return self.numpy.zeros(shape, dtype)
 
+    def surfaces(self, attune, q, k, v):
+        return {}
+
     def peers(self, q):
         return {"numpy.empty": lambda: self.numpy.empty(q.shape, q.dtype), "numpy.add": lambda: self.numpy.add(q, q, q)}
 
@@ -55,6 +58,15 @@ class Torch:
     def tensor(self, *shape, dtype=None):
         default = "bfloat16" if self.target == "cuda" else "float32"
         return self.torch.zeros(shape, dtype=getattr(self.torch, dtype or default), device=self.target)
+
+    def surfaces(self, attune, q, k, v):
+        import attune.flash, attune.sdpa, attune.torch
+        op, spec = self.torch.ops.attune.attention.default, attune.torch.spec(mask="causal")
+        views = [x.transpose(1, 2) for x in (q, k, v)]
+        compiled = self.torch.compile(lambda q, k, v: attune.attention(q, k, v, mask="causal"), fullgraph=True, backend="aot_eager")
+        return {"torch.ops": lambda: op(q, k, v, spec=spec, return_lse=False), "torch.ops, with lse": lambda: op(q, k, v, spec=spec),
+                "attune.sdpa": lambda: attune.sdpa.scaled_dot_product_attention(*views), "attune.flash": lambda: attune.flash.flash_attn_func(q, k, v, causal=True),
+                "compiled (aot_eager)": lambda: compiled(q, k, v)}
 
     def peers(self, q):
         sdpa, view, out = self.torch.nn.functional.scaled_dot_product_attention, q.transpose(1, 2), self.torch.empty_like(q)
@@ -77,7 +89,7 @@ def runners(arguments, library, attune):
             "attention": lambda: attune.attention(q, k, v), "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
             "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
             "attention, out": lambda: attune.attention(q, k, v, out=o),
-            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.peers(q)}
+            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v), **library.peers(q)}
 
 
 def loop_us(run, library):

@@ -73,7 +73,7 @@ def as_flex(q, k, v):
 
 
 def merged(q, k, v):
-    return attune.torch.merge(*attune.attention(q, k, v, return_lse=True), *attune.attention(q, k * 2, v, return_lse=True))[0]
+    return attune.merge(*attune.attention(q, k, v, return_lse=True), *attune.attention(q, k * 2, v, return_lse=True))[0]
 
 
 FUNCTIONS = (with_state, with_programs) + ((half, with_a_function, into_out, as_sdpa, as_flash, as_flex, merged) if WHOLE else ())

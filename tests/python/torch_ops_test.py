@@ -174,7 +174,7 @@ class OpsTest(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, r"torch.ops.attune.attention is called inside a torch.func transform .*vmap, grad, jvp"):
                 transform(lambda x: OP(x, k, v)[0])
         leaf = q.clone().requires_grad_()
-        for wrong in (lambda: OP(leaf, k, v), lambda: OP(leaf * 2, k, v), lambda: attune.torch.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
+        for wrong in (lambda: OP(leaf, k, v), lambda: OP(leaf * 2, k, v), lambda: torch.ops.attune.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
                       lambda: torch.ops.attune.quantise(leaf), lambda: OP(q, k, v, bias=draw(33, 40).requires_grad_())):
             with self.assertRaisesRegex(ValueError, "(q|o|x|bias) requires a gradient, and attune has no backward"):
                 wrong()
@@ -198,30 +198,19 @@ class OpsTest(unittest.TestCase):
 
     def test_merge(self):
         q, k, v = operands(seqlen_kv=60)
-        for dtype, allowed in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float16, 1e-3)):
+        for dtype, allowed in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)):
             parts = [attune.attention(*(x.to(dtype) for x in (q, k[:, rows], v[:, rows])), return_lse=True) for rows in (slice(0, 25), slice(25, 60))]
-            o, lse = attune.torch.merge(*parts[0], *parts[1])
+            o, lse = torch.ops.attune.merge(*parts[0], *parts[1])
             want_o, want_lse = grids.reference(*(x.to(dtype) for x in (q, k, v)))
-            self.assertEqual((o.dtype, lse.dtype), (dtype, torch.float32))
-            self.assertLess((o.double() - want_o).abs().max().item(), allowed * 2)
-            self.assertLess((lse.double() - want_lse).abs().max().item(), 1e-5 if dtype == torch.float32 else 1e-3)
-
-    def test_merge_of_empty_states(self):
-        o, lse, other, lse2 = draw(1, 6, 2, 8), draw(1, 2, 6), draw(1, 6, 2, 8) * 3, draw(1, 2, 6) + 30
-        lse[..., 0], lse[..., 1], lse2[..., 1], lse2[..., 2] = -math.inf, -math.inf, -math.inf, -math.inf
-        lse[..., 3], lse2[..., 3] = 90.0, -90.0  # a state that weighs nothing
-        o[:, 0], other[:, 2] = math.nan, math.inf  # of empty states: never read
-        got, total = attune.torch.merge(o, lse, other, lse2)
-        self.assertTrue(torch.equal(got[:, 0], other[:, 0]) and torch.equal(total[..., 0], lse2[..., 0]))
-        self.assertTrue(torch.equal(got[:, 2], o[:, 2]) and torch.equal(total[..., 2], lse[..., 2]))
-        self.assertTrue((got[:, 1] == 0).all().item() and (total[..., 1] == -math.inf).all().item())
-        self.assertTrue(torch.equal(got[:, 3], o[:, 3]))
-        weight = torch.sigmoid(lse2.double() - lse.double()).transpose(1, 2)[:, 4:, :, None]
-        self.assertLess((got[:, 4:] - (o[:, 4:] * (1 - weight) + other[:, 4:] * weight)).abs().max().item(), 1e-6)
-        with self.assertRaisesRegex(ValueError, "accepted are lse and lse2 of torch.float32"):
-            attune.torch.merge(o, lse.double(), other, lse2)
-        with self.assertRaisesRegex(ValueError, "accepted are two states"):
-            attune.torch.merge(o, lse[:, :1], other, lse2)
+            self.assertLess((o.double() - want_o).abs().max().item(), allowed)
+            self.assertLess((lse.double() - want_lse).abs().max().item(), allowed)
+        parts[0][1][..., 0], parts[1][1][..., 1] = -math.inf, -math.inf  # rows that saw nothing, in one and in the other
+        o, lse = torch.ops.attune.merge(*parts[0], *parts[1])
+        self.assertTrue(torch.equal(o[:, 0], parts[1][0][:, 0]) and torch.equal(lse[..., 0], parts[1][1][..., 0]))
+        self.assertTrue(torch.equal(o[:, 1], parts[0][0][:, 1]) and torch.equal(lse[..., 1], parts[0][1][..., 1]))
+        with FakeTensorMode() as mode:
+            fake = attune.merge(*(mode.from_tensor(x) for x in (*parts[0], *parts[1])))
+        self.assertEqual([(x.shape, x.stride(), x.dtype) for x in fake], [(x.shape, x.stride(), x.dtype) for x in (o, lse)])
 
 
 if __name__ == "__main__":

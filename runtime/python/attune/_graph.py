@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention() and quantise() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
+"""attention(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
 dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
 import torch
 
@@ -73,6 +73,14 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     if context is not None:
         raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of x")
     return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation, v_layout=v_layout)
+
+
+def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
+    """attune.merge(), of the same arguments."""
+    if context is not None:
+        raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of o")
+    new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
+    return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
 
 
 def _name(dtype):

@@ -8,7 +8,7 @@ from ._context import context_of, refuse_capture
 from ._library import Operands, Scale, Tensor
 from ._operands import extent_of, lse_extent, operand_address, share_memory
 from ._problem import check_beside
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for tensors of the same shapes, dtypes and strides: the plan, a struct without addresses, and each tensor's place.
 _Call = namedtuple("_Call", "plan template extents")
@@ -82,6 +82,7 @@ def _given(o, lse, other_o, other_lse, out, lse_out):
     return dict(zip(_STATE, (o, lse, other_o, other_lse, out, lse_out)))
 
 
+@in_graphs("merge")
 @untraced
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     """What attention() would have given for the keys of two calls together, from the o and lse (return_lse=True) of each.
@@ -92,6 +93,9 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
 
     Returns (out, lse_out), new tensors (out of o's dtype) or the given ones: out=o, lse_out=lse adds the other call to the first in place.
     context: as of attention(). Inside a CUDA graph's capture: call prepare_merge() before."""
+    graph = needs_op(o, other_o, autocast=False)
+    if graph is not None:
+        return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
     refuse_gradients([("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse), ("out", out), ("lse_out", lse_out)])
     given = _given(o, lse, other_o, other_lse, out, lse_out)
     call = _call_of(context, given)

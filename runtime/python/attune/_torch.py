@@ -35,23 +35,17 @@ def in_graphs(name):
     return mark
 
 
-def is_watched():
-    """Whether PyTorch may do something between a call and its kernel: a dispatch mode or autocast is on."""
-    native = getattr(sys.modules.get("torch"), "_C", None)
-    return native is not None and (native._len_torch_dispatch_stack() > 0 or native._is_any_autocast_enabled())
-
-
-def needs_op(*operands):
+def needs_op(*operands, autocast=True):
     """The module with the calls of attune's ops (_graph.py) where a call must go through PyTorch's dispatcher: for FakeTensors, DTensors
-    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, and where autocast has something to cast. Else
+    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, and where `autocast` has something to cast. Else
     None: there is nothing to be seen there, and the way costs several us."""
     torch = sys.modules.get("torch")
     native = getattr(torch, "_C", None)
     if native is None or not isinstance(operands[0], torch.Tensor):
         return None
     plain = native._disabled_torch_dispatch_impl
-    if all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
-        if not is_watched() or native._len_torch_dispatch_stack() == 0 and autocast_dtype(*operands) is None:
+    if native._len_torch_dispatch_stack() == 0 and all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
+        if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:
             return None
     from . import _graph
     return _graph

@@ -10,14 +10,14 @@ import functools
 
 import torch
 
-from . import _attention, _quantise
+from . import _attention, _merge, _quantise
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
 from ._flash_registry import activate, register as _register_flash, restore
 from ._spec import captures_of, mods_of, parse_spec, spec
 from ._torch import autocast_dtype, refuse_gradients
 
-__all__ = ["activate", "captures_of", "merge", "restore", "spec"]
+__all__ = ["activate", "captures_of", "restore", "spec"]
 
 _MASKS = "Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, Tensor? prefix=None"
 _FEATURES = f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, Tensor? sinks=None, Tensor? block_map=None"
@@ -30,7 +30,7 @@ _SCHEMAS = {
                      "Tensor(b!)? lse=None) -> ()",
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
-    "merge": "(Tensor o, Tensor lse, Tensor o2, Tensor lse2) -> (Tensor o, Tensor lse)",
+    "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
 }
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -153,35 +153,16 @@ def _block_map_fake(q, k, *, spec="", captures=None, scalars=None, **given):
     return q.new_empty((q.shape[0] if batch else 1, q.shape[2] if heads else 1, rows, line), dtype=torch.uint8)[..., :keys]
 
 
-def _merge_impl(o, lse, o2, lse2):
-    """Made of PyTorch's operations; see merge()."""
-    refuse_gradients((("o", o), ("lse", lse), ("o2", o2), ("lse2", lse2)))
-    if o.dim() != 4 or o.shape != o2.shape or lse.shape != lse2.shape or tuple(lse.shape) != (o.shape[0], o.shape[2], o.shape[1]):
-        raise ValueError(f"o has shape {tuple(o.shape)}, lse {tuple(lse.shape)}, o2 {tuple(o2.shape)} and lse2 {tuple(lse2.shape)}; accepted are two "
-                         "states [batch, seqlen_q, num_heads_q, head_dim] and [batch, num_heads_q, seqlen_q] of equal shapes")
-    if lse.dtype != torch.float32 or lse2.dtype != torch.float32 or o.dtype != o2.dtype:
-        raise ValueError(f"o is {o.dtype}, lse {lse.dtype}, o2 {o2.dtype} and lse2 {lse2.dtype}; accepted are lse and lse2 of torch.float32, and o2 as o")
-    empty = float("-inf")
-    larger = torch.maximum(lse, lse2)
-    base = torch.where(larger == empty, 0.0, larger)  # -inf - (-inf) is no number
-    first, second = torch.exp(lse - base), torch.exp(lse2 - base)
-    total = first + second
-    weighted = 0.0
-    for state, of, weight in ((o, lse, first), (o2, lse2, second)):
-        weight = torch.where(of == empty, 0.0, weight / total).transpose(1, 2).unsqueeze(-1)
-        weighted = weighted + torch.where(weight == 0, 0.0, state.float() * weight)  # an empty state's o counts for nothing, whatever it holds
-    return weighted.to(o.dtype).contiguous(), (base + torch.log(total)).contiguous()
+def _merge_impl(o, lse, other_o, other_lse):
+    return _merge.merge(o, lse, other_o, other_lse)
 
 
-def merge(o, lse, o2, lse2):
-    """The state (o, lse) of a row over all keys, of its states over two halves of them.
-
-    o, o2: [batch, seqlen_q, num_heads_q, head_dim], fp32, bf16 or fp16. lse, lse2: fp32 [batch, num_heads_q, seqlen_q], natural
-    logarithms, as attention(return_lse=True) gives them. Returns new contiguous tensors. A state with lse = -inf saw no key: the
-    other one comes back as it is, bit for bit, and of two of them o = 0 and lse = -inf. Sums are in fp32.
-
-    It is made of PyTorch's operations, about a dozen launches in eager mode; attune has no kernel for it. torch.compile joins them."""
-    return torch.ops.attune.merge(o, lse, o2, lse2)
+def _merge_fake(o, lse, other_o, other_lse):
+    refuse_gradients((("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse)))
+    if o.dim() != 4 or lse.dim() != 3:
+        raise ValueError(f"o has {o.dim()} dimensions and lse {lse.dim()}; accepted are 4 and 3: [batch, seqlen, num_heads, head_dim] and [batch, "
+                         "num_heads, seqlen]")
+    return o.new_empty(o.shape), lse.new_empty(lse.shape)
 
 
 def _cast_first(op):
@@ -206,14 +187,14 @@ def _refuse_transform(name):
 
 
 _IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
-          "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_impl)}
+          "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
 _library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
 
 
 def _define():
     for name, (run, fake) in _IMPLS.items():
         _library.define(name + _SCHEMAS[name], tags=_TAGS)
-        for key in ("CompositeExplicitAutograd",) if run is fake else ("CPU", "CUDA"):
+        for key in ("CPU", "CUDA"):
             _library.impl(name, run, key)
         # Training: torch.library.register_autograd("attune::attention", backward, setup_context=..., lib=_library) belongs here.
         torch.library.register_fake(f"attune::{name}", fake, lib=_library)
