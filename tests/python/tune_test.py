@@ -80,7 +80,7 @@ class Tune(WithStore):
         q, k, v = operands()
         held = attune.prepare(q, k, v, context=self.context)
         want = attune.attention(q, k, v, context=self.context)
-        done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store, effort="quick", budget_s=4)
+        done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store, effort="quick", budget_s=2)
         self.assertEqual(len(done.shapes), 1)
         self.assertEqual(done.shapes[0]["winner"]["template"], "prefill_cpu")
         self.assertEqual(done.store, self.store)
@@ -154,13 +154,13 @@ class FirstUse(WithStore):
         self.assertEqual(first_use.waiting, [])
 
     def test_between_steps_and_no_longer_than_the_budget(self):
-        with attune.tune_on_first_use(budget_s=2.5, between_steps=True) as first_use:
+        with attune.tune_on_first_use(budget_s=1.5, between_steps=True) as first_use:
             for seqlen in (11, 70):
                 attune.attention(*operands(seqlen), context=self.context)
             self.assertEqual((len(first_use.waiting), threading.active_count()), (2, 1))
             for _ in range(4):
                 first_use.step()
-            self.assertLess(first_use.spent_s, 2.5 + 6)  # a process that hangs is ended 5 s later
+            self.assertLess(first_use.spent_s, 1.5 + 6)  # a process that hangs is ended 5 s later
             self.assertGreaterEqual(len(first_use.done), 1)
 
     def test_not_in_a_capture_and_not_in_a_fork(self):
