@@ -131,7 +131,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
                          x.name, x.written ? "written" : "read"));
     return;
   }
-  if (!is_fp8(x.dtype))
+  if (!x.has_factors())
     refuse(fmt::format("{} is given, but its tensor is {}; accepted is null, or an 8-bit tensor",
                        x.name, dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)

@@ -69,7 +69,7 @@ void OperandRules::add_tensor(const OperandSpec& x) {
 void OperandRules::add_factors(const OperandSpec& x) {
   for (size_t i = 0; i < factors_.size(); ++i)
     if (kFactorRoles[i].role == x.role)
-      factors_[i] = {is_fp8(x.dtype),
+      factors_[i] = {x.has_factors(),
                      !x.optional,
                      x.written,
                      static_cast<int>(x.heads),

@@ -110,7 +110,7 @@ void Inputs::open_rest(const OperandSpec& operand) {
   }
   Factors& factors = factors_[index_of(operand.role)];
   factors = {};
-  if (is_fp8(operand.dtype)) factors = make_factors(operand);
+  if (operand.has_factors()) factors = make_factors(operand);
 }
 
 // Elements repeat beyond the first kTableSize.
@@ -152,6 +152,8 @@ Operands Inputs::make_set(int64_t index) const {
       view.data = tensors_[index_of(operand.role)].memory.data() + index * set_bytes(operand);
     } else if (kind_of(operand.role) == OperandKind::kFactors) {
       set.*factors_of(operand.role) = factors_[index_of(operand.role)].view;
+    } else if (!operand.optional) {
+      set.lse = reinterpret_cast<float*>(row_sums_.data());
     }
   }
   return set;

@@ -6,6 +6,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/ops/block_map.hpp"
+#include "generator/core/ops/merge.hpp"
 #include "generator/core/ops/prefill.hpp"
 #include "generator/core/ops/quantise.hpp"
 
@@ -13,7 +14,8 @@ namespace attune {
 namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
-  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op()};
+  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op(),
+                                               &merge_op()};
   return ops;
 }
 

@@ -18,6 +18,8 @@ enum class Op : int {
   kPrefill = 0,   // o = softmax(scale q k^T + mask) v
   kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are not used
   kBlockMap = 2,  // o = what the masks show of each granule of rows and keys
+  kMerge =
+      3,  // o, lse = what q with q_scale and k with k_scale, two pairs of o and lse, make together
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too

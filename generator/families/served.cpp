@@ -28,6 +28,11 @@ const Served& serves_quantising() {
   return served;
 }
 
+const Served& serves_merging() {
+  static const Served served{Op::kMerge, {}};
+  return served;
+}
+
 const Served& serves_mapping() {
   static const Served served{Op::kBlockMap, {"mask", "window"}, true};
   return served;

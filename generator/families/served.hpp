@@ -11,5 +11,6 @@ const Served& serves_masks_and_accuracy();  // and with modes of accuracy
 const Served& serves_masks_and_8_bits();    // and with all choices that 8-bit operands have
 const Served& serves_quantising();          // op quantise with all its choices
 const Served& serves_mapping();             // op block_map of all masks
+const Served& serves_merging();             // op merge, which has no choices
 
 }  // namespace attune

@@ -80,6 +80,10 @@ std::vector<KernelSpec> matrix_specs() {
             text.find("=80") != std::string::npos && text.find("hadamard") != std::string::npos;
         if (!odd_rotation) specs.push_back(spec_of(parse_problem(text)));
       }
+  for (const char* dtypes : {"fp32,dtype_kv=bf16", "bf16", "fp16,dtype_o=fp32"})
+    for (const char* dims : {"head_dim=16", "head_dim=40", "head_dim=128", "head_dim=512"})
+      specs.push_back(spec_of(
+          parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",
         "key_lengths=1,chunk=64", "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})

@@ -77,6 +77,10 @@ const GoldenCase kCases[] = {
      "op=block_map,head_dim=128,heads=32/8,seqlen=4096,documents=1"},
     {"block_map_cpu_prefix", "block_map_cpu", "cpu:x86-64",
      "op=block_map,head_dim=64,heads=8,seqlen=1024,prefix=1"},
+    {"merge_cuda_d128_mixed", "merge_cuda", "sm_90a",
+     "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=128,heads=32,seqlen=4096"},
+    {"merge_cpu_d40_fp16", "merge_cpu", "cpu:x86-64",
+     "op=merge,dtype=fp16,head_dim=40,heads=8,seqlen=1024"},
     {"reference_cpu_d64_fp32", "reference_cpu", "cpu:x86-64",
      "dtype=fp32,head_dim=64,heads=4,seqlen=128"},
 };

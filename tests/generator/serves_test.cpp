@@ -31,7 +31,7 @@ std::vector<Case> plain_cases() {
   std::vector<Case> cases;
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text : {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3",
-                             "dtype=fp32,accuracy=fast"}) {
+                             "op=merge", "dtype=fp32,accuracy=fast"}) {
       const KernelSpec spec =
           spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));
       for (const Arch& arch : archs())

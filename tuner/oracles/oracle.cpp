@@ -8,6 +8,7 @@
 #include "generator/core/narrow_float.hpp"
 #include "tuner/oracles/attention.hpp"
 #include "tuner/oracles/block_map.hpp"
+#include "tuner/oracles/merge.hpp"
 #include "tuner/oracles/quantise.hpp"
 
 namespace attune {
@@ -15,7 +16,7 @@ namespace {
 
 std::vector<const Oracle*>& oracles() {
   static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle(),
-                                        &block_map_oracle()};
+                                        &block_map_oracle(), &merge_oracle()};
   return all;
 }
 

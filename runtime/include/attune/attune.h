@@ -72,7 +72,10 @@ ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
  * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window.
  * heads, head dims and lengths must be given, and nothing twice. For 8 bits:
  * dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
- * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. */
+ * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. To join the results of two calls over
+ * different keys, op=merge,dtype=fp32,dtype_kv=bf16: q and q_scale are the first's o and lse (with
+ * block_stride 1), k and k_scale the second's; o and lse may stand where the first's do. A row with lse
+ * -infinity has seen no key, and its o does not count. */
 ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_problem* problem,
                                                     size_t size);
 #define attune_problem_parse(text, problem) \

@@ -44,11 +44,11 @@ typedef enum attune_op {
   ATTUNE_PREFILL = 0,  /* attention: o = softmax(scale * q k^T + mask) v */
   ATTUNE_QUANTISE = 1, /* o = q in 8 bits, with a factor for each block of rows in o_scale */
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE,
-  ATTUNE_BLOCK_MAP = 2 /* o = a map of blocks of the problem's masks: see attune_block_map_build */
+  ATTUNE_BLOCK_MAP = 2, /* o = a map of blocks of the problem's masks: see attune_block_map_build */
+  ATTUNE_MERGE = 3      /* o, lse = those of two calls over different keys together: see attune.h */
 } attune_op;
 
-/* Of 8 bits and fp32. On a GPU fp32 is exact but slow in the first, tf32 in the second, and in the
- * third each (finite) number is two of tf32. */
+/* Of 8 bits, and fp32: on a GPU exact but slow, tf32, and each finite number as two of tf32. */
 typedef enum attune_accuracy { ATTUNE_ACCURATE, ATTUNE_FAST, ATTUNE_SPLIT } attune_accuracy;
 
 /* 8-bit v (attention) or o (quantise). Transposed: [batch, num_heads, head_dim, seqlen], contiguous

@@ -17,6 +17,8 @@
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
+attune.torch, attune.sdpa, attune.flash, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
+
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
 the library refuses raises attune.Error with the status and its sentence. There is no backward: tensors that require gradients are
 refused.
@@ -26,6 +28,7 @@ from ._context import Context, Plan
 from . import block_map
 from ._attention import attention, prepare
 from ._block_map import BlockMap
+from ._merge import merge, prepare_merge
 from ._problem import problem_text
 from ._programs import mask_mod, score_mod
 from ._quantise import prepare_quantise, quantise
@@ -33,16 +36,21 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "prepare", "prepare_quantise", "prepare_quantize", "problem_text",
-           "quantise", "quantize", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "merge",
+           "patch_diffusers", "prepare", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
+           "register_transformers", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
-_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why"}
+_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
+              "patch_diffusers": "diffusers", "register_transformers": "transformers"}
+_MODULES = ("flash", "flex", "sdpa", "torch")
 
 
 def __getattr__(name):
     """What most programs never use is imported when it is."""
-    if name not in _WHEN_USED:
+    if name not in _WHEN_USED and name not in _MODULES:
         raise AttributeError(f"module 'attune' has no attribute {name!r}")
     import importlib
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     globals()[name] = value = getattr(importlib.import_module(f".{_WHEN_USED[name]}", __name__), name)
     return value

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention(): what most programs call. It finds the plan for its operands, which is made once for all of the same shapes, strides and
 choices, and runs it."""
+import sys
 from collections import namedtuple
 
+from . import _quick as quick
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
+from ._library import module
 from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -71,11 +74,46 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
     return call
 
 
-@untraced
-def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
-              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-              chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+def is_compiling():
+    """Whether torch.compile traces this call."""
+    compiler = sys.modules.get("torch.compiler")
+    return compiler is not None and compiler.is_compiling()
+
+
+def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
+             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
+             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
+             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+    """attention(), and how the C module may repeat it: see _quick.py."""
+    given = locals()
+    graph = needs_op(q, k, v)
+    if graph is not None:
+        return graph.attend(**given), None
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
+                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
+    scales = (q_scale, k_scale, v_scale)
+    refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
+                         (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
+    if is_between(q, k, v):
+        return cut(attention(**widened_arguments(given)), v, out, return_lse), None
+    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
+                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
+                       sinks=sinks, block_map=block_map)
+    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
+    o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
+    lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
+    stream = stream_address(None, call.plan.ordinal)
+    operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
+    kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
+    call.plan.enqueue(operands, stream)
+    result = (o, lse) if return_lse else o
+    if score_mod is not None or mask_mod is not None or block_map is not None:
+        return result, None
+    return result, lambda: quick.recipe_of_attention(call, operands, given, scores, kept, stream)
+
+
+@in_graphs("attend")
+def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
@@ -114,26 +152,22 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
-    given = locals()
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
-                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
-    scales = (q_scale, k_scale, v_scale)
-    refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes"),
-                         (q, k, v, out, *scales, bias, relative_bias, alibi_slopes)))
-    if is_between(q, k, v):
-        return cut(attention(**widened_arguments(given)), v, out, return_lse)
-    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
-                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks, block_map=block_map)
-    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
-    o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
-    lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
-    stream = stream_address(None, call.plan.ordinal)
-    operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
-    if scores is not None:
-        kept = scores.give(operands, call.plan)  # lives until the call is enqueued
-    call.plan.enqueue(operands, stream)
-    return (o, lse) if return_lse else o
+    if is_compiling():
+        return attention_python(q, k, v, mask, window, scale, out, return_lse, **choices)
+    if choices:
+        return _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
+    return _attend(q, k, v, mask, window, scale, out, return_lse)
+
+
+def _without_recipe(*arguments, **choices):
+    return _checked(*arguments, **choices)[0]
+
+
+_checked.__qualname__ = "attention"            # in errors of arguments that do not fit
+attention.__wrapped__ = _checked               # whose parameters are shown
+attention._torchdynamo_disable = True          # callers that are traced stop here
+attention_python = untraced(_without_recipe)   # what torch.compile may call
+_attend = attention_python if module is None else quick.function(_checked, "attention")
 
 
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
+import atexit
+import contextlib
 import ctypes
 import functools
+import os
+import threading
+import time
 import weakref
 
+from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
-from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library
+from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
@@ -16,10 +22,38 @@ from ._torch import capturing, on_stream, refuse_gradients, stream_address, sync
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-QUANTISE = 1       # attune_op
+OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their names
 contexts = weakref.WeakSet()  # all that are open
 plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
+
+
+_making_plans = set()  # a token for each thread that waits for the library, which may be compiling
+_ending = False
+
+
+@contextlib.contextmanager
+def _under_way():
+    """Around a call that may compile: the process does not end in the middle of it, where compilers crash. Daemon threads come too late then."""
+    if _ending and threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("no plan is made any more: the interpreter is shutting down")
+    token = object()
+    _making_plans.add(token)
+    try:
+        yield
+    finally:
+        _making_plans.discard(token)
+
+
+@atexit.register
+def _wait_for_plans():
+    global _ending
+    _ending = True
+    while _making_plans:
+        time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_making_plans.clear)  # whoever made them stayed with the parent
 
 
 def parse(text):
@@ -30,7 +64,7 @@ def parse(text):
     return problem
 
 
-class Plan:
+class Plan(object if module is None else module.PlanBase):
     """What will be launched for one problem; immutable. Made by Context.plan().
 
     rung, kernel_template, arch, config, expected_us (None: not tuned), registers, shared_bytes, workspace_bytes: what was chosen.
@@ -39,6 +73,7 @@ class Plan:
     def __init__(self, handle, problem, text):
         self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
+        self._release.atexit = False  # other threads may still run it, and the process gives all back
         self.problem, self._text = problem, text
         info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
@@ -83,8 +118,9 @@ class Plan:
 
     def _layout(self, q, k, v, o, lse, scales):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
-        if self.problem.op == QUANTISE:
-            raise ValueError("this plan is of op quantise; accepted is one of attention (attune.quantise() runs the others)")
+        if self.problem.op in OTHER_OPS:
+            op = OTHER_OPS[self.problem.op]
+            raise ValueError(f"this plan is of op {op}; accepted is one of attention (attune.{op}() runs the others)")
         key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
         key = (*key, None if lse is None else tensors.signature("lse", lse))
         layout = self._layouts.get(key)
@@ -136,11 +172,19 @@ class Plan:
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
         that was given to init_workspace and is large enough, which cannot be checked."""
+        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0, kv_position0, block_map)
+
+    def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
+                     scalars=None, q_position0=0, kv_position0=0, block_map=None):
+        """run(), and how the C module may repeat it: see _quick.py."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
-        stream = stream_address(stream, self.ordinal)
-        operands = self.bind(layout, q, k, v, o, lse, scales, stream)
-        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), stream, workspace)
+        address = stream_address(stream, self.ordinal)
+        operands = self.bind(layout, q, k, v, o, lse, scales, address)
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), address, workspace)
+        if workspace is not None or captures or scalars or block_map is not None:
+            return None, None
+        return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
 
     def enqueue(self, operands, stream, workspace=None):
         """As run(), for a struct of operands() and the handle of a stream."""
@@ -150,7 +194,7 @@ class Plan:
         workspace = workspaces.shared(self, stream)
         if workspace is None:
             return check(library.attune_run(self.handle, ctypes.byref(operands), None, 0, stream))
-        with workspace.lock:
+        with workspace:
             address = workspace.ready(self, stream)
             status = library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
             if status != 0:
@@ -169,8 +213,10 @@ class Plan:
         operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
-        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
         keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function
+        if module is not None:
+            return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0, self.workspace_bytes, stream or 0, keep)
+        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
 
         def launch(_keep=keep):
             check(call())
@@ -191,6 +237,10 @@ class Plan:
         """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
         plan there."""
         check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
+
+
+if module is not None:
+    Plan.run = quick.plan_method(Plan.run, Plan._checked_run)
 
 
 class Context:
@@ -222,7 +272,9 @@ class Context:
         self.target, self.store = target, None if store is None else str(store)
         contexts.add(self)
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
+        self._destroy.atexit = False  # as of plans
         self.recent = Recent(PLANS_KEPT)
+        self._calls = quick.table(PLANS_KEPT)  # of the C module; None without it
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
@@ -230,11 +282,17 @@ class Context:
     def reload(self):
         """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
         check(library.attune_context_reload(self._handle))
-        self.recent = Recent(PLANS_KEPT)
+        self.forget()
 
     @property
     def device(self):
         return library.attune_context_device(self._handle).decode()
+
+    def forget(self):
+        """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
+        stay as they are."""
+        self.recent = Recent(PLANS_KEPT)
+        quick.forget(self._calls)
 
     def check(self, problem):
         """One line for each template: that it serves the problem, or why not. Raises Error when none does."""
@@ -266,7 +324,9 @@ class Context:
         handle, parsed = ctypes.c_void_p(), parse(problem)
         for field, program in programs:
             setattr(parsed, field, program)
-        check(library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle)))
+        with _under_way():
+            status = library.attune_plan_get(self._handle, ctypes.byref(parsed), operands, ctypes.byref(handle))
+        check(status)
         plan = Plan(handle, parsed, problem)
         if plan_made is not None:
             plan_made(self, plan, programs)
@@ -291,4 +351,4 @@ def refuse_capture(ordinal, function):
     """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
-                           f"attune.{'prepare' if function == 'attention' else 'prepare_quantise'}() with the same arguments before the capture")
+                           f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments before the capture")

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py."""
+"""Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py. Loads the C module
+_attune too (runtime/python/module/), the quick way of calls, where there is one."""
 import ctypes
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 
+MODULE_REVISION = 1  # kRevision of runtime/python/module/module.c
 STATUS_NAMES = ("ok", "invalid_argument", "unsupported", "not_tuned", "would_compile", "compile", "driver", "store", "out_of_memory", "io",
                 "internal")
 RUNG_NAMES = ("pinned", "exact", "bucket", "nearest", "default_config", "reference")
@@ -157,3 +161,32 @@ def check(status):
 
 def version():
     return library.attune_version().decode()
+
+
+def _module_paths():
+    """Beside this file, as in a wheel, or beside libattune.so, as in build trees and installations."""
+    name = "_attune.abi3.so"
+    yield pathlib.Path(__file__).resolve().parent / name
+    if os.sep in library._name:
+        yield pathlib.Path(library._name).absolute().parent / name
+
+
+def _load_module():
+    """The C module over the same libattune.so, or None: everything works by ctypes then, more slowly."""
+    if os.environ.get("ATTUNE_PYTHON_MODULE") == "0":
+        return None
+    for path in _module_paths():
+        if path.is_file():
+            name = f"{__package__}._attune"
+            loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+            try:
+                found = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
+                loader.exec_module(found)
+                found.connect(library._handle, check)
+            except ImportError:  # of another interpreter, or of no GIL
+                return None
+            return found if found.REVISION == MODULE_REVISION else None
+    return None
+
+
+module = _load_module()

@@ -68,21 +68,22 @@ def operand_address(name, tensor, written=False):
     return found
 
 
-def _lse_extent(lse, shape, target, like):
-    _check_basics("lse", lse, target, like)
-    _check_dtype("lse", lse, "fp32")
-    tensors.check_rank("lse", lse, "[batch, num_heads_q, seqlen_q]")
+def lse_extent(name, lse, shape, target, like):
+    """Checks a tensor of one number for each row and head; `like`: as of extent_of()."""
+    _check_basics(name, lse, target, like)
+    _check_dtype(name, lse, "fp32")
+    tensors.check_rank(name, lse, "[batch, num_heads_q, seqlen_q]")
     if tuple(lse.shape) != shape:
-        raise ValueError(f"lse has shape {tuple(lse.shape)}; accepted is {shape}, [batch, num_heads_q, seqlen_q]")
+        raise ValueError(f"{name} has shape {tuple(lse.shape)}; accepted is {shape}, [batch, num_heads_q, seqlen_q]")
     batch, heads, rows = shape
-    strides = tensors.element_strides("lse", lse)
+    strides = tensors.element_strides(name, lse)
     # Strides of a single step count for nothing; the library reads two zeros as contiguous.
     head = strides[1] if heads > 1 else rows
     per_batch = strides[0] if batch > 1 else heads * head
     if tensors.size_of(shape) and (head < 1 or per_batch < 1 or (rows > 1 and strides[2] != 1)):
-        raise ValueError(f"lse has strides {tuple(strides)}; accepted are 1 in seqlen_q and no overlap (call .contiguous() on it, or NumPy's "
+        raise ValueError(f"{name} has strides {tuple(strides)}; accepted are 1 in seqlen_q and no overlap (call .contiguous() on it, or NumPy's "
                          ".copy())")
-    return _extent("lse", lse, shape, (per_batch, head, 1))
+    return _extent(name, lse, shape, (per_batch, head, 1))
 
 
 class Layout:
@@ -96,7 +97,7 @@ class Layout:
         self.k = extent_of("k", k, (p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk), dtype_kv, target, q)
         self.v = extent_of("v", v, (p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v), dtype_kv, target, q, p.v_layout)
         self.o = extent_of(out_name, o, (p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v), dtype_o, target, q)
-        self.lse = None if lse is None else _lse_extent(lse, (p.batch, p.num_heads_q, p.seqlen_q), target, q)
+        self.lse = None if lse is None else lse_extent("lse", lse, (p.batch, p.num_heads_q, p.seqlen_q), target, q)
         self.template = Operands(size=ctypes.sizeof(Operands), q=_tensor(self.q), k=_tensor(self.k), v=_tensor(self.v, p.v_layout),
                                  o=_tensor(self.o))
         if lse is not None:

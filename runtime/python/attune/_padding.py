@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Head dims between those that kernels take: tensors of 16 and 32 bits are copied into wider ones, whose new columns hold zeros. Zeros
 add nothing to a score, and their columns of o are cut off. Used by attention() and prepare() in _attention.py."""
+import sys
 import warnings
 
 from . import _tensors as tensors
@@ -22,7 +23,7 @@ def is_between(q, k, v):
             return False
         return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16")
                 and q.dtype == k.dtype == v.dtype)
-    except (AttributeError, IndexError, TypeError):
+    except (AttributeError, IndexError, TypeError, RuntimeError):  # nested tensors have no shape
         return False
 
 
@@ -34,7 +35,15 @@ def _tell(head_dim, head_dim_v, pad):
     if pad is None and (head_dim, head_dim_v) not in _told:
         _told.add((head_dim, head_dim_v))
         warnings.warn(f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
-                      "them in such tensors, or say that you know by pad_head_dim=True", stacklevel=5)
+                      "them in such tensors, or say that you know by pad_head_dim=True", stacklevel=_levels_to_caller())
+
+
+def _levels_to_caller():
+    """Of warnings.warn() in the function that asks, to the code that called attune."""
+    frame, levels = sys._getframe(1), 1
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def _checked(name, tensor, q):

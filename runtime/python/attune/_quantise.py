@@ -8,7 +8,7 @@ from ._context import context_of, refuse_capture
 from ._library import Operands, Scale, Tensor
 from ._operands import extent_of, operand_address
 from ._problem import v_layout_of, whole, word
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 # What is settled for tensors of the same shape, strides and choices. `inner`: the visible part of out's padded last dimension.
 _Call = namedtuple("_Call", "plan template out_shape out_dtype inner scale_shape scale_dtype")
@@ -54,6 +54,7 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
     return call
 
 
+@in_graphs("quantise")
 @untraced
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
     """x in 8 bits, and its factors: x = tensor * scale up to rounding. x: [batch, seqlen, num_heads, head_dim] in bf16, fp16 or fp32.
@@ -66,6 +67,9 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     Returns (tensor, scale). tensor: as x, or [batch, num_heads, head_dim, seqlen] when transposed; of NumPy's uint8 for arrays.
     Rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], with scale_block [batch, num_heads, blocks]; give it to
     attention() with the tensor."""
+    graph = needs_op(x, autocast=False)
+    if graph is not None:
+        return graph.quantise(x, dtype, scale_block, rotation, v_layout, context=context)
     refuse_gradients([("x", x)])
     call = _call_of(context, x, dtype, scale_block, rotation, v_layout)
     o = tensors.empty(x, call.out_shape, call.out_dtype)[..., :call.inner]

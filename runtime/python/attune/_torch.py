@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of PyTorch is more than a tensor: gradients, torch.compile, CUDA streams and graph capture. Imports PyTorch never; until a
-program does so itself, nothing here has an effect."""
+"""What of PyTorch is more than a tensor: gradients, torch.compile, dispatch modes, autocast, CUDA streams and graph capture. Imports PyTorch
+never; until a program does so itself, nothing here has an effect."""
 import contextlib
 import functools
 import sys
@@ -8,7 +8,8 @@ import sys
 
 def untraced(function):
     """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. PyTorch's own torch.compiler.disable
-    does that, applied at the first call after torch.compile was loaded: earlier it would load it for all who never compile."""
+    does that, applied at the first call after torch.compile was loaded: earlier it would load it for all who never compile.
+    What has an op beside it is traced as that: see in_graphs()."""
     chosen = [function]
 
     @functools.wraps(function)
@@ -19,6 +20,46 @@ def untraced(function):
 
     entry._torchdynamo_disable = True  # callers that are traced stop here; torch/_dynamo/decorators.py sets the same mark
     return entry
+
+
+def in_graphs(name):
+    """A decorator: torch.compile traces _graph.<name>() in the place of the function, which makes a call of attune's op of it."""
+    def traced(*args, **kwargs):
+        from . import _graph
+        return getattr(_graph, name)(*args, **kwargs)
+
+    def mark(function):
+        function._torchdynamo_inline = traced
+        return function
+
+    return mark
+
+
+def needs_op(*operands, autocast=True):
+    """The module with the calls of attune's ops (_graph.py) where a call must go through PyTorch's dispatcher: for FakeTensors, DTensors
+    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, and where `autocast` has something to cast. Else
+    None: there is nothing to be seen there, and the way costs several us."""
+    torch = sys.modules.get("torch")
+    native = getattr(torch, "_C", None)
+    if native is None or not isinstance(operands[0], torch.Tensor):
+        return None
+    plain = native._disabled_torch_dispatch_impl
+    if native._len_torch_dispatch_stack() == 0 and all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
+        if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:
+            return None
+    from . import _graph
+    return _graph
+
+
+def autocast_dtype(*operands):
+    """What autocast makes of these tensors; None where it is off, and where they are so or are no floats of 16 bits and more."""
+    torch = sys.modules["torch"]
+    kind = operands[0].device.type
+    if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
+        return None
+    dtype = torch.get_autocast_dtype(kind)
+    floats = {getattr(x, "dtype", None) for x in operands} & {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+    return dtype if floats - {dtype} else None
 
 
 def refuse_gradients(named):

@@ -7,20 +7,37 @@ import sys
 import threading
 
 from . import _tensors as tensors
-from ._library import check, library
+from ._library import check, library, module
 from ._torch import capturing, on_stream
 
 ALIGNMENT = 256
 
 
-class Workspace:
-    """A buffer that grows to the largest plan, and what is known of it: its first `zero_bytes` are zero between runs. A plan wants
-    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes. Hold `lock` from ready() to the launch."""
+class _Arena:
+    """What the C module's runs look at; arena.h says the same."""
 
     def __init__(self):
-        self.lock = threading.RLock()
-        self.buffer = self.address = None
-        self.size = self.zero_bytes = 0
+        self.address = self.size = self.zero_bytes = self.busy = 0
+
+
+class Workspace(_Arena if module is None else module.Arena):
+    """A buffer that grows to the largest plan, and what is known of it: its first `zero_bytes` are zero between runs. A plan wants
+    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes. From ready() to the launch stand in a
+    `with` of it, which keeps out other threads and the C module."""
+
+    def __init__(self):
+        super().__init__()
+        self._lock = threading.RLock()
+        self.buffer = None
+
+    def __enter__(self):
+        self._lock.acquire()
+        self.busy += 1
+        return self
+
+    def __exit__(self, *_):
+        self.busy -= 1
+        self._lock.release()
 
     def ready(self, plan, stream):
         """The address for a run of `plan` that goes to `stream` next."""
@@ -59,12 +76,20 @@ def shared(plan, stream):
     if plan.workspace_bytes == 0:
         return None
     if plan.ordinal >= 0:
-        return _of_stream.get((plan.ordinal, stream)) or _of_stream.setdefault((plan.ordinal, stream), Workspace())
+        found = _of_stream.get((plan.ordinal, stream))
+        return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
         return _of_thread.workspace
     except AttributeError:
-        _of_thread.workspace = Workspace()
+        _of_thread.workspace = _shown(Workspace(), -1, None)
         return _of_thread.workspace
+
+
+def _shown(workspace, ordinal, stream):
+    """To the C module, whose runs use it too."""
+    if module is not None:
+        module.add_arena(ordinal, stream or 0, workspace)
+    return workspace
 
 
 def _of_graphs(plan):

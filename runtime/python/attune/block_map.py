@@ -24,18 +24,12 @@ _FLEX = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices",
 _Reader = namedtuple("_Reader", "problem target")  # what Scores.operands() asks of a plan
 
 
-def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, context=None):
-    """The BlockMap of masks, as attention() takes them, for its calls with the same masks.
-
-    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim]: tensors whose shapes and device the calls
-    have; nothing is read of them. mask: as of attention(); it moves prefix and chunk, and is no part of the map. Masks that tell batch
-    entries or heads not apart have one map for all. Enqueues one launch on PyTorch's current stream; on the CPU it returns when the work is
-    done. It may compile a kernel, so call it before the capture of a CUDA graph. Raises ValueError where no mask is given."""
+def _asked(q, k, mask, **masks):
+    """The problem of a map, its layout, and the masks' scores."""
     for name, tensor in (("q", q), ("k", k)):
         check_beside(name, tensor, q)
         tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
-    target = tensors.check_device("q", q)
-    scores = scores_of(mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk)
+    scores = scores_of(**masks)
     if scores is None:
         raise ValueError("no mask is given; accepted are mask_mod, mask_tensor, key_lengths, documents, prefix and chunk (mask and window need "
                          "no map)")
@@ -47,6 +41,25 @@ def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None,
         setattr(problem, field, program)
     layout = BlockMapStruct()
     check(library.attune_block_map_init_sized(ctypes.byref(problem), ctypes.byref(layout), ctypes.sizeof(layout)))
+    return problem, layout, scores
+
+
+def axes_of(q, k, *, mask=None, context=None, **masks):
+    """Whether the map of build() with these arguments has an axis of batch entries, and one of heads. q and k have more than one."""
+    _, layout, _ = _asked(q, k, mask, **masks)
+    return layout.batch > 1, layout.num_heads > 1
+
+
+def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, context=None):
+    """The BlockMap of masks, as attention() takes them, for its calls with the same masks.
+
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim]: tensors whose shapes and device the calls
+    have; nothing is read of them. mask: as of attention(); it moves prefix and chunk, and is no part of the map. Masks that tell batch
+    entries or heads not apart have one map for all. Enqueues one launch on PyTorch's current stream; on the CPU it returns when the work is
+    done. It may compile a kernel, so call it before the capture of a CUDA graph. Raises ValueError where no mask is given."""
+    target = tensors.check_device("q", q)
+    problem, layout, scores = _asked(q, k, mask, mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents,
+                                     prefix=prefix, chunk=chunk)
     rows, keys = -(-layout.seqlen_q // GRANULE_ROWS), -(-layout.seqlen_kv // GRANULE_KEYS)
     memory = tensors.empty(q, (layout.batch, layout.num_heads, rows, layout.row_stride), _uint8(q))
     made = BlockMap(memory[..., :keys], layout.seqlen_q, layout.seqlen_kv, hides=False)

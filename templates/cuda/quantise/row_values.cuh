@@ -7,8 +7,7 @@
 // transposed output a thread's rows come in fours that follow each other: one word of codes each.
 #pragma once
 
-#include "cuda/ptx/convert.cuh"
-#include "cuda/ptx/shared_memory.cuh"
+#include "cuda/ptx/eight_elements.cuh"
 #include "shared/attention_args.h"
 
 namespace attune {
@@ -36,28 +35,6 @@ __device__ __forceinline__ int row_of(int step) {
 }
 __device__ __forceinline__ int column_of(int step, int chunk) {
   return static_cast<int>(chunk * kLanes + slot_of(step) % kLanes) * 8;
-}
-
-// Eight elements at a 16-byte aligned place.
-template <Dtype kDtype>
-__device__ __forceinline__ void load_eight(const void* data, long long index, float* values) {
-  if constexpr (kDtype == Dtype::kFp32) {
-    const auto* from = reinterpret_cast<const Vector16*>(static_cast<const float*>(data) + index);
-    const Vector16 low = from[0], high = from[1];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[i] = __uint_as_float(low.word[i]);
-      values[i + 4] = __uint_as_float(high.word[i]);
-    }
-  } else {
-    const Vector16 packed =
-        *reinterpret_cast<const Vector16*>(static_cast<const unsigned short*>(data) + index);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<unsigned short>(packed.word[i / 2] >> (i % 2 * 16));
-      values[i] = kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
-    }
-  }
 }
 
 // Rows [0, rows) of the tile whose first element is `first`, 1 <= rows <= kRows. Slots beyond hold

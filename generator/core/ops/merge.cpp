@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// See merge.hpp.
+#include "generator/core/ops/merge.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+// All its operands are of one shape; what it does not have is as it is by default, so that one problem has one text.
+void check_equal(const char* name, int64_t value, const char* other, int64_t wanted) {
+  if (value != wanted)
+    refuse(fmt::format("{} is {}; for op merge it must equal {}, {}", name, value, other, wanted));
+}
+
+void check(const Problem& p) {
+  for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
+    if (is_fp8(dtype))
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("dtype is {}; op merge joins and writes bf16, fp16 and fp32",
+                              dtype_name(dtype)));
+  check_equal("head_dim_v", p.head_dim_v, "head_dim_qk", p.head_dim_qk);
+  check_equal("num_heads_kv", p.num_heads_kv, "num_heads_q", p.num_heads_q);
+  check_equal("seqlen_kv", p.seqlen_kv, "seqlen_q", p.seqlen_q);
+  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
+    refuse("op merge takes no mask and no window");
+  if (p.fp8 != Fp8Options{}) refuse("op merge takes no option of 8-bit operands and no accuracy");
+  if (p.softmax_scale) refuse("scale is given; op merge has no scores to scale");
+  for (const ScoreFeature* feature : score_features())
+    if (feature->is_on(p))
+      refuse(fmt::format("{} is given; op merge has no scores", feature->field));
+}
+
+OperandSpec state(const Problem& p, Role role, const char* name, Dtype dtype) {
+  return {role, name, dtype, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk};
+}
+
+// A number of each row and head, which stands where factors of blocks of a single row do.
+OperandSpec lse_of(const Problem& p, Role role, const char* name) {
+  OperandSpec lse{role, name, Dtype::kFp32, p.batch, p.seqlen_q, p.num_heads_q};
+  lse.block = 1;
+  return lse;
+}
+
+OperandList operands(const Problem& p) {
+  OperandSpec o = state(p, Role::kO, "o", p.dtype_o);
+  o.written = true;
+  return {state(p, Role::kQ, "q", p.dtype_q),
+          state(p, Role::kK, "k", p.dtype_kv),
+          lse_of(p, Role::kQScale, "q_scale"),
+          lse_of(p, Role::kKScale, "k_scale"),
+          o,
+          {Role::kLse, "lse", Dtype::kFp32, p.batch, p.seqlen_q, p.num_heads_q, 1, false, true}};
+}
+
+double no_flops(const Problem&) { return 0; }
+
+}  // namespace
+
+const OpDescription& merge_op() {
+  static const OpDescription op{Op::kMerge, "merge", "", check, operands, no_flops};
+  return op;
+}
+
+}  // namespace attune

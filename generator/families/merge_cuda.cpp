@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// See merge_cuda.hpp, and templates/cuda/merge.cu for what the knobs do.
+#include "generator/families/merge_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kMostSteps = 8;  // of eight columns of each state, in the registers of a thread
+
+int64_t steps_of(const KernelSpec& spec, int64_t lanes) {
+  return (spec.head_dim_qk / 8 + lanes - 1) / lanes;
+}
+
+Constraint lanes_suit_rows(const KernelSpec& spec) {
+  return {"lanes", {"lanes"}, [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+            if (steps > kMostSteps)
+              return fmt::format("lanes is {}; each holds {} times eight columns, at most {} fit",
+                                 lanes, steps, kMostSteps);
+            if (lanes > 1 && steps_of(spec, lanes / 2) == 1)
+              return fmt::format("lanes is {}; half of them hold nothing", lanes);
+            return std::nullopt;
+          }};
+}
+
+class MergeCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "merge_cuda"; }
+  std::string_view source_path() const override { return "cuda/merge.cu"; }
+  std::string_view knobs_path() const override { return "cuda/merge_knobs.cuh"; }
+  const Served& serves() const override { return serves_merging(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    return SearchSpace({{"lanes", {32, 16, 8, 4, 2, 1}, "threads of a row"},
+                        {"threads", {256, 128, 512}, "threads of a block"}},
+                       {lanes_suit_rows(spec)});
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    const std::vector<Config> configs = space(spec, arch).enumerate();
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
+    return *std::min_element(configs.begin(), configs.end(),
+                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+  }
+
+  Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {
+    const int threads = static_cast<int>(config.at("threads"));
+    return {.threads = threads, .max_registers = std::min(255, 65536 / threads)};
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config& config) const override {
+    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales},
+                       .threads = static_cast<unsigned>(config.at("threads"))}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config& config, const Shape& shape,
+                    const DeviceFacts&) const override {
+    const int64_t rows = config.at("threads") / config.at("lanes");
+    const int64_t tiles = (shape.seqlen_q + rows - 1) / rows;
+    return {.steps = {{.grid_x = grid_extent(shape.batch * shape.num_heads_q * tiles)}}};
+  }
+
+  // Bytes; more where a thread has few of them under way, where neighbours are of other rows, and where lanes of the last step idle.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts&) const override {
+    const double rows =
+        static_cast<double>(shape.batch * shape.num_heads_q) * static_cast<double>(shape.seqlen_q);
+    const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+    const double used = spec.head_dim_qk / static_cast<double>(8 * lanes * steps);
+    const double penalty =
+        0.03 * std::abs(std::log2(static_cast<double>(steps) / 2)) + 0.1 * (1 / used - 1) +
+        0.1 * std::max(0.0, std::log2(8 / static_cast<double>(lanes))) +
+        0.01 * std::abs(std::log2(static_cast<double>(config.at("threads")) / 256));
+    return rows * spec.head_dim_qk * (1 + penalty);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& merge_cuda() {
+  static const MergeCuda instance;
+  return instance;
+}
+
+}  // namespace attune

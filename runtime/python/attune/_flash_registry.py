@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attune under PyTorch's own operators of flash attention (torch.nn.attention.register_flash_attention_impl), so that models which call
+scaled_dot_product_attention run on attune unchanged. Only after activate(), on CUDA. What attune refuses, and inputs that need
+gradients, go to the kernels that PyTorch had before. Used by torch.py."""
+import contextlib
+import logging
+
+import torch
+
+from . import _attention
+
+NAME = "attune"
+_log = logging.getLogger("attune")
+_FORWARD = "_flash_attention_forward"
+_SDPA = "_scaled_dot_product_flash_attention"
+_reasons = set()  # logged
+
+
+def _registry():
+    found = torch.nn.attention
+    if not hasattr(found, "register_flash_attention_impl"):
+        raise RuntimeError(f"PyTorch {torch.__version__} has no registry of flash attention implementations "
+                           "(torch.nn.attention.register_flash_attention_impl); accepted are versions that have one, 2.11 for instance. Call "
+                           "attune.sdpa.scaled_dot_product_attention in the model instead")
+    if not hasattr(torch.library, "get_kernel"):
+        raise RuntimeError(f"PyTorch {torch.__version__} gives out no kernels (torch.library.get_kernel), and attune would have none to hand over "
+                           "to what it refuses; accepted are versions that do, 2.11 for instance")
+    return found
+
+
+def _original(op):
+    """PyTorch's own kernel of an operator, called with its tensors' dispatch keys."""
+    kernel = torch.library.get_kernel(f"aten::{op}", "CUDA")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
+
+
+def _refusal(query, key, value, dropout_p, return_debug_mask, unserved):
+    """Why PyTorch's own kernel takes a call; None where attune does."""
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return "an input requires a gradient, and attune has no backward"
+    if dropout_p != 0.0:
+        return "dropout_p is not 0"
+    if return_debug_mask:
+        return "return_debug_mask is True"
+    for name, given in unserved.items():
+        if given is not None:
+            return f"{name} is given"
+    return None
+
+
+def _say(op, reason):
+    if reason not in _reasons:
+        _reasons.add(reason)
+        _log.info("%s runs on PyTorch's own kernel: %s (said once)", op, reason)
+
+
+def _auxiliary(query):
+    """The state of a random generator, its offset, and a mask of dropout: there is none."""
+    return (torch.zeros((2,), dtype=torch.uint64, device=query.device), torch.zeros((), dtype=torch.uint64, device=query.device),
+            query.new_empty((0,)))
+
+
+def _out_like(query, head_dim):
+    """Memory of o [batch, num_heads, seqlen, head_dim] in the order of query's axes, as the operator's fake kernel has it."""
+    order = sorted(range(4), key=lambda axis: (-query.stride(axis), axis))
+    shape = (*query.shape[:3], head_dim)
+    return query.new_empty([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+
+
+def sdpa_kernel(original):
+    """_scaled_dot_product_flash_attention of [batch, num_heads, seqlen, head_dim]. `original`: what takes the rest."""
+
+    def run(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+        reason = _refusal(query, key, value, dropout_p, return_debug_mask, {})
+        if reason is None:
+            out = _out_like(query, value.shape[3])
+            try:
+                _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
+                                              "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2), return_lse=True)
+                return (out, lse, None, None, query.shape[2], key.shape[2], *_auxiliary(query))
+            except (ValueError, RuntimeError) as error:  # attune.Error is one
+                reason = str(error)
+        _say(_SDPA, reason)
+        return original(query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
+
+    return run
+
+
+def forward_kernel(original):
+    """_flash_attention_forward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
+
+    def run(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
+            window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
+        reason = _refusal(query, key, value, dropout_p, return_debug_mask,
+                          {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, "block_table": more.get("block_table")})
+        if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or window_size_right is not None):
+            reason = "seqused_k is given to a causal call, whose diagonal would end there"
+        if reason is None:
+            try:
+                o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
+                                              (window_size_left, window_size_right), scale, return_lse=True, alibi_slopes=alibi_slopes,
+                                              key_lengths=seqused_k)
+                return (o, lse, *_auxiliary(query))
+            except (ValueError, RuntimeError) as error:
+                reason = str(error)
+        _say(_FORWARD, reason)
+        return original(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, scale=scale,
+                        window_size_left=window_size_left, window_size_right=window_size_right, seqused_k=seqused_k, alibi_slopes=alibi_slopes,
+                        **more)
+
+    return run
+
+
+class _Handle:
+    """What PyTorch's registry keeps while attune is active."""
+
+    def __init__(self):
+        kernels = {_SDPA: sdpa_kernel(_original(_SDPA)), _FORWARD: forward_kernel(_original(_FORWARD))}  # before they are replaced
+        self.library = torch.library.Library("aten", "IMPL", "CUDA")
+        for op, kernel in kernels.items():
+            self.library.impl(op, kernel, "CUDA")
+
+    def remove(self):
+        self.library._destroy()
+        _reasons.clear()
+
+
+def register():
+    """Lists attune in PyTorch's registry, where there is one; it stays inactive."""
+    with contextlib.suppress(RuntimeError):
+        _registry().register_flash_attention_impl(NAME, register_fn=_Handle)
+
+
+def activate():
+    """From now on PyTorch's flash attention runs on attune, on CUDA: in scaled_dot_product_attention where PyTorch chooses flash attention
+    (16 bits, no attn_mask), and so in models and libraries that call it. Calls that attune refuses and inputs that need
+    gradients run on PyTorch's own kernels, with one line in the log "attune" for each reason. Causal calls see the last query at the
+    last key, as in FlashAttention; scaled_dot_product_attention hands over none of unequal lengths. lse is fp32 [batch, num_heads_q,
+    seqlen_q]; states of random generators are zero. Raises RuntimeError where PyTorch has no such registry. restore() ends it."""
+    registry = _registry()
+    registry.register_flash_attention_impl(NAME, register_fn=_Handle)
+    registry.activate_flash_attention_impl(NAME)
+
+
+def restore():
+    """Ends activate(): PyTorch's own kernels run again. Does nothing where another implementation is active."""
+    registry = _registry()
+    if registry.current_flash_attention_impl() == NAME:
+        registry.restore_flash_attention_impl()

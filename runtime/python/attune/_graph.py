@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
+dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
+import torch
+
+from . import torch as ops
+from ._programs import Mod, bind
+from ._spec import spec
+
+_MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
+
+
+def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, **given):
+    """The spec, a constant of the graph. Leaves what programs read where the graph finds it as inputs."""
+    if dtype is not None or dtype_kv is not None:
+        raise ValueError("dtype and dtype_kv name the types of uint8 arrays; accepted in a graph are PyTorch's float8 tensors")
+    if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
+        if wants_masks:
+            raise ValueError("block_map tells what masks show, and none is given; accepted are the masks that it was made of, beside it")
+        hides = True
+    for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
+        if program is None or isinstance(program, str):
+            continue
+        bound = bind(kind, program)
+        if isinstance(program, Mod):
+            program.graph_captures = [tensor for _, tensor in bound.captures.values()]
+            program.graph_scalars = [value for _, value in bound.scalars.values()]
+        elif bound.captures or bound.scalars:
+            raise ValueError(f"{kind} is a function that reads {', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
+                             f"accepted in a graph is what attune.{kind}() makes of it, outside")
+    return spec(hides=hides, score_mod=score_mod, mask_mod=mask_mod, **given)
+
+
+_text._dynamo_marked_constant = True  # torch.compiler.assume_constant_result
+
+
+def _factor(q, value):
+    """A number as the op takes it."""
+    return value if value is None or isinstance(value, torch.Tensor) else torch.full((), float(value), dtype=torch.float32, device=q.device)
+
+
+def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None, v_scale=None,
+           scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None,
+           relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None,
+           mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+    """attention(), of the same arguments."""
+    has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
+    hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
+    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=window, is_causal=is_causal,
+                 accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=scale_block, softcap=softcap, chunk=chunk,
+                 pad_head_dim=pad_head_dim, context=context)
+    captures, scalars = [], []
+    for program in (score_mod, mask_mod):
+        if isinstance(program, Mod):
+            captures += program.graph_captures
+            scalars += program.graph_scalars
+    rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
+    given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
+                 relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
+                 documents_kv=keys, prefix=prefix, sinks=sinks, block_map=None if block_map is None else block_map.granules, captures=captures or None,
+                 scalars=scalars or None)
+    given = {name: value for name, value in given.items() if value is not None}
+    if out is None:
+        o, lse = torch.ops.attune.attention(q, k, v, return_lse=return_lse, **given)
+    else:
+        o, lse = out, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32) if return_lse else None
+        torch.ops.attune.attention_out(q, k, v, o=o, lse=lse, **given)
+    return (o, lse) if return_lse else o
+
+
+def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
+    """attune.quantise(), of the same arguments."""
+    if context is not None:
+        raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of x")
+    return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation, v_layout=v_layout)
+
+
+def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
+    """attune.merge(), of the same arguments."""
+    if context is not None:
+        raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of o")
+    new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
+    return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
+
+
+def _name(dtype):
+    from ._tensors import dtype_text
+    return dtype_text(dtype)
+
+
+_name._dynamo_marked_constant = True
+del ops  # imported for the ops that it defines

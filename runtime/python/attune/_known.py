@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the signatures of other libraries share: sdpa.py, flash.py and flex.py. torch.compile traces those files; what stands here with
+@marked_constant runs while it traces."""
+import warnings
+
+_told = set()
+
+
+def marked_constant(function):
+    """torch.compiler.assume_constant_result, without importing PyTorch."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@marked_constant
+def tell_ignored(function, hints):
+    """Warns once of tuning hints, by name, that another library's kernels would follow. `hints`: texts name=value."""
+    hints = tuple(hint for hint in hints if (function, hint.partition("=")[0]) not in _told)
+    if hints:
+        _told.update((function, hint.partition("=")[0]) for hint in hints)
+        warnings.warn(f"{function} ignores {', '.join(hints)}: attune's tuner chooses what they choose", stacklevel=3)
+
+
+def check_heads(query, key, enable_gqa):
+    """Of [batch, num_heads, seqlen, head_dim]."""
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        raise ValueError(f"query has {query.shape[1]} heads and key {key.shape[1]}; accepted are equal ones, and with enable_gqa=True heads of key "
+                         "that divide those of query")

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
+recipes, by which calls like one that was checked are run without any of this. Used by _context.py and _attention.py."""
+import ctypes
+import sys
+
+from . import _tensors as tensors
+from ._library import Capture, Operands, Scale, ScoreOperands, Tensor, module
+from ._torch import capturing
+
+CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
+_UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
+_ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE = 1, 2, 4, 8         # flags of entry.h
+_TENSOR_BYTES, _CAPTURE_BYTES = ctypes.sizeof(Tensor), ctypes.sizeof(Capture)
+_RUN_OPERANDS = ("q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale")
+_FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks")
+
+
+def _probe(of):
+    """What arguments of this very type are; subclasses of tensors have ways of their own, and take Python's."""
+    from ._context import Context
+    if of is Context:
+        return _CONTEXT
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and of is numpy.ndarray:
+        return _ARRAY
+    if issubclass(of, type) or (numpy is not None and issubclass(of, numpy.dtype)) or (torch is not None and of is torch.dtype):
+        return _IDENTITY
+    if torch is not None and of in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)):
+        capsule = getattr(of, "__dlpack_c_exchange_api__", None)
+        if capsule is None:
+            return None
+        sys.modules[f"{__package__}._attention"].is_compiling = torch.compiler.is_compiling  # without the way through sys.modules
+        return capsule, torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
+    return None
+
+
+def table(capacity):
+    return None if module is None else module.Table(capacity)
+
+
+_calls = table(CALLS_KEPT)
+if module is not None:
+    module.set_probe(_probe)
+
+
+def forget(calls):
+    """Calls of one context, and those without a Context among their arguments, take Python's way once more."""
+    if module is not None:
+        calls.clear()
+        _calls.clear()
+
+
+def _parameters(function, skip=0):
+    """Names, defaults of the last ones, how many are required and how many may be given without a name. Without inspect, whose import
+    takes longer than that of attune."""
+    code = function.__code__
+    positional = code.co_argcount - skip
+    names = code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount]
+    defaults = (*(function.__defaults__ or ()), *((function.__kwdefaults__ or {})[name] for name in names[positional:]))
+    return names, defaults, len(names) - len(defaults), positional
+
+
+def function(checked, name):
+    """The quick way of a function whose arguments are those of checked(), which gives (result, recipe)."""
+    names, defaults, required, positional = _parameters(checked)
+    return module.function(name, "", names, defaults, required, positional, names.index("context"), checked, _calls)
+
+
+def plan_method(entry, checked):
+    """As function(), for a method; `entry`: the one in Python that it replaces."""
+    names, defaults, required, positional = _parameters(checked, skip=1)
+    shown = ", ".join([*names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
+    return module.plan_method(entry.__name__, f"{entry.__name__}($self, {shown})\n--\n\n{entry.__doc__}", names, defaults, required, positional,
+                              checked)
+
+
+def _is_operand(value):
+    return tensors.is_torch(value) or tensors.is_numpy(value)
+
+
+def _indices(arguments):
+    """Numbers of the tensors among the arguments, by name, as key.c counts them."""
+    found, count = {}, 0
+    for name, value in arguments.items():
+        for part in value if type(value) is tuple else (value,):
+            if _is_operand(part):
+                found.setdefault(name, []).append(count)
+                count += 1
+    return found
+
+
+def _span(name, tensor):
+    """Bytes from the first element to behind the last."""
+    if tensors.size_of(tensor.shape) == 0:
+        return 0
+    strides = tensors.element_strides(name, tensor)
+    return (sum((extent - 1) * abs(stride) for extent, stride in zip(tensor.shape, strides)) + 1) * tensors.item_bytes(tensor)
+
+
+def _at(field, inner=Tensor.data):
+    """Where a field of attune_operands has its address."""
+    return getattr(Operands, field).offset + inner.offset
+
+
+def _main_places(indices, layout, arguments, out_name):
+    in_place = _IN_PLACE if layout.q == layout.o else 0
+    yield indices["q"][0], (_at("q"),), layout.q.span, _ALIGNED | _GUARDED | in_place
+    yield indices["k"][0], (_at("k"),), layout.k.span, _ALIGNED | _GUARDED
+    yield indices["v"][0], (_at("v"),), layout.v.span, _ALIGNED | _GUARDED
+    if out_name in indices:
+        yield indices[out_name][0], (_at("o"),), layout.o.span, _ALIGNED | _WRITTEN | in_place
+    if "lse" in indices:
+        yield indices["lse"][0], (Operands.lse.offset,), layout.lse.span, _WRITTEN
+    for name in ("q_scale", "k_scale", "v_scale"):
+        if name in indices:
+            yield indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED
+
+
+def _capture_places(indices, scores, first):
+    """Captures behind the struct, in the order of Scores.captures; one tensor may be two of them."""
+    places = {}
+    names = [name for name, _, _ in scores.captures]
+    for feature in _FEATURES:
+        captures = [i for i, name in enumerate(names) if name == feature or name in (f"{feature}_q", f"{feature}_kv")]
+        for capture, index in zip(captures, indices.get(feature, []) * len(captures)):
+            places.setdefault(index, []).append(first + capture * _CAPTURE_BYTES + Capture.data.offset)
+    return [(index, tuple(at), 0, 0) for index, at in places.items()]
+
+
+def _numbers(scales):
+    """Whether a factor is a number that became a tensor of that one call."""
+    return any(scale is not None and not _is_operand(scale) and scale != 1 for scale in scales)
+
+
+def _recipe(plan, keep, stream, blob, pointers, places, fresh, results, indices):
+    if sorted(index for index, *_ in places) != sorted(sum(indices.values(), [])):
+        return None  # a tensor stands where its value counts, as a scale
+    return (keep, plan.handle.value, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob, tuple(pointers), tuple(places),
+            tuple(fresh), tuple(results))
+
+
+def recipe_of_run(plan, layout, operands, q, k, v, o, lse, scales, stream):
+    """What entry.h describes, for calls of Plan.run() like this one; None where there is none. The plan itself owns it."""
+    if _numbers(scales) or not (stream is None or type(stream) is int):
+        return None
+    arguments = dict(zip(_RUN_OPERANDS, (q, k, v, o, lse, *scales)))
+    indices = _indices(arguments)
+    places = list(_main_places(indices, layout, arguments, "o"))
+    pointers, blob, kept = _with_scores(operands)
+    return _recipe(plan, kept, -1 if stream is None else stream, blob, pointers, places, (), (), indices)
+
+
+def _with_scores(operands):
+    """Pairs of a pointer's place and its aim, the bytes of a struct and of the scores that it points to, and what these point to."""
+    blob = bytes(operands)
+    if not operands.scores:
+        return [], blob, None
+    scores = operands.scores.contents
+    pointers = [(Operands.scores.offset, len(blob))]
+    if scores.num_captures:
+        pointers.append((len(blob) + ScoreOperands.captures.offset, len(blob) + ctypes.sizeof(scores)))
+    captures = bytes((Capture * scores.num_captures).from_address(ctypes.addressof(scores.captures.contents))) if scores.num_captures else b""
+    return pointers, blob + bytes(scores) + captures, scores
+
+
+_elements = {}  # one of each dtype and device, whose views are shapes without memory
+
+
+def _shape_only(like, shape, dtype):
+    """A tensor of which PyTorch makes new ones in half the time that it takes by shape, dtype and device."""
+    torch, key = sys.modules["torch"], (dtype, like.device)
+    if key not in _elements:
+        made = torch.empty(1, dtype=dtype, device=like.device)
+        if type(made) is not torch.Tensor:
+            return None  # a mode of PyTorch that makes others
+        _elements[key] = made
+    return _elements[key].expand(shape)
+
+
+def _new(like, shape, dtype, at):
+    """One that each call allocates: function, arguments, place."""
+    if tensors.is_numpy(like):
+        return sys.modules["numpy"].empty, (shape, dtype), {}, (at,), len(shape)
+    shaped = _shape_only(like, shape, dtype)
+    return None if shaped is None else (sys.modules["torch"].empty_like, (shaped,), {}, (at,), len(shape))
+
+
+def recipe_of_attention(call, operands, arguments, scores, kept, stream):
+    """What entry.h describes, for calls of attention() like this one; None where there is none."""
+    if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")) or capturing(call.plan.ordinal, stream):
+        return None
+    indices = _indices({name: value for name, value in arguments.items() if name != "context"})
+    pointers, blob, _ = _with_scores(operands)
+    places = list(_main_places(indices, call.layout, arguments, "out"))
+    if scores is not None:
+        places += _capture_places(indices, scores, ctypes.sizeof(Operands) + ctypes.sizeof(ScoreOperands))
+    q, fresh, results = arguments["q"], [], []
+    if arguments["out"] is None:
+        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o")))
+    results.append(-1 if arguments["out"] is None else indices["out"][0])
+    if arguments["return_lse"]:
+        fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
+        results.append(-len(fresh))
+    if None in fresh:
+        return None
+    return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

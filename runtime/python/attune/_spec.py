@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spec of attune's PyTorch ops: all that a call says beside its tensors, as one text. Features are words of it, so the ops' schemas stay
+as they are. Its first line has problem fields as attune.h spells them, and a few of attention()'s keywords; programs of the score
+language follow, each behind a line that names it. It holds no lengths: a compiled graph serves all. Used by torch.py and _graph.py."""
+import functools
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._problem import causal_flag, mask_name, real, scale_blocks, v_layout_of, whole, window_sides, word
+from ._programs import Bound, KINDS, Mod, bind, program_of
+
+_MARK = "\n=== "  # in front of a program's name
+_WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
+_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map")
+_MAP_USES = {"skips": False, "hides": True}
+
+# `keywords`: of attention(). `programs`: by kind. `hides`: of a block map, or None.
+Spec = namedtuple("Spec", "keywords programs hides")
+
+
+def _pair(value):
+    return ":".join("-" if side < 0 else str(side) for side in value)
+
+
+def _fields(given):
+    """Pairs of key and text, of those that say something."""
+    for name in _WORDS:
+        if given[name] is not None:
+            yield name, word(name, tensors.dtype_text(given[name]) if name == "out_dtype" else given[name])
+    window, blocks = window_sides(given["window"]), scale_blocks(given["scale_block"] or 0)
+    if window != (-1, -1):
+        yield "window", _pair(window)
+    if blocks != (0, 0):
+        yield "scale_block", _pair(blocks)
+    if given["softcap"] is not None:
+        yield "softcap", repr(real("softcap", given["softcap"]))
+    if given["chunk"] is not None:
+        yield "chunk", str(whole("chunk", given["chunk"]))
+    if given["pad_head_dim"] is not None:
+        if type(given["pad_head_dim"]) is not bool:
+            raise TypeError(f"pad_head_dim is {given['pad_head_dim']!r}; accepted are True, False and None")
+        yield "pad_head_dim", str(int(given["pad_head_dim"]))
+    if given["context"] is not None:
+        if not isinstance(given["context"], str) or not given["context"].replace(":", "").isalnum():
+            raise ValueError(f"context is {given['context']!r}; accepted in a spec are targets such as 'cpu:4', and None")
+        yield "context", given["context"]
+    if given["hides"] is not None:
+        yield "block_map", "hides" if given["hides"] else "skips"
+
+
+def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0, softcap=None, chunk=None,
+         pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None):
+    """The spec of torch.ops.attune.attention for these keywords of attention(), which are checked. context: a target, "cpu:4".
+
+    hides: of a call with block_map, whether the map hides what it does not show (BlockMap.hides). score_mod, mask_mod: text of the score
+    language, or what attune.score_mod() made; their tensors go into `captures` and numbers into `scalars`, in the order in which the
+    text declares them, those of score_mod first: captures_of() gives both."""
+    mask = mask_name(mask, is_causal, 0, 0) if mask != "causal" and not causal_flag(is_causal) else "causal"
+    given = dict(mask=None if mask == "none" else mask, window=window, accuracy=None if accuracy == "accurate" else accuracy,
+                 v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype, scale_block=scale_block,
+                 softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context, hides=hides)
+    text = ",".join(f"{key}={value}" for key, value in _fields(given))
+    for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
+        if program is not None:
+            text += f"{_MARK}{kind}\n{_text_of(kind, program)}"
+    return text
+
+
+def _text_of(kind, program):
+    return program_of(kind, program).text if isinstance(program, str) else bind(kind, program).program.text
+
+
+def captures_of(score_mod=None, mask_mod=None):
+    """(captures, scalars) of what attune.score_mod() and attune.mask_mod() made, as torch.ops.attune.attention takes them."""
+    captures, scalars = [], []
+    for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
+        if program is not None:
+            bound = bind(kind, program)
+            captures += [tensor for _, tensor in bound.captures.values()]
+            scalars += [value for _, value in bound.scalars.values()]
+    return captures, scalars
+
+
+def _sides(text):
+    return tuple(-1 if side == "-" else int(side) for side in text.split(":"))
+
+
+_READ = {"window": _sides, "scale_block": _sides, "softcap": float, "chunk": int, "pad_head_dim": lambda text: text == "1"}
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_spec(text):
+    """The Spec of a text."""
+    first, *sections = text.split(_MARK)
+    keywords, hides, programs = {}, None, {}
+    for field in filter(None, first.split(",")):
+        key, equals, value = field.partition("=")
+        if key not in _KEYS or not equals or key in keywords:
+            raise ValueError(f"spec has {field!r}; accepted are {', '.join(f'{key}=' for key in _KEYS)}, each once, as attune.torch.spec() writes them")
+        if key == "block_map":
+            if value not in _MAP_USES:
+                raise ValueError(f"spec has {field!r}; accepted are block_map=hides and block_map=skips")
+            hides = _MAP_USES[value]
+            continue
+        try:
+            keywords[key] = _READ.get(key, str)(value)
+        except ValueError:
+            raise ValueError(f"spec has {field!r}; accepted are values as attune.torch.spec() writes them") from None
+    for section in sections:
+        kind, newline, program = section.partition("\n")
+        if kind not in KINDS or not newline or kind in programs:
+            raise ValueError(f"spec has a program of {kind!r}; accepted are {' and '.join(KINDS)}, each once")
+        programs[kind] = program_of(kind, program)
+    return Spec(keywords, {kind: programs[kind] for kind in KINDS if kind in programs}, hides)
+
+
+class SpecMod(Mod):
+    """A program of a spec with the tensors and numbers of one call."""
+
+    def __init__(self, kind, program, captures, scalars):
+        self.kind, self._program = kind, program
+        self._captures = {name: (name, tensor) for name, tensor in zip(program.captures, captures)}
+        self._scalars = {name: (name, value) for name, value in zip(program.scalars, scalars)}
+
+    def bind(self):
+        return Bound(self.kind, self._program, self._captures, self._scalars)
+
+
+def mods_of(parsed, captures, scalars):
+    """Keywords score_mod and mask_mod of attention()."""
+    captures, scalars = captures or [], scalars or []
+    wanted = [sum(len(part(program)) for program in parsed.programs.values()) for part in (lambda p: p.captures, lambda p: p.scalars)]
+    if [len(captures), len(scalars)] != wanted:
+        raise ValueError(f"captures has {len(captures)} tensors and scalars {len(scalars)} numbers; the spec's programs declare {wanted[0]} and "
+                         f"{wanted[1]}")
+    mods = {}
+    for kind, program in parsed.programs.items():
+        counts = len(program.captures), len(program.scalars)
+        mods[kind] = SpecMod(kind, program, captures[:counts[0]], scalars[:counts[1]])
+        captures, scalars = captures[counts[0]:], scalars[counts[1]:]
+    return mods

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attention function of transformers' AttentionInterface. Masks come as the MaskRule of _transformers_masks.py, which has settled all
+that layers share; here each layer adds its scale, softcap, sinks and position bias."""
+import torch
+
+from . import attention
+from ._mask_rule import MaskRule
+
+# Keywords of models whose attention is another one, with what they are.
+_REFUSED = {"head_mask": "factors of heads", "indices": "chosen keys", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
+            "cache": "a paged cache"}
+
+
+def _refuse(dropout, output_attentions, others):
+    if dropout:
+        raise ValueError(f"dropout is {dropout}, and attune has none; accepted is 0: call model.eval(), or set attention_dropout to 0 in the config")
+    if output_attentions:
+        raise ValueError("output_attentions is set, and attune makes no attention weights; accepted is False: load the model with "
+                         "attn_implementation=\"eager\" to see them")
+    for name, what in _REFUSED.items():
+        if others.get(name) is not None:
+            raise ValueError(f"{name} is given, {what}, which attune does not serve here; accepted is None: load the model with "
+                             "attn_implementation=\"eager\" or \"sdpa\"")
+
+
+def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None,
+                      is_causal=None, position_bias=None, output_attentions=False, cu_seq_lens_q=None, cu_seq_lens_k=None, **others):
+    """As transformers calls it: query [batch, num_heads, seqlen_q, head_dim], key and value with the heads that they have, attention_mask a
+    MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
+    (o [batch, seqlen_q, num_heads, head_dim_v], None). A mask, where there is one, says all about who sees whom, as in eager mode:
+    sliding_window and is_causal count where there is none. Raises ValueError for what attune does not serve."""
+    if dropout or output_attentions or others:
+        _refuse(dropout, output_attentions, others)
+    if type(attention_mask) is MaskRule:
+        keywords, keys = attention_mask.keywords, attention_mask.keys
+        if key.shape[2] != attention_mask.seqlen_kv:
+            raise ValueError(f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; accepted are as many")
+        if keys is not None:
+            start, stop = keys
+            key, value = key[:, :, start:stop], value[:, :, start:stop]
+            if position_bias is not None:
+                position_bias = position_bias[..., start:stop]
+    else:
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
+    if query.dtype is torch.float32 and query.is_cuda:
+        keywords = {**keywords, "accuracy": "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"}
+    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=scaling, softcap=softcap or None, sinks=s_aux,
+                  bias=position_bias, **keywords)
+    return o, None
+
+
+def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k):
+    """Keywords for attention() and the bias, where the mask is a tensor or None."""
+    rows, keys = query.shape[2], key.shape[2]
+    if mask is not None:
+        return _of_tensor(mask, keys, position_bias)
+    keywords = {}
+    if cu_seq_lens_q is not None:
+        keywords["documents"] = _documents(rows, cu_seq_lens_q), _documents(keys, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k)
+    if is_causal and (rows > 1 or cu_seq_lens_q is not None) and rows != keys:
+        raise ValueError(f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not say who sees whom; accepted "
+                         "are an attention_mask, and as many rows as keys")
+    if is_causal and rows > 1:
+        keywords["mask"] = "causal_bottom_right"
+        if sliding_window is not None:
+            keywords["window"] = (sliding_window - 1, None)
+    return keywords, position_bias
+
+
+def _of_tensor(mask, keys, position_bias):
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or not (mask.dtype is torch.bool or mask.is_floating_point()):
+        found = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
+        raise ValueError(f"attention_mask is {found}; accepted are None, what attune's mask function made, and a bool or float tensor [batch, "
+                         "num_heads, seqlen_q, seqlen_kv]")
+    mask = mask[..., :keys] if mask.shape[3] > keys else mask
+    if mask.dtype is torch.bool:
+        return {"mask_tensor": mask}, position_bias
+    return {}, mask if position_bias is None else mask + position_bias
+
+
+def _documents(seqlen, cu_seq_lens):
+    """int32 [1, seqlen]: which sequence of a packed batch each position belongs to."""
+    positions = torch.arange(seqlen, device=cu_seq_lens.device)
+    return torch.bucketize(positions, cu_seq_lens[1:].to(torch.int64), right=True).to(torch.int32)[None]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashAttention's functions on attune: the arguments of its versions 2, 3 and 4, with their meaning or refused with a sentence.
+Tensors are [batch, seqlen, num_heads, head_dim], as in attention()."""
+from ._attention import attention
+from ._known import marked_constant, tell_ignored
+
+_FUNCTION = "flash_attn_func"
+
+
+@marked_constant
+def _check(dropout_p, causal, refused):
+    if dropout_p is None or dropout_p != 0.0:
+        raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0: attune has no dropout (softmax_scale, which FlashAttention 3 and 4 have in this "
+                         "place, goes by name)")
+    if causal is not True and causal is not False:
+        raise ValueError(f"causal is {causal!r}; accepted are True and False")
+    for name, instead in refused:
+        raise ValueError(f"{name} is given; accepted is None: {instead}")
+
+
+@marked_constant
+def _window(window_size):
+    """window_size as attention() has it. None, -1 and less are open sides."""
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
+        raise ValueError(f"window_size is {window_size!r}; accepted is a pair (left, right)")
+    sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
+    return None if sides == (None, None) else sides
+
+
+_INSTEAD = {
+    "qv": "attune has no second product of q",
+    "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
+    "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
+}
+
+
+def _factors(q, k, q_descale, k_descale, v_descale):
+    """FlashAttention 3 has one factor for each batch entry and head of k, of q too; none is 1."""
+    if q.dtype.itemsize > 1:
+        return {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}  # which attention() refuses, where given
+    if q_descale is not None and q_descale.dim() == 2 and q_descale.shape[1] != q.shape[2]:
+        q_descale = q_descale.repeat_interleave(q.shape[2] // k.shape[2], 1)
+    return {name: 1.0 if scale is None else scale for name, scale in (("q_scale", q_descale), ("k_scale", k_descale), ("v_scale", v_descale))}
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                    deterministic=False, return_attn_probs=False, *, qv=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0,
+                    num_splits=0, pack_gqa=None, sm_margin=0, learnable_sink=None, score_mod=None, mask_mod=None, aux_tensors=None,
+                    block_sparse_tensors=None, return_lse=False):
+    """FlashAttention's forward, of the arguments of its versions 2, 3 and 4; those of 3 and 4 by name alone. There is no backward.
+
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv, head_dim_v],
+    of bf16, fp16, fp32 or e4m3; num_heads_kv divides num_heads_q. causal: the last query sees all keys (bottom right). window_size: (left,
+    right) keys on each side of that diagonal; None, -1 and less are open. softcap: 0 is none. alibi_slopes: fp32 [num_heads_q] or [batch,
+    num_heads_q]; scores lose slope * |distance from the diagonal|. learnable_sink: [num_heads_q]. attention_chunk: 0 is none.
+    q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], of 8-bit tensors. score_mod, mask_mod: as of attune.attention(),
+    which are FlexAttention's, not FlashAttention 4's programs of CuTe.
+
+    Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
+    version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
+    sees no key, whose out is 0. deterministic is of a backward and changes nothing here. num_splits, pack_gqa and sm_margin are ignored,
+    with one warning: the tuner owns them. Refused with a sentence: dropout_p above 0, gradients, qv, aux_tensors, block_sparse_tensors."""
+    given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
+    _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
+    hints = [f"{name}={value}" for name, value, plain in (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)),
+                                                          ("sm_margin", sm_margin, (0,))) if value not in plain]
+    if hints:
+        tell_ignored(_FUNCTION, hints)
+    wants_lse = return_attn_probs or return_lse
+    result = attention(q, k, v, "causal_bottom_right" if causal else None, _window(window_size), softmax_scale, return_lse=wants_lse,
+                       softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=learnable_sink,
+                       chunk=attention_chunk if attention_chunk else None, score_mod=score_mod, mask_mod=mask_mod,
+                       **_factors(q, k, q_descale, k_descale, v_descale))
+    return (*result, None) if return_attn_probs else result
+
+
+def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                              deterministic=False, return_attn_probs=False):
+    """flash_attn_func() of qkv [batch, seqlen, 3, num_heads, head_dim], without copies."""
+    q, k, v = _unpacked("qkv", qkv, 3)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                             deterministic=False, return_attn_probs=False):
+    """flash_attn_func() of kv [batch, seqlen_kv, 2, num_heads_kv, head_dim], without copies."""
+    k, v = _unpacked("kv", kv, 2)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+def _unpacked(name, packed, parts):
+    if packed.dim() != 5 or packed.shape[2] != parts:
+        raise ValueError(f"{name} has {packed.dim()} dimensions; accepted are 5: [batch, seqlen, {parts}, num_heads, head_dim]")
+    return packed.unbind(2)
+
+
+def _refuse_serving(name, instead):
+    def refuse(*_, **__):
+        raise NotImplementedError(f"{name}() {instead}")
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"Raises NotImplementedError: {instead}."
+    return refuse
+
+
+_PACKED = ("is not here yet; accepted instead is attune.attention() of padded rows with key_lengths=, or of one row that holds all sequences with "
+           "documents= their numbers")
+flash_attn_varlen_func = _refuse_serving("flash_attn_varlen_func", _PACKED)
+flash_attn_varlen_qkvpacked_func = _refuse_serving("flash_attn_varlen_qkvpacked_func", _PACKED)
+flash_attn_varlen_kvpacked_func = _refuse_serving("flash_attn_varlen_kvpacked_func", _PACKED)
+flash_attn_with_kvcache = _refuse_serving("flash_attn_with_kvcache", "is not here yet; accepted instead is writing k and v into the cache's tensors, "
+                                          "and attune.attention() of those with key_lengths=")

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, quantise, block_map and merge. Importing this module defines them;
+attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md shows their use.
+
+One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
+lse contiguous whatever strides q has. There is no backward: tensors that require gradients raise ValueError under grad mode. Inside
+torch.func transforms (vmap, grad, jvp) the ops raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule:
+give x.to_local()."""
+import functools
+
+import torch
+
+from . import _attention, _merge, _quantise
+from . import block_map as _maps
+from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
+from ._flash_registry import activate, register as _register_flash, restore
+from ._spec import captures_of, mods_of, parse_spec, spec
+from ._torch import autocast_dtype, refuse_gradients
+
+__all__ = ["activate", "captures_of", "restore", "spec"]
+
+_MASKS = "Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, Tensor? prefix=None"
+_FEATURES = f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, Tensor? sinks=None, Tensor? block_map=None"
+_SCALES = "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None"
+_PROGRAMS = "Tensor[]? captures=None, float[]? scalars=None"
+_SCHEMAS = {
+    "attention": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, {_SCALES}, {_FEATURES}, "
+                 f"{_PROGRAMS}) -> (Tensor o, Tensor lse)",
+    "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, Tensor(a!) o, "
+                     "Tensor(b!)? lse=None) -> ()",
+    "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
+    "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
+    "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
+}
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+_FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def _keywords(spec, q, k, captures, scalars, block_map, **given):
+    """Of attention(), from what an op was given beside q, k and v."""
+    parsed = parse_spec(spec)
+    documents = given.pop("documents_q", None), given.pop("documents_kv", None)
+    if (documents[0] is None) != (documents[1] is None):
+        raise ValueError("one of documents_q and documents_kv is given; accepted are both, and neither")
+    if (block_map is None) != (parsed.hides is None):
+        raise ValueError("one of block_map and the spec's block_map= is given; accepted are both, and neither")
+    keywords = {**parsed.keywords, **{name: tensor for name, tensor in given.items() if tensor is not None}}
+    if documents[0] is not None:
+        keywords["documents"] = documents
+    if block_map is not None:
+        keywords["block_map"] = BlockMap(block_map, q.shape[1], k.shape[1], hides=parsed.hides)
+    if parsed.programs or captures or scalars:
+        keywords.update(mods_of(parsed, captures, scalars))
+    return keywords
+
+
+def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, block_map=None, **given):
+    if given or captures or scalars or block_map is not None:
+        keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
+    else:
+        parsed = parse_spec(spec)
+        keywords = parsed.keywords if not parsed.programs and parsed.hides is None else _keywords(spec, q, k, captures, scalars, None)
+    result = _attention.attention(q, k, v, scale=scale, return_lse=return_lse, **keywords)
+    o, lse = result if return_lse else (result, q.new_empty((0,), dtype=torch.float32))
+    return (o if o.is_contiguous() else o.contiguous()), lse  # padded head dims come as views
+
+
+def _attention_out_impl(q, k, v, *, o, lse=None, spec="", captures=None, scalars=None, block_map=None, **given):
+    keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
+    result = _attention.attention(q, k, v, out=o, return_lse=lse is not None, **keywords)
+    if lse is not None:
+        if lse.shape != result[1].shape or lse.dtype != torch.float32:
+            raise ValueError(f"lse is {lse.dtype} of shape {tuple(lse.shape)}; accepted is torch.float32 of shape {tuple(result[1].shape)}")
+        lse.copy_(result[1])
+
+
+def _o_and_lse(q, v, spec, return_lse):
+    keywords = parse_spec(spec).keywords
+    head_dim = v.shape[2 if keywords.get("v_layout") == "transposed" else 3]
+    dtype = _DTYPES.get(keywords.get("out_dtype"), torch.bfloat16 if q.dtype in _FP8 else q.dtype)
+    o = q.new_empty((q.shape[0], q.shape[1], q.shape[2], head_dim), dtype=dtype)
+    return o, q.new_empty((q.shape[0], q.shape[2], q.shape[1]) if return_lse else (0,), dtype=torch.float32)
+
+
+def _check_fake(q, k, v, given):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; accepted are 4: [batch, seqlen, num_heads, head_dim]")
+    refuse_gradients((("q", q), ("k", k), ("v", v), *given.items()))
+
+
+def _attention_fake(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, **given):
+    _check_fake(q, k, v, given)
+    return _o_and_lse(q, v, spec, return_lse)
+
+
+def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=None, scalars=None, **given):
+    _check_fake(q, k, v, {"o": o, "lse": lse, **given})
+    wanted, _ = _o_and_lse(q, v, spec, False)
+    torch._check(o.dim() == 4 and o.dtype == wanted.dtype, lambda: f"o is {o.dtype} with {o.dim()} dimensions; accepted is {wanted.dtype} with 4")
+
+
+def _quantise_impl(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows"):
+    return _quantise.quantise(x, dtype, scale_block, rotation, v_layout)
+
+
+def _quantise_fake(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows"):
+    refuse_gradients([("x", x)])
+    batch, seqlen, heads, head_dim = x.shape
+    inner = seqlen if v_layout == "transposed" else head_dim
+    padded = (inner + 15) // 16 * 16  # rows of 8-bit tensors begin at 16 bytes
+    shape = (batch, heads, head_dim, padded) if v_layout == "transposed" else (batch, seqlen, heads, padded)
+    blocks = ((seqlen + scale_block - 1) // scale_block,) if scale_block > 0 else ()
+    return x.new_empty(shape, dtype=_DTYPES[dtype])[..., :inner], x.new_empty((batch, heads, *blocks), dtype=torch.float32)
+
+
+def _map_keywords(spec, q, k, captures, scalars, given):
+    keywords = _keywords(spec, q, k, captures, scalars, None, **given)
+    other = set(keywords) - {"mask", "chunk", "context", "mask_mod", "mask_tensor", "key_lengths", "documents", "prefix"}
+    if other:
+        raise ValueError(f"spec has {', '.join(sorted(other))}; a map is of masks alone: mask, chunk and mask_mod stand in its spec")
+    return keywords
+
+
+def _block_map_impl(q, k, *, spec="", captures=None, scalars=None, **given):
+    return _maps.build(q, k, **_map_keywords(spec, q, k, captures, scalars, given)).granules
+
+
+@functools.lru_cache(maxsize=256)
+def _map_axes(spec, names):
+    """Whether a map of these masks tells batch entries apart, and heads."""
+    parsed = parse_spec(spec)
+    kinds = {"mask_tensor": torch.bool}
+    shapes = {"mask_tensor": (2, 2, 64, 64), "documents_q": (2, 64), "documents_kv": (2, 64)}
+    given = {name: torch.zeros(shapes.get(name, (2,)), dtype=kinds.get(name, torch.int32)) for name in names}
+    captures = [torch.zeros((1,) * rank, dtype=_MAP_TYPES[type_]) for one in parsed.programs.values() for type_, rank in one.captures.values()]
+    scalars = [0.0 for one in parsed.programs.values() for _ in one.scalars]
+    q = torch.empty((2, 64, 2, 64))
+    return _maps.axes_of(q, q, **_map_keywords(spec, q, q, captures, scalars, given))
+
+
+_MAP_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool,
+              "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16}
+
+
+def _block_map_fake(q, k, *, spec="", captures=None, scalars=None, **given):
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    with unset_fake_temporarily():
+        batch, heads = _map_axes(spec, tuple(name for name, tensor in given.items() if tensor is not None))
+    rows, keys = (q.shape[1] + GRANULE_ROWS - 1) // GRANULE_ROWS, (k.shape[1] + GRANULE_KEYS - 1) // GRANULE_KEYS
+    line = (keys + 15) // 16 * 16
+    return q.new_empty((q.shape[0] if batch else 1, q.shape[2] if heads else 1, rows, line), dtype=torch.uint8)[..., :keys]
+
+
+def _merge_impl(o, lse, other_o, other_lse):
+    return _merge.merge(o, lse, other_o, other_lse)
+
+
+def _merge_fake(o, lse, other_o, other_lse):
+    refuse_gradients((("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse)))
+    if o.dim() != 4 or lse.dim() != 3:
+        raise ValueError(f"o has {o.dim()} dimensions and lse {lse.dim()}; accepted are 4 and 3: [batch, seqlen, num_heads, head_dim] and [batch, "
+                         "num_heads, seqlen]")
+    return o.new_empty(o.shape), lse.new_empty(lse.shape)
+
+
+def _cast_first(op):
+    """What autocast does: q, k and v get its dtype; bias, scales, sinks and the rest stay."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def cast(q, k, v, **rest):
+        dtype = autocast_dtype(q, k, v)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if dtype is not None:
+                q, k, v = (x if x.dtype in _FP8 else x.to(dtype) for x in (q, k, v))
+            return op(q, k, v, **rest)
+
+    return cast
+
+
+def _refuse_transform(name):
+    def refuse(*_, **__):
+        raise RuntimeError(f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for it; accepted are "
+                           "plain tensors: fold a mapped axis into batch, and leave gradients to SDPA")
+    return refuse
+
+
+_IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
+          "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
+_library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
+
+
+def _define():
+    for name, (run, fake) in _IMPLS.items():
+        _library.define(name + _SCHEMAS[name], tags=_TAGS)
+        for key in ("CPU", "CUDA"):
+            _library.impl(name, run, key)
+        # Training: torch.library.register_autograd("attune::attention", backward, setup_context=..., lib=_library) belongs here.
+        torch.library.register_fake(f"attune::{name}", fake, lib=_library)
+        _library.impl(name, _refuse_transform(name), "FuncTorchDynamicLayerFrontMode")
+    for key in ("AutocastCPU", "AutocastCUDA"):
+        _library.impl("attention", _cast_first(torch.ops.attune.attention.default), key)
+
+
+_define()
+_register_flash()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attune as an attention implementation of Hugging Face transformers.
+
+    attune.register_transformers()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attune")   # or model.set_attn_implementation("attune")
+
+What models call is in _transformers_attention.py; their masks become attune's features in _transformers_masks.py."""
+import sys
+
+_OURS = set()  # names registered here
+
+
+def _interfaces():
+    try:
+        import transformers
+        from transformers import AttentionInterface
+        from transformers.masking_utils import AttentionMaskInterface
+    except ImportError as error:
+        found = getattr(sys.modules.get("transformers"), "__version__", None)
+        raise ImportError(f"register_transformers() needs transformers with an AttentionMaskInterface, 4.53 or later; "
+                          f"{f'found is {found}' if found else 'none is installed'}") from error
+    del transformers
+    return AttentionInterface, AttentionMaskInterface
+
+
+def register_transformers(names=("attune",)):
+    """Makes attune an `attn_implementation` of transformers, under each of `names`: a name or several.
+
+    Registers the attention function and the mask function. Without the second transformers gives a decoder no mask. It may be
+    called again. Names that transformers has itself are refused: other models' attention stays as it is.
+
+    Served: grouped heads as they are, sliding windows, softcap, sinks, position biases, padding on either side, packed sequences, chunks,
+    encoders, cross attention, dynamic and static caches. Masks that are not recognised run as programs of the score language
+    (attune.mask_mod) or, where they cannot be traced, as tensors. Refused with a sentence: dropout, gradients, output_attentions,
+    head_mask, paged caches. Raises ImportError without transformers 4.53 or later, ValueError for names that are taken."""
+    attention, masks = _interfaces()
+    names = (names,) if isinstance(names, str) else tuple(names)
+    for name in names:
+        if not isinstance(name, str) or not name or "|" in name or "/" in name:
+            raise ValueError(f"names has {name!r}; accepted are texts without '|' and '/', such as \"attune\"")
+        taken = name == "eager" or name in attention._global_mapping or name in masks._global_mapping
+        if taken and name not in _OURS:
+            raise ValueError(f"names has {name!r}, which transformers has itself; accepted are other names, such as \"attune\"")
+    from ._transformers_attention import attention_forward
+    from ._transformers_masks import attune_mask
+    for name in names:
+        attention.register(name, attention_forward)
+        masks.register(name, attune_mask)
+        _OURS.add(name)

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Workspaces by stream and by thread: see arena.h. */
+#include "arena.h"
+
+typedef struct StreamArena {
+  int ordinal;
+  void* stream;
+  Arena* arena;
+} StreamArena;
+
+static StreamArena* of_streams; /* the one used last stands first */
+static int num_streams;
+static PyObject* arena_type;
+static PyObject* thread_key;
+
+static PyMemberDef members[] = {
+    {"address", T_ULONGLONG, offsetof(Arena, address), 0, "of its first byte"},
+    {"size", T_ULONGLONG, offsetof(Arena, size), 0, "bytes"},
+    {"zero_bytes", T_ULONGLONG, offsetof(Arena, zero_bytes), 0, "of its first bytes, zero now"},
+    {"busy", T_INT, offsetof(Arena, busy), 0, "a run is made in Python"},
+    {NULL, 0, 0, 0, NULL}};
+
+static void dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF((PyObject*)type);
+}
+
+PyObject* make_arena_type(void) {
+  static PyType_Slot slots[] = {{Py_tp_members, members},
+                                {Py_tp_dealloc, dealloc},
+                                {Py_tp_doc, "What a run must know of a workspace."},
+                                {0, NULL}};
+  static PyType_Spec spec = {"attune._attune.Arena", sizeof(Arena), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  if (thread_key == NULL) thread_key = PyUnicode_InternFromString("attune workspace");
+  if (thread_key == NULL) return NULL;
+  arena_type = PyType_FromSpec(&spec);
+  return arena_type;
+}
+
+static int add_of_stream(int ordinal, void* stream, PyObject* arena) {
+  for (int i = 0; i < num_streams; ++i)
+    if (of_streams[i].ordinal == ordinal && of_streams[i].stream == stream) {
+      PyObject* old = (PyObject*)of_streams[i].arena;
+      Py_INCREF(arena);
+      of_streams[i].arena = (Arena*)arena;
+      Py_DECREF(old);
+      return 0;
+    }
+  StreamArena* grown = PyMem_Realloc(of_streams, sizeof *grown * (size_t)(num_streams + 1));
+  if (grown == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  Py_INCREF(arena);
+  of_streams = grown;
+  of_streams[num_streams++] = (StreamArena){ordinal, stream, (Arena*)arena};
+  return 0;
+}
+
+PyObject* add_arena(PyObject* module, PyObject* arguments) {
+  (void)module;
+  int ordinal;
+  unsigned long long stream;
+  PyObject* arena;
+  if (!PyArg_ParseTuple(arguments, "iKO:add_arena", &ordinal, &stream, &arena)) return NULL;
+  if (!PyType_IsSubtype(Py_TYPE(arena), (PyTypeObject*)arena_type)) {
+    PyErr_SetString(PyExc_TypeError, "arena is no Arena");
+    return NULL;
+  }
+  if (ordinal >= 0) {
+    if (add_of_stream(ordinal, (void*)(uintptr_t)stream, arena) != 0) return NULL;
+  } else {
+    PyObject* of_thread = PyThreadState_GetDict();
+    if (of_thread != NULL && PyDict_SetItem(of_thread, thread_key, arena) != 0) return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+static Arena* of_stream(int ordinal, void* stream) {
+  for (int i = 0; i < num_streams; ++i)
+    if (of_streams[i].ordinal == ordinal && of_streams[i].stream == stream) {
+      StreamArena found = of_streams[i];
+      of_streams[i] = of_streams[0];
+      of_streams[0] = found;
+      return found.arena;
+    }
+  return NULL;
+}
+
+Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes) {
+  Arena* arena = NULL;
+  if (ordinal >= 0) {
+    arena = of_stream(ordinal, stream);
+  } else {
+    PyObject* of_thread = PyThreadState_GetDict();
+    arena = of_thread ? (Arena*)PyDict_GetItemWithError(of_thread, thread_key) : NULL;
+  }
+  if (arena == NULL || arena->busy || arena->size < workspace_bytes ||
+      arena->zero_bytes < zeroed_bytes)
+    return NULL;
+  if (workspace_bytes > zeroed_bytes) arena->zero_bytes = zeroed_bytes;
+  return arena;
+}

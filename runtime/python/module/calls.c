@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Callables: see calls.h. */
+#include "calls.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "table.h"
+
+enum { kMaxParameters = 48 };
+
+typedef struct Signature {
+  PyObject_HEAD PyObject* names; /* tuples, and what they hold */
+  PyObject* defaults;
+  PyObject* name_of[kMaxParameters];
+  PyObject* default_of[kMaxParameters]; /* NULL: required */
+  int count;
+  int required;
+  int positional;
+  int context;
+  PyObject* checked;
+  PyObject* table; /* NULL: the plan's */
+  char* name;
+  char* doc;
+  PyMethodDef definition;
+} Signature;
+
+typedef struct Plan {
+  PyObject_HEAD PyObject* table;
+} Plan;
+
+enum { kPlanCalls = 64 }; /* kept of one plan */
+
+static PyObject* signature_type;
+static PyObject* plan_type;
+static Signature* run_signature;
+static PyObject* context_table_name;
+static unsigned long long num_hits, num_misses, num_kept;
+
+/* Arguments in the order of the parameters. 0: they do not fit, which Python says in its words. */
+static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_given,
+                PyObject* names, PyObject** values) {
+  if (num_given > call->positional) return 0;
+  for (int i = 0; i < call->count; ++i) values[i] = i < num_given ? given[i] : NULL;
+  Py_ssize_t num_named = names ? PyTuple_Size(names) : 0;
+  for (Py_ssize_t n = 0; n < num_named; ++n) {
+    PyObject* name = PyTuple_GetItem(names, n);
+    int i = 0;
+    while (i < call->count && call->name_of[i] != name) ++i;
+    if (i == call->count)
+      for (i = 0; i < call->count && PyUnicode_Compare(call->name_of[i], name) != 0;) ++i;
+    if (i == call->count || values[i] != NULL) return 0;
+    values[i] = given[num_given + n];
+  }
+  for (int i = 0; i < call->count; ++i) {
+    if (values[i] == NULL) values[i] = call->default_of[i];
+    if (values[i] == NULL) return 0;
+  }
+  return 1;
+}
+
+/* The table of the call with a reference, and its key; NULL: it is none for a table. */
+static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const* values, Key* key) {
+  key_clear(key);
+  PyObject* own = NULL;
+  int slot = 0;
+  for (; slot < call->count; ++slot) {
+    if (values[slot] == call->default_of[slot]) continue;
+    if (slot == call->context && known_type(values[slot])->kind == kContext) {
+      own = PyObject_GetAttr(values[slot], context_table_name);
+      if (own == NULL || !is_table(own)) break;
+    } else if (!key_add(key, slot, values[slot])) {
+      break;
+    }
+  }
+  if (PyErr_Occurred()) PyErr_Clear();
+  if (slot < call->count || key->num_operands == 0) {
+    Py_XDECREF(own);
+    return NULL;
+  }
+  if (own != NULL) return own;
+  Py_INCREF(table);
+  return table;
+}
+
+static void keep(PyObject* table, const Key* key, PyObject* make_recipe) {
+  PyObject* recipe = PyObject_CallFunctionObjArgs(make_recipe, NULL);
+  Entry* entry = recipe != NULL && recipe != Py_None ? entry_make(key, recipe) : NULL;
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(make_recipe); /* the call itself went well */
+  Py_XDECREF(recipe);
+  if (entry == NULL) return;
+  table_keep((Table*)table, entry, key);
+  ++num_kept;
+}
+
+static PyObject* arguments_of(PyObject* self, PyObject* const* given, Py_ssize_t num_given) {
+  Py_ssize_t first = self != NULL;
+  PyObject* arguments = PyTuple_New(first + num_given);
+  for (Py_ssize_t i = 0; arguments != NULL && i < first + num_given; ++i) {
+    PyObject* value = i < first ? self : given[i - first];
+    Py_INCREF(value);
+    PyTuple_SetItem(arguments, i, value);
+  }
+  return arguments;
+}
+
+static PyObject* keywords_of(PyObject* const* values, PyObject* names) {
+  PyObject* keywords = PyDict_New();
+  for (Py_ssize_t i = 0; keywords != NULL && names != NULL && i < PyTuple_Size(names); ++i)
+    if (PyDict_SetItem(keywords, PyTuple_GetItem(names, i), values[i]) != 0) Py_CLEAR(keywords);
+  return keywords;
+}
+
+/* Python's way. `table`: where the call may be kept; NULL: nowhere. */
+static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* const* given,
+                              Py_ssize_t num_given, PyObject* names, PyObject* table,
+                              const Key* key) {
+  ++num_misses;
+  PyObject* arguments = arguments_of(self, given, num_given);
+  PyObject* keywords = arguments ? keywords_of(given + num_given, names) : NULL;
+  PyObject* answer = keywords ? PyObject_Call(call->checked, arguments, keywords) : NULL;
+  Py_XDECREF(arguments);
+  Py_XDECREF(keywords);
+  if (answer == NULL) return NULL;
+  PyObject* result = NULL;
+  if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 2) {
+    PyErr_SetString(PyExc_TypeError, "a checked call gives (result, recipe)");
+  } else {
+    result = PyTuple_GetItem(answer, 0);
+    Py_INCREF(result);
+    PyObject* make_recipe = PyTuple_GetItem(answer, 1);
+    if (table != NULL && make_recipe != Py_None) keep(table, key, make_recipe);
+  }
+  Py_DECREF(answer);
+  return result;
+}
+
+static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* self,
+                              PyObject* const* given, Py_ssize_t num_given, PyObject* names) {
+  Key key;
+  PyObject* values[kMaxParameters];
+  PyObject* of_call =
+      bind(call, given, num_given, names, values) ? key_of(call, table, values, &key) : NULL;
+  Entry* entry = of_call ? table_find((Table*)of_call, &key) : NULL;
+  PyObject* result = NULL;
+  int done = entry ? entry_run(entry, &key, &result) : 0;
+  if (done > 0) ++num_hits;
+  if (done == 0)
+    result = call_checked(call, self, given, num_given, names, entry ? NULL : of_call, &key);
+  Py_XDECREF(of_call);
+  return result;
+}
+
+static PyObject* call_function(PyObject* self, PyObject* const* given, Py_ssize_t num_given,
+                               PyObject* names) {
+  const Signature* call = (const Signature*)self;
+  return call_quickly(call, call->table, NULL, given, num_given, names);
+}
+
+static PyObject* call_plan(PyObject* self, PyObject* const* given, Py_ssize_t num_given,
+                           PyObject* names) {
+  return call_quickly(run_signature, ((Plan*)self)->table, self, given, num_given, names);
+}
+
+static void signature_dealloc(PyObject* self) {
+  Signature* call = (Signature*)self;
+  PyTypeObject* type = Py_TYPE(self);
+  Py_XDECREF(call->names);
+  Py_XDECREF(call->defaults);
+  Py_XDECREF(call->checked);
+  Py_XDECREF(call->table);
+  PyMem_Free(call->name);
+  PyMem_Free(call->doc);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF((PyObject*)type);
+}
+
+PyObject* make_signature_type(void) {
+  static PyType_Slot slots[] = {{Py_tp_dealloc, signature_dealloc}, {0, NULL}};
+  static PyType_Spec spec = {"attune._attune.Signature", sizeof(Signature), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  if (context_table_name == NULL) context_table_name = PyUnicode_InternFromString("_calls");
+  if (context_table_name == NULL) return NULL;
+  signature_type = PyType_FromSpec(&spec);
+  return signature_type;
+}
+
+static char* copy_of(const char* text) {
+  char* copy = PyMem_Malloc(strlen(text) + 1);
+  return copy ? strcpy(copy, text) : (char*)PyErr_NoMemory();
+}
+
+static int take_parameters(Signature* call) {
+  call->count = (int)PyTuple_Size(call->names);
+  if (call->count > kMaxParameters || call->required > call->count ||
+      PyTuple_Size(call->defaults) != call->count - call->required) {
+    PyErr_SetString(PyExc_ValueError, "parameters and defaults of a call do not fit each other");
+    return -1;
+  }
+  for (int i = 0; i < call->count; ++i) {
+    call->name_of[i] = PyTuple_GetItem(call->names, i);
+    if (i >= call->required)
+      call->default_of[i] = PyTuple_GetItem(call->defaults, i - call->required);
+  }
+  return 0;
+}
+
+static Signature* make_signature(const char* name, const char* doc, PyObject* names,
+                                 PyObject* defaults, PyObject* checked) {
+  allocfunc allocate = (allocfunc)PyType_GetSlot((PyTypeObject*)signature_type, Py_tp_alloc);
+  Signature* call = (Signature*)allocate((PyTypeObject*)signature_type, 0);
+  if (call == NULL) return NULL;
+  Py_INCREF(names);
+  Py_INCREF(defaults);
+  Py_INCREF(checked);
+  call->names = names;
+  call->defaults = defaults;
+  call->checked = checked;
+  call->context = -1;
+  call->name = copy_of(name);
+  call->doc = copy_of(doc);
+  if (call->name != NULL && call->doc != NULL) return call;
+  Py_DECREF((PyObject*)call);
+  return NULL;
+}
+
+PyObject* make_function(PyObject* module, PyObject* arguments) {
+  const char *name, *doc;
+  PyObject *names, *defaults, *checked, *table;
+  int required, positional, context;
+  if (!PyArg_ParseTuple(arguments, "ssO!O!iiiOO:function", &name, &doc, &PyTuple_Type, &names,
+                        &PyTuple_Type, &defaults, &required, &positional, &context, &checked,
+                        &table))
+    return NULL;
+  if (!is_table(table)) {
+    PyErr_SetString(PyExc_TypeError, "table is no Table");
+    return NULL;
+  }
+  Signature* call = make_signature(name, doc, names, defaults, checked);
+  if (call == NULL) return NULL;
+  call->required = required;
+  call->positional = positional;
+  call->context = context;
+  Py_INCREF(table);
+  call->table = table;
+  call->definition = (PyMethodDef){call->name, (PyCFunction)(void (*)(void))call_function,
+                                   METH_FASTCALL | METH_KEYWORDS, call->doc};
+  PyObject* function = NULL;
+  PyObject* of_module = PyModule_GetNameObject(module);
+  if (of_module != NULL && take_parameters(call) == 0)
+    function = PyCFunction_NewEx(&call->definition, (PyObject*)call, of_module);
+  Py_XDECREF(of_module);
+  Py_DECREF((PyObject*)call);
+  return function;
+}
+
+static PyObject* plan_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  (void)arguments;
+  (void)keywords;
+  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+  Plan* plan = (Plan*)allocate(type, 0);
+  if (plan == NULL) return NULL;
+  plan->table = make_table(kPlanCalls);
+  if (plan->table != NULL) return (PyObject*)plan;
+  Py_DECREF((PyObject*)plan);
+  return NULL;
+}
+
+static void plan_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  Py_XDECREF(((Plan*)self)->table);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF((PyObject*)type);
+}
+
+PyObject* make_plan_type(void) {
+  static PyType_Slot slots[] = {{Py_tp_new, plan_new},
+                                {Py_tp_dealloc, plan_dealloc},
+                                {Py_tp_doc, "What Plan derives from: owns the table of its runs."},
+                                {0, NULL}};
+  static PyType_Spec spec = {"attune._attune.PlanBase", sizeof(Plan), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  plan_type = PyType_FromSpec(&spec);
+  return plan_type;
+}
+
+PyObject* make_plan_method(PyObject* module, PyObject* arguments) {
+  (void)module;
+  const char *name, *doc;
+  PyObject *names, *defaults, *checked;
+  int required, positional;
+  if (!PyArg_ParseTuple(arguments, "ssO!O!iiO:plan_method", &name, &doc, &PyTuple_Type, &names,
+                        &PyTuple_Type, &defaults, &required, &positional, &checked))
+    return NULL;
+  Signature* call = make_signature(name, doc, names, defaults, checked);
+  if (call == NULL) return NULL;
+  call->required = required;
+  call->positional = positional;
+  call->definition = (PyMethodDef){call->name, (PyCFunction)(void (*)(void))call_plan,
+                                   METH_FASTCALL | METH_KEYWORDS, call->doc};
+  if (take_parameters(call) != 0) {
+    Py_DECREF((PyObject*)call);
+    return NULL;
+  }
+  run_signature = call; /* lives as long as the process: descriptors point into it */
+  return PyDescr_NewMethod((PyTypeObject*)plan_type, &call->definition);
+}
+
+PyObject* counters(PyObject* module, PyObject* none) {
+  (void)module;
+  (void)none;
+  return Py_BuildValue("{sKsKsK}", "hits", num_hits, "misses", num_misses, "kept", num_kept);
+}

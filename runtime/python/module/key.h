@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a call depends on, as words: dtypes, devices, extents and strides of its tensors and the
+ * values of its other arguments. Calls with equal words pass the same checks and run the same plan.
+ * Made by calls.c, looked up in table.c. */
+#ifndef ATTUNE_PYTHON_KEY_H_
+#define ATTUNE_PYTHON_KEY_H_
+
+#include "tensors.h"
+
+enum { kMaxWords = 256, kMaxOperands = 20, kMaxIdentities = 8 };
+
+typedef struct Key {
+  int num_words;
+  int num_operands;
+  int num_identities;
+  Recording recording;
+  uint64_t words[kMaxWords];
+  Operand operands[kMaxOperands];       /* in the order of the arguments */
+  PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */
+} Key;
+
+void key_clear(Key* key);
+
+/* Appends argument number `slot`. 0: not understood here, as of types that are not known, tensors
+ * without plain memory, and all that is larger than a key. */
+int key_add(Key* key, int slot, PyObject* value);
+
+uint64_t key_hash(const Key* key);
+
+#endif /* ATTUNE_PYTHON_KEY_H_ */

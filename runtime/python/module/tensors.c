@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tensors and types of arguments: see tensors.h. */
+#include "tensors.h"
+
+#include <string.h>
+
+enum { kTypesKept = 64, kWatchersKept = 4 };
+
+static KnownType known[kTypesKept];
+static int num_known;
+static PyObject* probe_type;
+static PyObject* is_grad_enabled;         /* PyTorch's */
+static PyObject* watchers[kWatchersKept]; /* which say whether PyTorch looks at calls itself */
+static int num_watchers;
+static PyObject* requires_grad_name;
+static PyObject* is_neg_name;
+static PyObject* array_struct_name;
+
+int set_probe(PyObject* probe) {
+  if (requires_grad_name == NULL) {
+    requires_grad_name = PyUnicode_InternFromString("requires_grad");
+    is_neg_name = PyUnicode_InternFromString("is_neg");
+    array_struct_name = PyUnicode_InternFromString("__array_struct__");
+    if (!requires_grad_name || !is_neg_name || !array_struct_name) return -1;
+  }
+  PyObject* old = probe_type;
+  Py_INCREF(probe);
+  probe_type = probe;
+  Py_XDECREF(old);
+  return 0;
+}
+
+/* The newest table of a major version that is understood, if it reads tensors. */
+static const DlpackExchange* exchange_of(PyObject* capsule) {
+  const DlpackExchange* found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  while (found != NULL && found->major != kDlpackMajor) found = found->previous;
+  return found != NULL && found->tensor_from_object && found->current_stream ? found : NULL;
+}
+
+/* Kept for good. */
+static void take_questions(PyObject* answer) {
+  Py_ssize_t count = PyTuple_Size(answer) - 2;
+  if (is_grad_enabled != NULL || count > kWatchersKept) return;
+  is_grad_enabled = PyTuple_GetItem(answer, 1);
+  Py_INCREF(is_grad_enabled);
+  for (num_watchers = 0; num_watchers < count; ++num_watchers) {
+    watchers[num_watchers] = PyTuple_GetItem(answer, num_watchers + 2);
+    Py_INCREF(watchers[num_watchers]);
+  }
+}
+
+static void take_answer(PyObject* answer, KnownType* type) {
+  if (PyLong_Check(answer)) {
+    long kind = PyLong_AsLong(answer);
+    if (kind >= kIdentity && kind <= kContext) type->kind = (TypeKind)kind;
+  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 2) {
+    type->exchange = exchange_of(PyTuple_GetItem(answer, 0));
+    take_questions(answer);
+    if (type->exchange != NULL && is_grad_enabled != NULL) type->kind = kTensor;
+  }
+}
+
+/* Types are kept, so that their addresses stay theirs. */
+static const KnownType* learn(PyTypeObject* type) {
+  static const KnownType unknown;
+  if (num_known == kTypesKept || probe_type == NULL) return &unknown;
+  PyObject* answer = PyObject_CallFunctionObjArgs(probe_type, (PyObject*)type, NULL);
+  KnownType found = {type, kUnknown, NULL};
+  if (answer != NULL) take_answer(answer, &found);
+  Py_XDECREF(answer);
+  if (PyErr_Occurred()) PyErr_Clear();
+  for (int i = 0; i < num_known; ++i)
+    if (known[i].type == type) return &known[i]; /* another thread was quicker */
+  if (num_known == kTypesKept) return &unknown;
+  Py_INCREF((PyObject*)type);
+  known[num_known] = found;
+  return &known[num_known++];
+}
+
+const KnownType* known_type(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  for (int i = 0; i < num_known; ++i)
+    if (known[i].type == type) return &known[i];
+  return learn(type);
+}
+
+/* PyTorch makes negative views of imaginary parts; kernels take none of 64 bits. */
+static int may_be_negative(const Operand* operand) {
+  int code = (int)(operand->element >> 8), bits = (int)(operand->element & 0xFF);
+  return bits >= 16 && (code == kDlpackFloat || code == kDlpackBfloat);
+}
+
+static int asked_is_not(PyObject* answer, PyObject* expected) {
+  if (answer == NULL) PyErr_Clear();
+  Py_XDECREF(answer);
+  return answer != expected;
+}
+
+/* Once a call. */
+static Recording ask_recording(void) {
+  for (int i = 0; i < num_watchers; ++i) {
+    PyObject* answer = PyObject_CallFunctionObjArgs(watchers[i], NULL);
+    int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (watched != 0) return kWatched;
+  }
+  return asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False)
+             ? kRecording
+             : kNotRecording;
+}
+
+int is_special(const Operand* operand, Recording* recording) {
+  if (*recording == kNotAsked) *recording = ask_recording();
+  if (*recording == kWatched) return 1;
+  PyObject* tensor = operand->object;
+  if (*recording == kRecording &&
+      asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False))
+    return 1;
+  return may_be_negative(operand) &&
+         asked_is_not(PyObject_CallMethodObjArgs(tensor, is_neg_name, NULL), Py_False);
+}
+
+static int64_t size_of(const int64_t* shape, int rank) {
+  int64_t size = 1;
+  for (int i = 0; i < rank; ++i) size *= shape[i];
+  return size;
+}
+
+static int read_tensor(const KnownType* type, Operand* operand, Layout* layout) {
+  DlpackTensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  if (type->exchange->tensor_from_object(operand->object, &tensor) != 0) return 0;
+  if (tensor.rank < 0 || tensor.rank > kMaxRank || tensor.type_lanes != 1) return 0;
+  if (tensor.rank > 0 && (tensor.shape == NULL || tensor.strides == NULL)) return 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    layout->shape[i] = tensor.shape[i];
+    layout->strides[i] = tensor.strides[i];
+  }
+  operand->size = size_of(layout->shape, tensor.rank);
+  operand->data = operand->size ? (char*)tensor.data + tensor.byte_offset : NULL;
+  operand->device_type = tensor.device_type;
+  operand->device_id = tensor.device_id;
+  operand->rank = tensor.rank;
+  operand->element = (uint32_t)tensor.type_code << 8 | tensor.type_bits;
+  operand->writable = 1;
+  return tensor.data != NULL || operand->size == 0;
+}
+
+/* NumPy's array interface, as a struct: docs, "The array interface protocol". */
+typedef struct ArrayStruct {
+  int two;
+  int rank;
+  char kind;
+  int item_bytes;
+  int flags;
+  Py_ssize_t* shape;
+  Py_ssize_t* strides; /* bytes */
+  void* data;
+  PyObject* fields;
+} ArrayStruct;
+
+enum { kNotSwapped = 0x200, kWritable = 0x400 };
+
+static int read_array_struct(const ArrayStruct* array, Operand* operand, Layout* layout) {
+  int plain = array->kind == 'f' || array->kind == 'u' || array->kind == 'i' || array->kind == 'b';
+  if (array->two != 2 || array->rank < 0 || array->rank > kMaxRank || !plain ||
+      !(array->flags & kNotSwapped))
+    return 0;
+  for (int i = 0; i < array->rank; ++i) {
+    layout->shape[i] = array->shape[i];
+    layout->strides[i] = array->strides[i];
+  }
+  operand->size = size_of(layout->shape, array->rank);
+  operand->data = operand->size ? array->data : NULL;
+  operand->device_type = kDlpackCpu;
+  operand->device_id = 0;
+  operand->rank = array->rank;
+  operand->element = (uint32_t)array->kind << 8 | (uint32_t)array->item_bytes;
+  operand->writable = (array->flags & kWritable) != 0;
+  return 1;
+}
+
+static int read_array(Operand* operand, Layout* layout) {
+  PyObject* capsule = PyObject_GetAttr(operand->object, array_struct_name);
+  if (capsule == NULL) return 0;
+  const ArrayStruct* array = PyCapsule_GetPointer(capsule, NULL);
+  int read = array != NULL && read_array_struct(array, operand, layout);
+  Py_DECREF(capsule);
+  return read;
+}
+
+int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layout* layout) {
+  operand->object = object;
+  operand->type = type;
+  int read =
+      type->kind == kTensor ? read_tensor(type, operand, layout) : read_array(operand, layout);
+  if (!read && PyErr_Occurred()) PyErr_Clear(); /* Python's way says it in words */
+  return read;
+}

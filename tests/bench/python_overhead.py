@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a call from Python costs the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two features), through
+the C module and through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the CPU target the tensors are empty, so that nothing is
+computed; on CUDA the problem is small.
+
+    python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out results/python_overhead.json]
+
+us a call: `loop`, in bursts of 200, as in a model's forward; `idle`, alone on an idle device (CUDA). Medians and lowest of rounds that
+alternate between the two ways, each in a process of its own. Fails where known calls do not run in the C module and, without --unlimited,
+where the lowest of NumPy's on the CPU is above LIMITS times that of a ctypes call of no arguments. Status 77 where the library, the
+target or the module is missing."""
+import argparse
+import datetime
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+# ctypes alone takes 7, 130 and 200 times that long.
+LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
+CALLS = 200
+OURS = tuple(LIMITS)
+
+
+class Numpy:
+    def __init__(self, _):
+        import numpy
+        self.numpy, self.version = numpy, f"NumPy {numpy.__version__}"
+
+    def tensor(self, *shape, dtype="float32"):
+        return self.numpy.zeros(shape, dtype)
+
+    def surfaces(self, attune, q, k, v):
+        return {}
+
+    def peers(self, q):
+        return {"numpy.empty": lambda: self.numpy.empty(q.shape, q.dtype), "numpy.add": lambda: self.numpy.add(q, q, q)}
+
+    def wait(self):
+        pass
+
+
+class Torch:
+    def __init__(self, target):
+        import torch
+        if target == "cuda" and not torch.cuda.is_available():
+            raise ImportError("there is no CUDA device here")
+        self.torch, self.version, self.target = torch, f"PyTorch {torch.__version__}", target
+        self.wait = torch.cuda.synchronize if target == "cuda" else lambda: None
+
+    def tensor(self, *shape, dtype=None):
+        default = "bfloat16" if self.target == "cuda" else "float32"
+        return self.torch.zeros(shape, dtype=getattr(self.torch, dtype or default), device=self.target)
+
+    def surfaces(self, attune, q, k, v):
+        import attune.flash, attune.sdpa, attune.torch
+        op, spec = self.torch.ops.attune.attention.default, attune.torch.spec(mask="causal")
+        views = [x.transpose(1, 2) for x in (q, k, v)]
+        compiled = self.torch.compile(lambda q, k, v: attune.attention(q, k, v, mask="causal"), fullgraph=True, backend="aot_eager")
+        return {"torch.ops": lambda: op(q, k, v, spec=spec, return_lse=False), "torch.ops, with lse": lambda: op(q, k, v, spec=spec),
+                "attune.sdpa": lambda: attune.sdpa.scaled_dot_product_attention(*views), "attune.flash": lambda: attune.flash.flash_attn_func(q, k, v, causal=True),
+                "compiled (aot_eager)": lambda: compiled(q, k, v)}
+
+    def peers(self, q):
+        sdpa, view, out = self.torch.nn.functional.scaled_dot_product_attention, q.transpose(1, 2), self.torch.empty_like(q)
+        return {"torch.empty": lambda: self.torch.empty(q.shape, dtype=q.dtype, device=q.device), "torch.add": lambda: self.torch.add(q, q),
+                "torch.add, out": lambda: self.torch.add(q, q, out=out), "torch.sdpa": lambda: sdpa(view, view, view)}
+
+
+def runners(arguments, library, attune):
+    """What is timed, by name."""
+    batch, rows = (1, 128) if arguments.target == "cuda" else (0, 128)
+    q, k, v, o = (library.tensor(batch, rows, 8, 64) for _ in range(4))
+    lengths, slopes = library.tensor(batch, dtype="int32"), library.tensor(8, dtype="float32")
+    try:
+        context = attune.Context("cpu:1" if arguments.target == "cpu" else "cuda:0")
+    except attune.Error as error:
+        raise ImportError(f"no target: {error}") from error
+    plan = context.plan(attune.problem_text(q, k, v), layout=(q, k, v, o))
+    ctypes_call = attune._library.library.attune_abi_version
+    return {"launcher": plan.launcher(q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o),
+            "attention": lambda: attune.attention(q, k, v), "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
+            "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
+            "attention, out": lambda: attune.attention(q, k, v, out=o),
+            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v), **library.peers(q)}
+
+
+def loop_us(run, library):
+    library.wait()
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        run()
+    taken = time.perf_counter() - start
+    library.wait()
+    return taken * 1e6 / CALLS
+
+
+def idle_us(run, library):
+    library.wait()
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e6
+
+
+def check_hits(name, run, module):
+    """Whether all of the next calls run in the module."""
+    before = module.counters()
+    for _ in range(10):
+        run()
+    after = module.counters()
+    wanted = 0 if name == "launcher" else 10
+    if (after["hits"] - before["hits"], after["misses"] - before["misses"]) != (wanted, 0):
+        raise SystemExit(f"{name}: of 10 known calls {after['hits'] - before['hits']} ran in the C module and {after['misses'] - before['misses']} did not")
+
+
+def measure(arguments):
+    """In a child: a line of JSON with facts, then one with a cost of each for every line of input."""
+    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    import attune
+    library = {"numpy": Numpy, "torch": Torch}[arguments.library](arguments.target)
+    found = runners(arguments, library, attune)
+    module = attune._library.module
+    for name, run in found.items():
+        for _ in range(30):
+            run()
+        if module is not None and name in OURS:
+            check_hits(name, run, module)
+    gc.disable()  # its turns come as they like
+    facts = {"library": library.version, "module": module is not None}
+    if arguments.target == "cuda":
+        import timing
+        facts.update(timing.facts())
+    print(json.dumps(facts), flush=True)
+    for _ in sys.stdin:
+        row = {name: {"loop": loop_us(run, library)} for name, run in found.items()}
+        if arguments.target == "cuda":
+            for name, run in found.items():
+                row[name]["idle"] = statistics.median(idle_us(run, library) for _ in range(30))
+        print(json.dumps(row), flush=True)
+
+
+def start(arguments, way):
+    command = [sys.executable, __file__, "--child", "--target", arguments.target, "--library", arguments.library]
+    child = subprocess.Popen(command, env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first = child.stdout.readline()
+    if not first:
+        raise SystemExit(child.wait())
+    return child, json.loads(first)
+
+
+def rounds(arguments):
+    ways = {"module": "1", "ctypes": "0"}
+    children, facts, samples = {}, {}, {}
+    for name, way in ways.items():
+        children[name], facts[name] = start(arguments, way)
+    if not facts["module"]["module"]:
+        print("SKIP: there is no _attune.abi3.so here")
+        raise SystemExit(77)
+    for _ in range(arguments.rounds):
+        for name, child in children.items():
+            child.stdin.write("\n")
+            child.stdin.flush()
+            for what, costs in json.loads(child.stdout.readline()).items():
+                for kind, cost in costs.items():
+                    samples.setdefault(what, {}).setdefault(f"{name}, {kind}", []).append(cost)
+    for child in children.values():
+        child.stdin.close()
+        child.wait()
+    summary = {what: {kind: {"median_us": round(statistics.median(costs), 3), "min_us": round(min(costs), 3)} for kind, costs in kinds.items()}
+               for what, kinds in samples.items()}
+    return facts["module"], summary
+
+
+def over_limits(summary):
+    unit = summary["ctypes call"]["module, loop"]["min_us"]
+    for name, limit in LIMITS.items():
+        times = summary[name]["module, loop"]["min_us"] / unit
+        if times > limit:
+            yield f"{name} costs {times:.1f} times a ctypes call of no arguments, at most {limit}"
+
+
+def show(summary):
+    kinds = list(next(iter(summary.values())))
+    print(f"{'us a call, median (lowest)':30s}" + "".join(f"{kind:>22s}" for kind in kinds))
+    for what, costs in summary.items():
+        print(f"{what:30s}" + "".join(f"{costs[kind]['median_us']:12.2f} ({costs[kind]['min_us']:7.2f})" for kind in kinds))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--library", default=None, choices=("numpy", "torch"), help="by default NumPy on the CPU, PyTorch on CUDA")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--unlimited", action="store_true", help="no limits, as on a machine that others use")
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.library = arguments.library or ("torch" if arguments.target == "cuda" else "numpy")
+    if arguments.child:
+        try:
+            return measure(arguments)
+        except ImportError as error:
+            print(f"SKIP: {error}", file=sys.stderr)
+            return 77
+    facts, summary = rounds(arguments)
+    show(summary)
+    if arguments.out:
+        part = Path(arguments.out + ".part")
+        date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        result = {"schema": "attune.bench.python_overhead.1", "command": f"tests/bench/python_overhead.py --target {arguments.target} --library {arguments.library}",
+                  "python": platform.python_version(), "date": date, **facts, "rounds": arguments.rounds, "costs": summary}
+        part.write_text(json.dumps(result, indent=1) + "\n")
+        part.replace(arguments.out)
+    found = [] if arguments.unlimited or (arguments.library, arguments.target) != ("numpy", "cpu") else list(over_limits(summary))
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune.torch.activate(): PyTorch's operators of flash attention on attune. Without a GPU the kernels run on tensors of the CPU by hand, with
+stand-ins for PyTorch's own; torch_ops_cuda_test.py runs models on them. Skips aloud (status 77) without PyTorch or the CPU target."""
+import logging
+import os
+import sys
+import unittest
+from unittest import mock
+
+try:
+    import torch
+except ImportError:
+    print("SKIP: there is no PyTorch here")
+    sys.exit(77)
+
+import attune
+import published_grids as grids
+
+HAS_REGISTRY = hasattr(torch.nn.attention, "register_flash_attention_impl") and hasattr(torch.library, "get_kernel")
+
+
+def draw(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+class FlashRegistryTest(unittest.TestCase):
+    def setUp(self):
+        import attune.torch
+        from attune import _flash_registry
+        self.registry = _flash_registry
+        self.registry._reasons.clear()
+        self.original = mock.Mock(return_value="PyTorch's own")
+        self.q, self.k, self.v = draw(2, 4, 33, 64), draw(2, 4, 33, 64), draw(2, 4, 33, 64)
+
+    @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
+    def test_importing_lists_it_and_activates_nothing(self):
+        self.assertIn("attune", torch.nn.attention.list_flash_attention_impls())
+        self.assertIsNone(torch.nn.attention.current_flash_attention_impl())
+
+    @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
+    def test_kernels_are_replaced_and_put_back(self):
+        """Where PyTorch was built for CUDA, also without a GPU."""
+        ops = ("_flash_attention_forward", "_scaled_dot_product_flash_attention")
+        if not all(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", "CUDA") for op in ops):
+            self.skipTest("this PyTorch has no CUDA kernels")
+        described = lambda: [torch._C._dispatch_dump(f"aten::{op}") for op in ops]
+        before = described()
+        attune.torch.activate()
+        try:
+            self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "attune")
+            self.assertTrue(all("_flash_registry.py" in text or "_handle" in text or text != old for text, old in zip(described(), before)))
+        finally:
+            attune.torch.restore()
+        self.assertIsNone(torch.nn.attention.current_flash_attention_impl())
+        self.assertEqual(described(), before)
+        attune.torch.restore()  # of nothing
+
+    def test_a_pytorch_without_it_is_refused(self):
+        with mock.patch.object(torch.nn, "attention", object()), self.assertRaisesRegex(RuntimeError, "PyTorch .* has no registry .*attune.sdpa"):
+            attune.torch.activate()
+        if HAS_REGISTRY:
+            with mock.patch.object(torch.library, "get_kernel"):
+                del torch.library.get_kernel
+                with self.assertRaisesRegex(RuntimeError, "gives out no kernels"):
+                    attune.torch.activate()
+
+    def test_scaled_dot_product(self):
+        run = self.registry.sdpa_kernel(self.original)
+        for causal in (False, True):
+            for given in ((self.q, self.k, self.v), [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (self.q, self.k, self.v)]):
+                found = run(*given, 0.0, causal, False, scale=0.2)
+                o, lse, cum_q, cum_k, max_q, max_k, state, offset, mask = found
+                want, want_lse = grids.reference(*(x.transpose(1, 2) for x in given), grids.visible(33, 33, "top_left" if causal else None), scale=0.2)
+                self.assertLess((o.transpose(1, 2).double() - want).abs().max().item(), 2e-2)
+                self.assertLess((lse.double() - want_lse).abs().max().item(), 1e-2)
+                with torch.device("meta"):
+                    fake = torch.ops.aten._scaled_dot_product_flash_attention(*(x.to("meta") for x in given), 0.0, causal, False, scale=0.2)
+                for index in (0, 1, 6, 7, 8):
+                    self.assertEqual((found[index].shape, found[index].stride(), found[index].dtype), (fake[index].shape, fake[index].stride(), fake[index].dtype))
+                self.assertEqual((cum_q, cum_k, max_q, max_k), (None, None, 33, 33))
+                self.assertEqual((state.tolist(), offset.item(), mask.numel()), ([0, 0], 0, 0))
+        self.original.assert_not_called()
+
+    def test_forward(self):
+        run = self.registry.forward_kernel(self.original)
+        q, k, v = draw(2, 33, 4, 64), draw(2, 50, 2, 64), draw(2, 50, 2, 64)
+        slopes, lengths = torch.rand(4), torch.tensor([20, 50], dtype=torch.int32)
+        o, lse, state, offset, mask = run(q, k, v, None, None, 33, 50, 0.0, True, False, window_size_left=9, window_size_right=-1, alibi_slopes=slopes,
+                                          num_splits=None)
+        want, want_lse = grids.reference(q, k, v, grids.visible(33, 50, "bottom_right", (9, None)), alibi=slopes)
+        self.assertLess((o.double() - want).abs().max().item(), 2e-2)
+        self.assertLess((lse.double() - want_lse).abs().max().item(), 1e-2)
+        o = run(q, k, v, None, None, 33, 50, 0.0, False, False, seqused_k=lengths)[0]
+        want = grids.reference(q, k, v, (torch.arange(50) < lengths[:, None])[:, None, None])[0]
+        self.assertLess((o.double() - want).abs().max().item(), 2e-2)
+        self.original.assert_not_called()
+
+    def test_what_attune_refuses_goes_to_pytorch(self):
+        sdpa, forward = self.registry.sdpa_kernel(self.original), self.registry.forward_kernel(self.original)
+        q, k, v = self.q, self.k, self.v
+        leaf = q.clone().requires_grad_()
+        causal_lengths = torch.tensor([20, 33], dtype=torch.int32)
+        rows = torch.tensor([0, 33], dtype=torch.int32)
+        cases = (("an input requires a gradient", lambda: sdpa(leaf, k, v)), ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)),
+                 ("return_debug_mask is True", lambda: sdpa(q, k, v, 0.0, False, True)),
+                 ("q is float64; accepted", lambda: sdpa(q.double(), k.double(), v.double())),
+                 ("k is fp16 and q is bf16", lambda: sdpa(q, k.half(), v)),
+                 ("cum_seq_q is given", lambda: forward(q, k, v, rows, rows, 33, 33, 0.0, False, False)),
+                 ("seqused_k is given to a causal call", lambda: forward(q, k, v, None, None, 4, 4, 0.0, True, False, seqused_k=causal_lengths)),
+                 ("block_table is given", lambda: forward(q, k, v, None, None, 4, 4, 0.0, False, False, block_table=rows)))
+        for reason, call in cases:
+            with self.subTest(reason=reason), self.assertLogs("attune", logging.INFO) as log:
+                self.assertEqual([call(), call()], ["PyTorch's own"] * 2)
+                self.assertEqual(len(log.output), 1)  # said once
+                self.assertIn(reason, log.output[0])
+        self.original.reset_mock()
+        with torch.no_grad():
+            sdpa(leaf, k, v)
+        self.original.assert_not_called()
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""
+    try:
+        attune.Context("cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    unittest.main()

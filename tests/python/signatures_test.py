@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune.sdpa, attune.flash and attune.flex against float64: PyTorch's and FlashAttention's published grids of the forward (published_grids.py),
+random calls, refusals. Arguments: cpu or cuda; whole: every point of the grids, not a sample; I/N: of those, the part I of N. Skips
+aloud (status 77) without PyTorch or the device."""
+import os
+import random
+import sys
+import unittest
+import warnings
+import zlib
+
+try:
+    import torch
+except ImportError:
+    print("SKIP: there is no PyTorch here")
+    sys.exit(77)
+
+import attune
+import attune.flash
+import attune.flex
+import attune.sdpa
+import published_grids as grids
+
+WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i]]
+DEVICE, WHOLE = "cuda" if "cuda" in WORDS else "cpu", "whole" in WORDS
+PART, PARTS = next((tuple(map(int, word.split("/"))) for word in WORDS if "/" in word), (0, 1))
+SAMPLE = 2 if DEVICE == "cpu" else 12                                           # points of a grid where not all are asked for
+TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2, torch.float16: 4e-3}  # of o, whose elements are about 1 and less
+
+
+def draw(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(zlib.crc32(repr((shape, seed)).encode()))
+    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+
+def sample(grid, name):
+    """Points of a grid, or some small ones of it, drawn by its name."""
+    found = list(grids.points(grid))
+    if WHOLE:
+        return found[PART::PARTS]
+    small = [point for point in found if grids.size_of(point) <= (1 << 17 if DEVICE == "cpu" else 1 << 22)]
+    return random.Random(name).sample(small, min(SAMPLE, len(small)))
+
+
+class Compared(unittest.TestCase):
+    def setUp(self):
+        scope = warnings.catch_warnings()
+        scope.__enter__()
+        self.addCleanup(scope.__exit__, None, None, None)
+        warnings.filterwarnings("ignore", message="attune copies q, k and v")
+
+    def compare(self, got, want, dtype):
+        self.assertEqual(got.shape, want.shape)
+        self.assertFalse(got.isnan().any().item())
+        self.assertLess((got.double() - want).abs().max().item() if got.numel() else 0, TOLERANCE[dtype] * max(1, want.abs().max().item()))
+
+
+class SdpaGrids(Compared):
+    """PyTorch's published parameters on scaled_dot_product_attention, [batch, num_heads, seqlen, head_dim]."""
+
+    def check(self, p):
+        dtype, rows = p["dtype"], p["seqlen_q"]
+        keys, heads, causal = p.get("seqlen_kv", rows), p.get("heads", 4), p.get("causal", False)
+        x = draw(p["batch"], rows, 3, heads, p["head_dim"], dtype=dtype) if keys == rows else None
+        q, k, v = x.unbind(2) if keys == rows else (draw(p["batch"], length, heads, p["head_dim"], dtype=dtype, seed=i)
+                                                    for i, length in enumerate((rows, keys, keys)))
+        scale = 1 / p["head_dim"] if p.get("scale") else None
+        mask, features = None, {}
+        if "mask_shape" in p:
+            extents = {"b": p["batch"], "h": heads, "q": rows, "k": keys, "1": 1}
+            mask = draw(*(extents[axis] for axis in p["mask_shape"]), dtype=dtype)
+            mask = mask > 0 if p["bool_mask"] else mask
+            features = {"seen": mask} if p["bool_mask"] else {"bias": mask}
+        call = lambda: attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, p.get("dropout_p", 0.0),
+                                                                causal, scale)
+        if p.get("dropout_p"):
+            with self.assertRaisesRegex(ValueError, "dropout_p is 0.*attune has no dropout"):
+                call()
+        elif dtype == torch.float64:
+            with self.assertRaisesRegex(ValueError, "q is float64; accepted are fp32, bf16, fp16"):
+                call()
+        else:
+            seen = features.pop("seen", grids.visible(rows, keys, "top_left" if causal else None, device=DEVICE))
+            self.compare(call().transpose(1, 2), grids.reference(q, k, v, seen, scale=scale, **features)[0], dtype)
+
+    def run_grid(self, name):
+        for point in sample(getattr(grids, name), name):
+            with self.subTest(**point):
+                self.check(point)
+
+    def test_cpu(self):
+        self.run_grid("SDPA_CPU")
+
+    def test_cpu_mask(self):
+        self.run_grid("SDPA_CPU_MASK")
+
+    def test_flash(self):
+        self.run_grid("SDPA_FLASH")
+
+    def test_efficient(self):
+        self.run_grid("SDPA_EFFICIENT")
+
+    def test_efficient_mask(self):
+        self.run_grid("SDPA_EFFICIENT_MASK")
+
+
+class FlashGrids(Compared):
+    """FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]."""
+
+    def check(self, p):
+        batch, heads, dtype = (4, 6, p["dtype"]) if grids.size_of(p) <= 1 << 21 else (2, 6, p["dtype"])
+        rows, keys = p.get("lengths") or (p["seqlen_q"], p["seqlen_q"])
+        heads_kv = {"mha": heads, "mqa": 1, "gqa": 2}[p.get("kind", "mha")]
+        head_dim_v = p.get("head_dim_v") or p["head_dim"]
+        q = draw(batch, rows, heads, p["head_dim"], dtype=dtype)
+        kv = draw(batch, keys, 2, heads_kv, p["head_dim"], dtype=dtype, seed=1)
+        k, v = kv.unbind(2)
+        v = v if head_dim_v == p["head_dim"] else draw(batch, keys, heads_kv, head_dim_v, dtype=dtype, seed=2)
+        pick = random.Random(repr(p))
+        window = (pick.randrange(keys), pick.randrange(keys)) if p["local"] else (-1, -1)
+        slopes = draw(batch, heads, seed=3).abs() * 0.3 if p.get("alibi") else None
+        sinks = draw(heads, dtype=dtype, seed=4) if p.get("sink") else None
+        choices = dict(dropout_p=p.get("dropout_p", 0.0), causal=p["causal"], window_size=window, alibi_slopes=slopes, return_attn_probs=True,
+                       softcap=p.get("softcap", 0.0))
+        if "kind" not in p:  # packed
+            qkv = draw(batch, rows, 3, heads, p["head_dim"], dtype=dtype)
+            q, k, v = qkv.unbind(2)
+            call = lambda: attune.flash.flash_attn_qkvpacked_func(qkv, **choices)
+        elif p.get("kvpacked"):
+            call = lambda: attune.flash.flash_attn_kvpacked_func(q, kv, **choices)
+        else:
+            call = lambda: attune.flash.flash_attn_func(q, k, v, learnable_sink=sinks, **choices)
+        if p.get("dropout_p"):
+            with self.assertRaisesRegex(ValueError, "dropout_p is 0.*attune has no dropout"):
+                call()
+            return
+        o, lse, probabilities = call()
+        seen = grids.visible(rows, keys, "bottom_right" if p["causal"] else None, window, DEVICE)
+        want, want_lse = grids.reference(q, k, v, seen, softcap=p.get("softcap"), alibi=slopes, sinks=sinks)
+        self.assertIsNone(probabilities)
+        self.compare(o, want, dtype)
+        self.assertTrue(torch.equal(lse == -torch.inf, want_lse == -torch.inf))
+        self.assertLess((lse.double() - want_lse).nan_to_num(0, 0, 0).abs().max().item(), 2e-2)
+
+    def run_grid(self, name):
+        for point in sample(getattr(grids, name), name):
+            with self.subTest(**point):
+                self.check(point)
+
+    def test_flash_2(self):
+        self.run_grid("FLASH_2")
+
+    def test_flash_2_packed(self):
+        self.run_grid("FLASH_2_PACKED")
+
+    def test_flash_4(self):
+        self.run_grid("FLASH_4")
+
+
+class RandomCalls(Compared):
+    """Mask kinds, softcap, sinks, windows, groups of heads, lengths, strides and dtypes, drawn."""
+
+    def draw_operands(self, pick):
+        dtype = pick.choice((torch.float32, torch.bfloat16, torch.float16)) if DEVICE == "cpu" else pick.choice((torch.bfloat16, torch.float16))
+        batch, heads, group, head_dim = pick.choice((1, 2, 3)), pick.choice((1, 2, 3)), pick.choice((1, 2, 4)), pick.choice((16, 64, 128))
+        rows, keys = pick.choice((1, 7, 64, 129)), pick.choice((1, 33, 128, 200))
+        layouts = (lambda *s: draw(*s, dtype=dtype, seed=pick.random()), lambda b, n, h, d: draw(b, h, n, d, dtype=dtype, seed=pick.random()).transpose(1, 2),
+                   lambda b, n, h, d: draw(b, n, h, d + 16, dtype=dtype, seed=pick.random())[..., :d],
+                   lambda b, n, h, d: draw(b, n, 1, d, dtype=dtype, seed=pick.random()).expand(b, n, h, d))
+        q, k, v = (pick.choice(layouts)(batch, length, n, head_dim) for length, n in ((rows, heads * group), (keys, heads), (keys, heads)))
+        return dtype, q, k, v
+
+    def test_sdpa(self):
+        pick = random.Random("sdpa")
+        for _ in range(200 if WHOLE else 5):
+            dtype, q, k, v = self.draw_operands(pick)
+            rows, keys, kind = q.shape[1], k.shape[1], pick.choice(("none", "causal", "bool", "float"))
+            shape = tuple(extent if pick.random() < 0.6 else 1 for extent in (q.shape[0], q.shape[2], rows, keys))[pick.choice((0, 0, 2)):]
+            mask, scale = draw(*shape, seed=7), pick.choice((None, 0.2))
+            given = {"none": None, "causal": None, "bool": mask > -0.5, "float": mask.masked_fill(mask < -1, -torch.inf)}[kind]
+            with self.subTest(kind=kind, q=q.shape, k=k.shape, dtype=dtype, mask=shape):
+                got = attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), given, is_causal=kind == "causal",
+                                                               scale=scale, enable_gqa=True)
+                want, _ = grids.reference(q, k, v, given if kind == "bool" else grids.visible(rows, keys, "top_left" if kind == "causal" else None, device=DEVICE),
+                                          given if kind == "float" else None, scale=scale)
+                self.compare(got.transpose(1, 2), want, dtype)
+                if kind != "float" and DEVICE == "cpu":  # PyTorch's own, where a row that sees nothing is 0 in all its versions
+                    theirs = torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(1, 2) for x in (q, k, v)), given, is_causal=kind == "causal",
+                                                                              scale=scale, enable_gqa=True).transpose(1, 2)
+                    self.assertLess((theirs.nan_to_num() - want).abs().max().item(), 1e-9)
+
+    def test_flash(self):
+        pick = random.Random("flash")
+        for _ in range(200 if WHOLE else 5):
+            dtype, q, k, v = self.draw_operands(pick)
+            causal, softcap, scale = pick.choice((False, True)), pick.choice((0.0, 5.0)), pick.choice((None, 0.2))
+            window = pick.choice(((-1, -1), (5, 3), (None, 10), (20, None), (0, 0)))
+            sinks = draw(q.shape[2], seed=8) if pick.random() < 0.4 else None
+            slopes = draw(q.shape[2], seed=9).abs() if pick.random() < 0.4 else None
+            with self.subTest(q=q.shape, k=k.shape, dtype=dtype, causal=causal, window=window, softcap=softcap):
+                got, lse = attune.flash.flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, window_size=window, softcap=softcap, alibi_slopes=slopes,
+                                                        learnable_sink=sinks, return_lse=True)
+                want, want_lse = grids.reference(q, k, v, grids.visible(q.shape[1], k.shape[1], "bottom_right" if causal else None, window, DEVICE),
+                                                 softcap=softcap, scale=scale, alibi=slopes, sinks=sinks)
+                self.compare(got, want, dtype)
+                self.assertTrue(torch.equal(lse == -torch.inf, want_lse == -torch.inf))
+
+    def test_flash_chunks(self):
+        q, k, v = (draw(1, length, 2, 64, seed=length) for length in (50, 70, 70))
+        rows, keys = torch.arange(50, device=DEVICE)[:, None] + 20, torch.arange(70, device=DEVICE)[None, :]
+        got = attune.flash.flash_attn_func(q, k, v, causal=True, attention_chunk=16)
+        self.compare(got, grids.reference(q, k, v, (rows // 16 == keys // 16) & (keys <= rows))[0], torch.float32)
+
+    def test_flex(self):
+        from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
+        pick = random.Random("flex")
+        for _ in range(100 if WHOLE else 4):
+            dtype, q, k, v = self.draw_operands(pick)
+            rows, keys = q.shape[1], k.shape[1]
+            kinds, slopes = torch.arange(max(rows, keys), device=DEVICE) // 30, draw(q.shape[2], seed=3)
+            masks = (None, lambda b, h, i, j: i >= j, lambda b, h, i, j: kinds[i] == kinds[j], lambda b, h, i, j: (i - j).abs() < 20 + 3 * h)
+            mask, mod = pick.choice(masks), pick.choice((None, lambda s, b, h, i, j: s + slopes[h] * (j - i) * 0.1))
+            block = create_block_mask(mask, None, q.shape[2], rows, keys, device=DEVICE, BLOCK_SIZE=pick.choice((128, (64, 32), (32, 32)))) \
+                if mask is not None else None
+            index = [torch.arange(extent, device=DEVICE).view([-1 if axis == i else 1 for axis in range(4)])
+                     for i, extent in enumerate((q.shape[0], q.shape[2], rows, keys))]
+            with self.subTest(q=q.shape, k=k.shape, dtype=dtype, mask=mask and masks.index(mask), mod=mod is not None):
+                got, aux = attune.flex.flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mod, block, enable_gqa=True,
+                                                      return_aux=AuxRequest(lse=True))
+                want, want_lse = grids.reference(q, k, v, None if mask is None else mask(*index), score_mod=mod)
+                self.compare(got.transpose(1, 2), want, dtype)
+                self.assertTrue(torch.equal(aux.lse == -torch.inf, want_lse == -torch.inf))
+
+
+class Refusals(Compared):
+    def setUp(self):
+        super().setUp()
+        self.q, self.k, self.v = draw(2, 9, 4, 64), draw(2, 12, 2, 64), draw(2, 12, 2, 64)
+        self.heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
+
+    def table(self, function, operands, cases):
+        for error, sentence, given in cases:
+            with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
+                function(*operands, **given)
+
+    def test_sdpa(self):
+        q, k, v = self.heads_first
+        sdpa = attune.sdpa.scaled_dot_product_attention
+        mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
+        self.table(sdpa, (q, k, v), (
+            (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
+            (ValueError, "dropout_p is 0.1; accepted is 0.0", {"dropout_p": 0.1}),
+            (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
+            (ValueError, "attn_mask has 5 dimensions; accepted are 1 to 4", {"attn_mask": mask[None, None, None]}),
+            (ValueError, "mask_tensor has shape .*; accepted are", {"attn_mask": mask[:4], "enable_gqa": True}),
+            (ValueError, "mask_tensor is int64; accepted is bool", {"attn_mask": mask.long(), "enable_gqa": True})))
+        with self.assertRaisesRegex(ValueError, "2, 2 and 2 dimensions"):
+            sdpa(q[0, 0], k[0, 0], v[0, 0])
+        with self.assertRaisesRegex(ValueError, "q requires a gradient"):
+            sdpa(q.clone().requires_grad_(), k, v, enable_gqa=True)
+
+    def test_ranks_of_three(self):
+        q, k, v = (x[:, 0] for x in self.heads_first)
+        mask = draw(2, 9, 12, seed=5) > 0
+        got = attune.sdpa.scaled_dot_product_attention(q, k, v, mask)
+        want, _ = grids.reference(q[:, :, None], k[:, :, None], v[:, :, None], mask[:, None])
+        self.compare(got, want[:, :, 0], torch.float32)
+
+    def test_flash(self):
+        flash, given = attune.flash.flash_attn_func, (self.q, self.k, self.v)
+        self.table(flash, given, (
+            (ValueError, "dropout_p is 0.125; accepted is 0.0: .*softmax_scale", {"dropout_p": 0.125}),
+            (ValueError, "qv is given; accepted is None", {"qv": self.q}),
+            (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
+            (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
+            (ValueError, "window_size is 4; accepted is a pair", {"window_size": 4}),
+            (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),
+            (ValueError, "q_scale is given, and its tensor is fp32", {"q_descale": draw(2, 2)})))
+        for name in ("flash_attn_varlen_func", "flash_attn_with_kvcache", "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func"):
+            with self.assertRaisesRegex(NotImplementedError, rf"{name}\(\) is not here yet; accepted instead is .*key_lengths"):
+                getattr(attune.flash, name)(*given)
+        with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):
+            attune.flash.flash_attn_qkvpacked_func(self.q)
+
+    def test_hints_warn_once(self):
+        from attune import _known
+        _known._told.clear()
+        with self.assertWarnsRegex(UserWarning, "flash_attn_func ignores num_splits=3, pack_gqa=True, sm_margin=8"):
+            first = attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=3, pack_gqa=True, sm_margin=8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertTrue(torch.equal(first, attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=4, pack_gqa=False, deterministic=True)))
+        with self.assertWarnsRegex(UserWarning, r"flex_attention ignores kernel_options=\['BLOCK_M'\]"):
+            attune.flex.flex_attention(*self.heads_first, enable_gqa=True, kernel_options={"BLOCK_M": 64})
+
+    def test_flex(self):
+        from torch.nn.attention.flex_attention import AuxRequest
+        flex = attune.flex.flex_attention
+        self.table(flex, self.heads_first, (
+            (ValueError, "query has 4 heads and key 2", {}),
+            (ValueError, "return_aux asks for max_scores", {"return_aux": AuxRequest(max_scores=True)}),
+            (ValueError, "return_lse is True and return_aux is given", {"return_lse": True, "return_aux": AuxRequest(lse=True)})))
+
+    def test_eight_bits(self):
+        q, k, v = draw(1, 64, 4, 64), draw(1, 64, 2, 64), draw(1, 64, 2, 64)
+        codes = [attune.quantise(x) for x in (q, k, v)]
+        per_kv = torch.full((1, 2), 0.5, device=DEVICE)
+        o = attune.flash.flash_attn_func(*(x for x, _ in codes), q_descale=per_kv, k_descale=codes[1][1], v_descale=codes[2][1])
+        want = grids.reference(codes[0][0].double() * 0.5, *(x.double() * s.double()[:, None, :, None] for x, s in codes[1:]))[0]
+        self.compare(o, want, torch.bfloat16)
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        print("SKIP: PyTorch sees no GPU here")
+        sys.exit(77)
+    try:
+        attune.Context(DEVICE, store="")
+    except attune.Error as error:
+        print(f"SKIP: {error}")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune as attn_implementation of transformers: logits and generated tokens beside eager's and sdpa's, on tiny random models of real
+architectures. Names of models, or "all", as arguments: then every side of padding and 64 tokens; a sample without. Skips aloud (status 77) without PyTorch, transformers or the
+CPU target."""
+import os
+import sys
+import unittest
+import unittest.mock
+
+import attune
+
+try:
+    import torch
+    import transformers
+    attune.register_transformers()
+except ImportError as error:
+    print(f"SKIP: {error}")
+    sys.exit(77)
+import transformers_models as tiny
+
+SAMPLE = ("Llama", "Gemma2")
+CHOSEN, SIDES, COUNT = list(SAMPLE), ("left",), 8  # of padding; of generated tokens
+
+
+def chosen(kinds=None):
+    return [model for model in tiny.MODELS if model.name in CHOSEN and (kinds is None or model.kind in kinds)]
+
+
+def made(model, implementation, dtype=torch.float32):
+    torch.manual_seed(1)
+    one = model.build().eval().to(dtype)
+    with torch.no_grad():
+        for name, weights in one.named_parameters():
+            if weights.dim() > 1:
+                weights.mul_(3)  # scores that differ
+            elif "sinks" in name:
+                weights.normal_()
+    one.set_attn_implementation(implementation)
+    for module in one.modules():
+        if isinstance(module, transformers.PreTrainedModel) and module.config._attn_implementation != implementation:
+            raise unittest.SkipTest(f"{type(module).__name__} of transformers {transformers.__version__} does not take {implementation}")
+    return one
+
+
+def logits(model, implementation, dtype, given):
+    with torch.no_grad():
+        given = {name: one.to(dtype) if one.is_floating_point() else one for name, one in given.items()}
+        return made(model, implementation, dtype)(**given).logits.double()
+
+
+class LogitsTest(unittest.TestCase):
+    def compare(self, model, given, kept):
+        """fp32 as near as rounding; bf16 no further from fp32 than the reference's own bf16, by a half."""
+        want = logits(model, model.reference, torch.float32, given)[kept]
+        size = want.abs().max().item()
+        got = logits(model, "attune", torch.float32, given)[kept]
+        self.assertFalse(got.isnan().any())
+        self.assertLess((got - want).abs().max().item(), 3e-5 * size)
+        error = lambda implementation: (logits(model, implementation, torch.bfloat16, given)[kept] - want).norm().item()
+        self.assertLess(error("attune"), 1.5 * error(model.reference) + 1e-3 * want.norm().item())
+
+    def test_plain(self):
+        for model in chosen():
+            with self.subTest(model=model.name):
+                self.compare(model, *tiny.inputs(model))
+
+    def test_padding(self):
+        for model in chosen(("decoder", "encoder", "audio", "text to text")):
+            for side in SIDES:
+                with self.subTest(model=model.name, side=side):
+                    self.compare(model, *tiny.inputs(model, side))
+
+    def test_packed(self):
+        """Two sequences in one row, told by position_ids, are as by themselves, where the model tells its mask of positions."""
+        for model in chosen(("decoder",)):
+            if model.name == "OPT":  # takes positions from the mask
+                continue
+            with self.subTest(model=model.name), torch.no_grad():
+                one, other = made(model, "attune"), made(model, model.reference)
+                ids, cut = tiny.tokens(1), 17
+                positions = torch.cat([torch.arange(cut), torch.arange(tiny.ROWS - cut)])[None]
+                packed, reference = (each(input_ids=ids, position_ids=positions, use_cache=False).logits for each in (one, other))
+                limit = 3e-5 * packed.abs().max().item()
+                self.assertLess((packed - reference).abs().max().item(), limit)
+                alone = torch.cat([one(input_ids=part, use_cache=False).logits for part in (ids[:, :cut], ids[:, cut:])], 1)
+                if model.name != "GptOss" and not (model.name == "Llama4" and transformers.__version__.startswith("4.")):
+                    self.assertLess((packed - alone).abs().max().item(), limit)
+
+
+class GenerateTest(unittest.TestCase):
+    def test_greedy(self):
+        for model in chosen(("decoder", "text to text", "audio")):
+            for cache in ("dynamic", "static"):
+                with self.subTest(model=model.name, cache=cache):
+                    try:
+                        want = self.generated(model, model.reference, cache)
+                    except RuntimeError as error:  # static caches of transformers 4.5x hold no v of another width
+                        self.skipTest(f"{model.reference} itself does not serve this: {error}")
+                    self.assertTrue(torch.equal(self.generated(model, "attune", cache), want))
+
+    def generated(self, model, implementation, cache):
+        given, _ = tiny.inputs(model, None if model.kind == "audio" else "left")
+        given.pop("decoder_input_ids", None)
+        with torch.no_grad():
+            return made(model, implementation).generate(**given, max_new_tokens=COUNT, min_new_tokens=COUNT, do_sample=False,
+                                                        cache_implementation=cache)
+
+    def test_chunked_prefill(self):
+        """A second part of several rows on a cache: the mask's diagonal ends at the last key."""
+        for model in chosen(("decoder",)):
+            with self.subTest(model=model.name), torch.no_grad():
+                one, ids = made(model, "attune"), tiny.tokens()
+                whole = one(input_ids=ids, use_cache=False).logits
+                for cut in (5, 23):
+                    cache = transformers.DynamicCache(config=one.config)
+                    parts = [one(input_ids=part, past_key_values=cache).logits for part in (ids[:, :cut], ids[:, cut:])]
+                    self.assertLess((torch.cat(parts, 1) - whole).abs().max().item(), 3e-5 * whole.abs().max().item())
+
+
+class CompileTest(unittest.TestCase):
+    """torch.compile traces the functions that attune registers whole, here around a stand-in for attune.attention(), with features in the
+    place of masks, and compiles again for the second length alone. Without a cache and an attention_mask, transformers takes every
+    sequence that it traces for a packed one."""
+    WANTED = {"Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {"mask", "mask_tensor", "documents"}}
+
+    def compiled(self, model, lengths, stand_in):
+        """How often it was."""
+        from torch._dynamo.testing import CompileCounter
+        torch._dynamo.reset()
+        with torch.no_grad(), unittest.mock.patch("attune._transformers_attention.attention", stand_in):
+            one, counter = made(model, "attune"), CompileCounter()
+            compiled = torch.compile(one, backend=counter, fullgraph=True)
+            for rows in lengths:
+                given = {"input_ids": tiny.tokens(rows=rows), **({} if model.kind == "encoder" else {"use_cache": False})}
+                compiled(**given)
+        return counter.frame_count
+
+    def test_whole_graphs(self):
+        found = []
+
+        def recorded(q, k, v, **given):
+            found.append([name for name, value in given.items() if value is not None])
+            return q.contiguous()
+
+        for model in chosen():
+            if model.name in self.WANTED and COUNT == 64 and not transformers.__version__.startswith("4."):
+                with self.subTest(model=model.name):
+                    found.clear()
+                    self.compiled(model, [40], recorded)
+                    self.assertEqual(set().union(*found) - {"scale"}, self.WANTED[model.name])
+                    self.assertEqual(self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.contiguous()), 2)
+
+
+class RefusalTest(unittest.TestCase):
+    def setUp(self):
+        self.model, self.given = made(tiny.MODELS[0], "attune"), {"input_ids": tiny.tokens()}
+
+    def test_gradients(self):
+        with self.assertRaisesRegex(ValueError, "requires a gradient, and attune has no backward"):
+            self.model(**self.given)
+
+    def test_dropout(self):
+        one = self.model
+        for layer in one.model.layers:
+            layer.self_attn.attention_dropout = 0.1
+        with torch.no_grad():
+            one(**self.given)  # none in eval()
+            with self.assertRaisesRegex(ValueError, r"dropout is 0.1, and attune has none; .*model.eval\(\)"):
+                one.train()(**self.given)
+
+    def test_attention_weights(self):
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "output_attentions is set|attn_implementation.*eager|output_attentions"):
+            self.model(**self.given, output_attentions=True)
+
+    def test_names(self):
+        for name in ("sdpa", "eager", "paged|attune", "", [3]):
+            with self.assertRaisesRegex(ValueError, "names has"):
+                attune.register_transformers(name)
+        attune.register_transformers(["attune", "attune_again"])
+        self.model.set_attn_implementation("attune_again")
+        with torch.no_grad():
+            self.model(**self.given)
+
+    def test_a_model_with_attention_of_its_own(self):
+        """Bloom adds masks itself: a sentence, not a wrong mask."""
+        if not hasattr(sys.modules[transformers.BloomForCausalLM.__module__], "create_causal_mask"):
+            self.skipTest("this transformers' Bloom makes its masks too")
+        one = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY))
+        one.config._attn_implementation_internal = "attune"
+        with torch.no_grad(), self.assertRaisesRegex((TypeError, AttributeError), "computes with its attention mask itself"):
+            one(**self.given)
+
+
+if __name__ == "__main__":
+    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    asked = [one for one in sys.argv[1:] if one == "all" or one in [model.name for model in tiny.MODELS]]
+    sys.argv = [one for one in sys.argv if one not in asked]
+    if asked:
+        CHOSEN, SIDES, COUNT = [model.name for model in tiny.MODELS if model.name in asked or asked == ["all"]], ("left", "right", "both", "holes"), 64
+    try:
+        attune.Context("cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    transformers.logging.set_verbosity_error()
+    print(f"transformers {transformers.__version__}: {', '.join(CHOSEN)}")
+    unittest.main()
