@@ -264,6 +264,11 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
             sys.unraisablehook = before
         self.assertEqual(len(said), len(wrong))
 
+    def test_pythons_without_a_stable_abi_use_ctypes(self):
+        for hidden in ("importlib.machinery.EXTENSION_SUFFIXES.remove('.abi3.so')", "sys.abiflags = 't'"):
+            program = f"import importlib.machinery, sys; {hidden}; import attune; attune.Context('cpu:1'); assert attune._library.module is None"
+            self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0, hidden)
+
     def test_other_interpreters_use_ctypes(self):
         program = """
 import sys

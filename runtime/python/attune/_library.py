@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import sys
 
 MODULE_REVISION = 1  # kRevision of runtime/python/module/module.c
 STATUS_NAMES = ("ok", "invalid_argument", "unsupported", "not_tuned", "would_compile", "compile", "driver", "store", "out_of_memory", "io",
@@ -173,7 +174,8 @@ def _module_paths():
 
 def _load_module():
     """The C module over the same libattune.so, or None: everything works by ctypes then, more slowly."""
-    if os.environ.get("ATTUNE_PYTHON_MODULE") == "0":
+    stable = ".abi3.so" in importlib.machinery.EXTENSION_SUFFIXES and "t" not in getattr(sys, "abiflags", "")
+    if not stable or os.environ.get("ATTUNE_PYTHON_MODULE") == "0":  # PyPy and free-threaded builds have no stable ABI
         return None
     for path in _module_paths():
         if path.is_file():

@@ -24,7 +24,7 @@ def _probe(of):
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and of is numpy.ndarray:
         return _ARRAY
-    if issubclass(of, type) or (numpy is not None and issubclass(of, numpy.dtype)) or (torch is not None and of is torch.dtype):
+    if issubclass(of, type) or (numpy is not None and issubclass(of, numpy.dtype)) or of is getattr(torch, "dtype", None):
         return _IDENTITY
     if torch is not None and of in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)):
         capsule = getattr(of, "__dlpack_c_exchange_api__", None)

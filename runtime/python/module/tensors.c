@@ -68,7 +68,7 @@ static const KnownType* learn(PyTypeObject* type) {
   KnownType found = {type, kUnknown, NULL};
   if (answer != NULL) take_answer(answer, &found);
   Py_XDECREF(answer);
-  if (PyErr_Occurred()) PyErr_Clear();
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(probe_type); /* a mistake there costs time alone */
   for (int i = 0; i < num_known; ++i)
     if (known[i].type == type) return &known[i]; /* another thread was quicker */
   if (num_known == kTypesKept) return &unknown;
