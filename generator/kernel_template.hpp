@@ -95,6 +95,8 @@ class KernelTemplate {
   }
   // Whether its score stage works through keys in steps, and so takes score::step_text of a program, not source_text.
   virtual bool steps_scores() const { return false; }
+  // Whether what a score stage would add stands in the accumulators before (score::adds_along_diagonals), so that there is none.
+  virtual bool adds_diagonals(const KernelSpec&, const Config&) const { return false; }
   // Whether programs are printed for panels of rows (score::panel_text).
   virtual bool scores_in_panels() const { return false; }
   // The kernels of the image and what each takes. It does not depend on the shape.

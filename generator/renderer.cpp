@@ -91,16 +91,18 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
 
 // References apply the whole program to every element. Other kernels have a score stage for what changes scores, and a mask program
 // for what hides keys.
-std::vector<Constant> score_constants(const KernelTemplate& kernel_template,
-                                      const KernelSpec& spec) {
+std::vector<Constant> score_constants(const KernelTemplate& kernel_template, const KernelSpec& spec,
+                                      const Config& config) {
   const bool whole = kernel_template.is_reference();
   std::vector<Constant> constants;
-  if (whole ? is_scored(spec) : has_score_stage(spec))
-    constants.push_back({"bool", "kScored", "true"});
+  const bool has_stage = has_score_stage(spec) && !kernel_template.adds_diagonals(spec, config);
+  if (whole ? is_scored(spec) : has_stage) constants.push_back({"bool", "kScored", "true"});
+  if (!whole && has_score_stage(spec) && !has_stage)
+    constants.push_back({"bool", "kDiagonalTerms", "true"});
   if (whole || !has_mask_program(spec)) return constants;
   const score::Dependences all = score::dependences_of(mask_program(spec).program).back();
   constants.push_back({"bool", "kMaskProgram", "true"});
-  if (has_score_stage(spec)) constants.push_back({"bool", "kScoredMask", "true"});
+  if (has_stage) constants.push_back({"bool", "kScoredMask", "true"});
   const bool by_head = asks_map(spec) || (all & score::kOnHead) != 0;
   constants.push_back({"bool", "kMapByHead", by_head ? "true" : "false"});
   if (!asks_map(spec)) return constants;
@@ -150,7 +152,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   std::vector<Constant> constants =
       spec_constants(kernel_template.compiled_spec(spec, config), arch);
   if (has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
-  for (Constant& constant : score_constants(kernel_template, spec))
+  for (Constant& constant : score_constants(kernel_template, spec, config))
     constants.push_back(std::move(constant));
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});

@@ -86,6 +86,7 @@ struct Products {
   int block_n, head_dim_qk, head_dim_v;
   int row_qk, row_v;  // bytes
   bool adds_qk = false;
+  bool onto_qk = false;
 
   int step_k() const { return kStepBytes / dtype_bytes(type_kv); }
   bool wide() const { return dtype_bytes(type_kv) == 2; }
@@ -122,7 +123,8 @@ std::string emit_qk(const Products& t) {
   text += line(fmt::format("mov.b64 {{q_low, q_high}}, %{};", count));
   text += line(fmt::format("mov.b64 {{k_low, k_high}}, %{};", count + 1));
   for (int step = 0; step < steps; ++step) {
-    const std::string first = t.adds_qk ? fmt::format("%{}", count + 2) : "0";  // 0: overwrites s
+    // 0: overwrites s
+    const std::string first = t.adds_qk ? fmt::format("%{}", count + 2) : t.onto_qk ? "1" : "0";
     text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? first : "1"));
     text += moved("a", "q", k_major_step(step, kRowsOfQ, t.row_qk));
     text += moved("b", "k", k_major_step(step, t.block_n, t.row_qk));
@@ -183,7 +185,7 @@ std::string emit_wgmma_products(const WgmmaTile& tile) {
     throw Error(ErrorCode::kInternal,
                 fmt::format("no 16-bit wgmma statement for {}", dtype_name(tile.dtype)));
   return emit({tile.dtype, tile.dtype, tile.dtype, tile.block_n, tile.head_dim_qk, tile.head_dim_v,
-               kPanelRowBytes, kPanelRowBytes, tile.adds_qk});
+               kPanelRowBytes, kPanelRowBytes, tile.adds_qk, tile.onto_qk});
 }
 
 std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {

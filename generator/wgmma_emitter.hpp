@@ -16,6 +16,7 @@ struct WgmmaTile {
   int head_dim_qk = 128;  // multiple of 8; shared memory is zero beyond it up to a multiple of 16
   int head_dim_v = 128;   // multiple of 8; above 256 in two statements
   bool adds_qk = false;   // head_dim_qk is a part's: wgmma_qk takes `adds` as wgmma_pv does
+  bool onto_qk = false;   // s += Q K^T: something stands in s
 };
 
 // Columns of V that the widest wgmma multiplies: all, or of more than 256 half of the panels.

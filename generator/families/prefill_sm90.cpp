@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/divisors.hpp"
 #include "generator/core/score/source_text.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
@@ -142,14 +143,32 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// Maps that hide are of blocks that others chose, most often of 128 rows and keys: tiles that straddle them visit more.
-void keep_tiles_of_blocks(std::vector<Config>* configs) {
-  constexpr int64_t kBlock = 128;
-  const auto straddles = [](const Config& config) {
-    return kBlock % config.at("block_m") != 0 || kBlock % config.at("block_n") != 0;
-  };
-  if (std::all_of(configs->begin(), configs->end(), straddles)) return;
-  std::erase_if(*configs, straddles);
+// Blocks of keys or rows that a mask is made of: those that its program divides positions into, or, of maps that hide, which others
+// made, most often of 128.
+score::Blocks blocks_of_mask(const KernelSpec& spec) {
+  if (!has_mask_program(spec)) return {};
+  return hides_by_map(spec) ? score::Blocks{128, 128}
+                            : score::blocks_of(mask_program(spec).program);
+}
+
+// Tiles that straddle such blocks visit more. Narrow blocks are not held.
+void keep_tiles_of_blocks(const score::Blocks& blocks, std::vector<Config>* configs) {
+  constexpr int64_t kNarrowest = 64;
+  for (const auto& [knob, block] : {std::pair{"block_m", blocks.rows}, {"block_n", blocks.keys}}) {
+    const auto straddles = [&, knob = knob, block = block](const Config& config) {
+      return block % config.at(knob) != 0;
+    };
+    if (block < kNarrowest || std::all_of(configs->begin(), configs->end(), straddles)) continue;
+    std::erase_if(*configs, straddles);
+  }
+}
+
+// Packed heads pay for few queries; their rows share no diagonals.
+void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Config>* configs) {
+  constexpr int64_t kFewQueries = 256;
+  const auto shares = [&](const Config& c) { return sm90_adds_diagonals(spec, c); };
+  if (shape.seqlen_q >= kFewQueries && std::any_of(configs->begin(), configs->end(), shares))
+    std::erase_if(*configs, [&](const Config& c) { return c.at("pack_heads") > 1; });
 }
 
 // Of configs with a score stage: four warpgroups take turns (relative bias at head dim 64 172 us without, 151 with), and a tanh alone
@@ -182,7 +201,8 @@ class PrefillSm90 final : public KernelTemplate {
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     std::vector<Config> proven = proven_configs(spec);
-    if (hides_by_map(spec)) keep_tiles_of_blocks(&proven);
+    keep_tiles_of_blocks(blocks_of_mask(spec), &proven);
+    if (has_score_stage(spec)) keep_diagonals(spec, shape, &proven);
     Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
@@ -193,6 +213,7 @@ class PrefillSm90 final : public KernelTemplate {
       const int64_t block_n = !dense ? 128 : columns > 128 ? 80 : tall ? 96 : 128;
       return with_room_for_scores(space(spec, arch), config, block_n, kRowsOfMaskedTiles);
     }
+    if (adds_diagonals(spec, config)) return config;  // the loop is a plain kernel's
     const score::Program stage = score_stage_program(spec).program;
     const bool many = dense || stage.captures().size() > 1;
     const int64_t block_n = columns > 256   ? 32
@@ -216,13 +237,17 @@ class PrefillSm90 final : public KernelTemplate {
   }
 
   bool steps_scores() const override { return true; }
+  bool adds_diagonals(const KernelSpec& spec, const Config& config) const override {
+    return sm90_adds_diagonals(spec, config);
+  }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
                                              const Config& config) const override {
     const int part = sm90_part_columns(spec, config);
     return {{"generated/wgmma.cuh",
              emit_wgmma_products({spec.dtype_q, static_cast<int>(config.at("block_n")), part,
-                                  slice_of(spec, config).head_dim_v, part < spec.head_dim_qk})}};
+                                  slice_of(spec, config).head_dim_v, part < spec.head_dim_qk,
+                                  adds_diagonals(spec, config)})}};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

@@ -13,6 +13,7 @@
 #include "generator/families/prefill_sm90_cost.hpp"
 #include "generator/families/v_slices.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "templates/shared/score_diagonals.h"
 #include "templates/shared/score_tile.h"
 
 namespace attune {
@@ -20,18 +21,34 @@ namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 
-// `stages`: with the rows of a captured tensor (score_tile.h).
-int shared_bytes(const PrefillSm90Config& c, bool stages) {
-  const int bytes = prefill_sm90_layout(c).bytes;
-  return stages ? score_tile_offset(bytes) + score_tile_bytes(c.block_m, c.block_n) : bytes;
+// What a spec's score stage may want of shared memory.
+struct ScoreNeeds {
+  bool stages_line;  // the rows of a captured tensor (score_tile.h)
+  bool
+      adds_diagonals;  // what stands on the diagonals of a step (score_diagonals.h), for some configs
+};
+
+ScoreNeeds score_needs(const KernelSpec& spec) {
+  if (!has_score_stage(spec)) return {};
+  const score::Program program = score_stage_program(spec).program;
+  const bool adds = !is_fp8(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
+  return {score::stages_line(program), adds};
 }
 
-bool stages_line(const KernelSpec& spec) {
-  return has_score_stage(spec) && score::stages_line(score_stage_program(spec).program);
+bool shares_diagonals(const ScoreNeeds& needs, const Config& config) {
+  return needs.adds_diagonals && config.get("pack_heads", 1) == 1;
 }
 
-bool fits_shared(const Arch& arch, const PrefillSm90Config& c, bool stages) {
-  const int bytes = shared_bytes(c, stages);
+int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diagonals) {
+  const PrefillSm90Layout layout = prefill_sm90_layout(c);
+  if (diagonals)
+    return diagonals_offset(layout.bytes) + diagonals_bytes(c.block_m, c.block_n, layout.k_slots);
+  if (needs.stages_line)
+    return score_tile_offset(layout.bytes) + score_tile_bytes(c.block_m, c.block_n);
+  return layout.bytes;
+}
+
+bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
   return bytes <= arch.shared_bytes_per_block &&
          c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
 }
@@ -114,14 +131,15 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
 }
 
 // What sm90_layout_config reads, where a family has it.
-const std::vector<std::string> kLayoutKnobs{"block_m",          "block_n",  "ctas_per_sm",
-                                            "stages",           "kv_ring",  "o_staging",
-                                            "transpose_inside", "v_slices", "k_parts"};
+const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",      "stages",
+                                            "kv_ring", "o_staging", "transpose_inside", "v_slices",
+                                            "k_parts", "pack_heads"};
 
 // What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
 std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                                       Sm90Accumulators accumulators) {
-  const bool stages = stages_line(spec);
+  const ScoreNeeds needs = score_needs(spec);
+  const bool stages = needs.stages_line;
   return {
       {"registers",
        {"block_m", "block_n", "ctas_per_sm", "overlap", "v_slices"},
@@ -153,15 +171,17 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
       {"shared_memory", kLayoutKnobs,
        [=](const Config& c) {
          const PrefillSm90Config config = sm90_layout_config(spec, c);
-         return broken_if(!fits_shared(arch, config, stages),
-                          fmt::format("needs {} bytes of shared memory in each of {} blocks",
-                                      shared_bytes(config, stages), config.ctas_per_sm));
+         const int bytes = shared_bytes(config, needs, shares_diagonals(needs, c));
+         return broken_if(!fits_shared(arch, config, bytes),
+                          fmt::format("needs {} bytes of shared memory in each of {} blocks", bytes,
+                                      config.ctas_per_sm));
        }},
       {"o_staging", kLayoutKnobs,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;
-         const bool fits = fits_shared(arch, staged, stages);
+         const bool fits =
+             fits_shared(arch, staged, shared_bytes(staged, needs, shares_diagonals(needs, c)));
          return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits,
                           "o_staging 0 is for configs whose O does not fit in shared memory");
        }},
@@ -185,6 +205,11 @@ Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
   config.set("kv_splits", best);
   config.set("scheduler", 0);
   return config;
+}
+
+int sm90_shared_bytes(const KernelSpec& spec, const Config& config) {
+  const ScoreNeeds needs = score_needs(spec);
+  return shared_bytes(sm90_layout_config(spec, config), needs, shares_diagonals(needs, config));
 }
 
 }  // namespace
@@ -245,12 +270,16 @@ std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
   return all;
 }
 
+bool sm90_adds_diagonals(const KernelSpec& spec, const Config& config) {
+  return shares_diagonals(score_needs(spec), config);
+}
+
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config) {
   const PrefillSm90Config c = sm90_layout_config(spec, config);
   const PrefillSm90Layout layout = prefill_sm90_layout(c);
   Resources r;
   r.threads = (layout.warpgroups + 1) * kWarpgroupThreads;
-  r.shared_bytes = shared_bytes(c, stages_line(spec));
+  r.shared_bytes = sm90_shared_bytes(spec, config);
   const PrefillSm90Registers registers =
       prefill_sm90_registers(layout.warpgroups, c.ctas_per_sm, c.operand_bytes);
   r.max_registers = registers.moved ? registers.launch : arch.max_registers_per_thread;
@@ -287,7 +316,7 @@ LaunchStructure sm90_structure(const KernelSpec& spec, const Config& config) {
   LaunchStructure all;
   all.steps[0].parts = attention_parts(spec);
   all.steps[0].threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
-  all.steps[0].shared_bytes = static_cast<unsigned>(shared_bytes(c, stages_line(spec)));
+  all.steps[0].shared_bytes = static_cast<unsigned>(sm90_shared_bytes(spec, config));
   if (static_cast<Sm90Scheduler>(config.at("scheduler")) == Sm90Scheduler::kDynamic)
     all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
   if (config.at("kv_splits") > 1)

@@ -14,6 +14,10 @@
 
 namespace attune {
 
+// Whether what scores get stands in the accumulators before (score::adds_along_diagonals): of 16-bit operands, where a tile's rows
+// are of one head and K comes whole.
+bool sm90_adds_diagonals(const KernelSpec& spec, const Config& config);
+
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);
 
 // What both refuse: other archs, and head dims that no tile holds. Each family looks at dtypes

@@ -30,6 +30,59 @@ TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
         "one ring");
 }
 
+// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: slots apart and one ring, each scheduler, splits,
+// scores computed again, lists of blocks, hidden steps, warpgroups and rows that see no key. Packed heads go another way.
+TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
+  open("cuda");
+  const std::string causal = ",mask=causal_bottom_right";
+  const char* trace = "diagonals";
+  check_sm90("head_dim=64,heads=4/2,relative_bias=fp32", "block_m=256,ping_pong=1,row_max=1",
+             trace);
+  check_sm90("head_dim=128,heads=4/2,alibi=1" + causal,
+             "block_m=192,block_n=80,kv_ring=3,scheduler=2,l2_section_mb=32", trace);
+  check_sm90("head_dim=80,heads=4/2,alibi=1", "block_m=128,kv_ring=5,row_max=1,ping_pong=1", trace);
+  check_sm90("head_dim=128,heads=4/2,alibi=1" + causal,
+             "ctas_per_sm=2,kv_ring=3,overlap=0,scheduler=2,l2_section_mb=32", trace);
+  for (const char* split : {"block_n=96,kv_splits=4,", "block_n=80,kv_ring=3,kv_splits=3,"})
+    check_sm90("head_dim=128,heads=8/2,alibi=1" + causal,
+               std::string(split) + "scheduler=0,l2_section_mb=32", trace);
+  check_sm90("head_dim=64,heads=4/2,relative_bias=bf16,documents=1", "block_m=128,block_n=96",
+             trace);
+  check_sm90("head_dim=128,heads=4/2,relative_bias=bf16,documents=1",
+             "block_m=128,kv_ring=3,row_max=1", trace);
+  check_sm90("head_dim=72,heads=2/2,relative_bias=fp16,window=10:0" + causal,
+             "block_m=192,kv_ring=3,row_max=1,scheduler=2,l2_section_mb=32", trace);
+  check_sm90("head_dim=128,heads=8/2,alibi=1" + causal,
+             "block_m=128,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
+  for (const char* lengths : {"seqlen_q=232,seqlen_kv=95,mask=causal_top_left,window=64:-",
+                              "seqlen_q=700,seqlen_kv=200,mask=causal_bottom_right"})
+    for (const char* ring : {"0", "3"})
+      check_lengths("prefill_sm90",
+                    std::string("dtype=bf16,head_dim=128,batch=2,heads=4/2,alibi=1,") + lengths,
+                    "row_max=0,rescale_threshold=8,pack_heads=1",
+                    std::string("block_m=128,l2_section_mb=32,kv_ring=") + ring);
+}
+
+// The same programs on the CPU, by default and in random configs.
+TEST_F(Cpu, TermsOfDiagonalsKeepTheRule) {
+  open("cpu");
+  if (!device_) return;
+  const KernelTemplate& t = template_by_name("prefill_cpu");
+  std::mt19937_64 random(5);
+  for (const char* text :
+       {"head_dim=64,heads=4/2,relative_bias=fp32",
+        "head_dim=72,heads=8/2,alibi=1,mask=causal_bottom_right",
+        "head_dim=40,heads=2/2,relative_bias=bf16,alibi=1,mask=causal_top_left,window=64:-",
+        "head_dim=64,heads=4/2,relative_bias=fp16,documents=1"}) {
+    const Problem p = parse_problem(std::string("dtype=fp32,seqlen=200,") + text);
+    const Arch arch = arch_for(*device_, t, spec_of(p));
+    const std::vector<Config> legal = t.space(spec_of(p), arch).enumerate();
+    check_config(t, p, t.default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts),
+                 true, random, text);
+    EXPECT_TRUE(check_config(t, p, legal[random() % legal.size()], false, random, text));
+  }
+}
+
 // Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA and from registers, windows, scores computed again, splits.
 TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   open("cuda");

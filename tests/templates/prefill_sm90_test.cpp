@@ -2,13 +2,16 @@
 // prefill_sm90 without a device: its shared-memory layout and register plan, the search space and
 // default configs, the launch plan, the cost model's parts (cost_rank_test has its order), and what
 // NVRTC says of a few configs (skips aloud without NVRTC).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "generator/core/error.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/families/prefill_sm90.hpp"
 #include "generator/families/prefill_sm90_cost.hpp"
+#include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "templates/shared/prefill_sm90_splits.h"
 #include "tests/templates/hopper_cases.hpp"
@@ -102,6 +105,62 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   c.set("stages", 3);
   c.set("o_staging", 1);
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
+}
+
+// What stands on diagonals takes the place of a score stage, and room behind the layout for each slot of K, of V too in one ring.
+TEST(PrefillSm90Diagonals, StandBeforeQKWhereTheRowsOfATileAreOfOneHead) {
+  for (const char* text : {"alibi=1", "relative_bias=bf16", "relative_bias=fp32,documents=1"}) {
+    const Problem p = parse_problem(
+        std::string("dtype=bf16,head_dim=128,heads=8/2,seqlen=2000,mask=causal_bottom_right,") +
+        text);
+    const KernelSpec spec = spec_of(p);
+    for (const int heads : {1, 4})
+      for (const int ring : {0, 3, 5}) {
+        Config c = prefill_sm90().default_config(spec, hopper(), shape_of(p), kH200);
+        for (const auto& [knob, value] :
+             {std::pair{"block_m", 128}, {"block_n", 64}, {"kv_ring", ring}, {"pack_heads", heads}})
+          c.set(knob, value);
+        const std::string source = render(prefill_sm90(), spec, hopper(), c).text;
+        const bool before = heads == 1;
+        EXPECT_EQ(source.find("kDiagonalTerms = true") != std::string::npos, before);
+        EXPECT_EQ(source.find("kScored = true") != std::string::npos, !before);
+        const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, c));
+        const unsigned shared =
+            prefill_sm90().launch(spec, c, shape_of(p), kH200).main().shared_bytes;
+        if (!before) continue;
+        EXPECT_EQ(layout.k_slots, ring > 0 ? ring : 2);
+        EXPECT_GE(shared,
+                  static_cast<unsigned>(layout.bytes + layout.k_slots * (8 * (128 + 64) + 24)))
+            << text_of(p, c);
+      }
+  }
+}
+
+TEST(PrefillSm90Diagonals, AreNotOfOtherPrograms) {
+  for (const char* text :
+       {"bf16,softcap=20", "bf16,softcap=20,alibi=1", "bf16,bias=bf16", "bf16"}) {
+    const Problem p =
+        parse_problem(std::string("head_dim=128,heads=8/8,seqlen=2000,mask=none,dtype=") + text);
+    const Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+    EXPECT_EQ(render(prefill_sm90(), spec_of(p), hopper(), c).text.find("kDiagonalTerms = true"),
+              std::string::npos)
+        << text;
+  }
+}
+
+// The default's tiles lie within the blocks that a mask program divides positions into.
+TEST(PrefillSm90Space, DefaultsKeepTilesWithinTheBlocksOfAProgram) {
+  for (const auto& [rows, keys] : {std::pair(128, 128), std::pair(256, 64), std::pair(128, 256)}) {
+    Problem p = parse_problem("dtype=bf16,head_dim=128,heads=8/8,seqlen=8192,mask=none");
+    p.mask_mod = read_user_program(fmt::format("// capture seen: uint8[2]\nreturn "
+                                               "seen[q_idx / {}][kv_idx / {}] != 0;",
+                                               rows, keys),
+                                   score::Kind::kMask, "mask_mod")
+                     .digest;
+    const Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+    EXPECT_EQ(rows % c.at("block_m"), 0) << text_of(p, c);
+    EXPECT_EQ(keys % c.at("block_n"), 0) << text_of(p, c);
+  }
 }
 
 std::vector<int64_t> pack_heads_of(const std::string& heads) {
@@ -277,6 +336,20 @@ TEST_F(PrefillSm90Compile, FirstCandidatesAreFree) {
        "dtype=fp16,head_dim=128,heads=8,seqlen=4096",
        "dtype=bf16,head_dim=256,heads=8,seqlen=1024,mask=causal_top_left,window=300:-",
        "dtype=bf16,head_dim_qk=72,head_dim_v=40,heads=6/2,batch=1,seqlen_q=64,seqlen_kv=8192"});
+}
+
+TEST_F(PrefillSm90Compile, TermsOfDiagonalsCompileInEveryPipeline) {
+  const Problem p =
+      parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096,mask=causal_bottom_right,alibi=1");
+  for (const char* pipeline : {"block_m=128,block_n=128,kv_ring=0,row_max=0",
+                               "block_m=192,block_n=80,kv_ring=3,row_max=1"}) {
+    Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+    const Config changed = parse_config(pipeline);
+    for (const auto& [knob, value] : changed.knobs()) c.set(knob, value);
+    const KernelImage image =
+        compiler_->compile(render(prefill_sm90(), spec_of(p), hopper(), c), hopper());
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << text_of(p, c) << "\n" << image.log;
+  }
 }
 
 TEST_F(PrefillSm90Compile, TheTemplateStatesTheRulesItself) {

@@ -9,6 +9,7 @@
 
 #include "generator/core/score/builder.hpp"
 #include "generator/core/score/dependence.hpp"
+#include "generator/core/score/diagonal.hpp"
 #include "generator/core/score/panel_printer.hpp"
 #include "generator/core/score/source_printer.hpp"
 #include "generator/core/score/step_printer.hpp"
@@ -74,6 +75,11 @@ bool keeps_units(const Program& program) { return stepped(printed(program)).keep
 
 bool is_tanh(const Program& program) {
   return StepPrinter(stepped(printed(program)), {}, false, true).is_tanh();
+}
+
+bool adds_along_diagonals(const Program& program) {
+  const SteppedProgram steps = stepped(printed(program));
+  return steps.keeps_units && is_score_and_diagonals(steps.program);
 }
 
 bool stages_line(const Program& program) {

@@ -69,5 +69,8 @@ std::string mask_step_text(const Program& program, const Places& places = {});
 bool is_tanh(const Program& program);
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);
+// Whether the result, in units of q.k, is the score and a sum of terms of which each is one value of a head and of kv_idx - q_idx
+// (diagonal.hpp): score_element of a score of 0 is what they come to.
+bool adds_along_diagonals(const Program& program);
 
 }  // namespace attune::score

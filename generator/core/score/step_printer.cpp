@@ -306,6 +306,17 @@ std::string StepPrinter::functions() {
   return step_structs() + text;
 }
 
+bool StepPrinter::reads_elements() const {
+  for (int i = 0; i <= program_.root(); ++i) {
+    const bool is_line =
+        std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) { return line.node == i; });
+    if (node(i).operation == Operation::kLoad && level_[static_cast<size_t>(i)] == kElement &&
+        !is_line)
+      return true;
+  }
+  return false;
+}
+
 std::string StepPrinter::constants() const {
   const auto shared =
       std::count_if(lines_.begin(), lines_.end(), [](const Line& line) { return line.is_shared; });
@@ -317,14 +328,16 @@ std::string StepPrinter::constants() const {
       "constexpr int kScoreSharedLines = {};     // so many of which all rows of a head read the "
       "same\n"
       "constexpr bool kScoreReadsLines = {};     // others\n"
+      "constexpr bool kScoreReadsElements = {};  // the near form loads for each element beside "
+      "them\n"
       "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
       "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
       "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n"
       "constexpr bool kScoreIsTanh = {};         // score_only_tanh is the near form\n"
       "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n",
       hides_, keeps_units_, has_conditions(), !lines_.empty(), shared,
-      shared < static_cast<int>(lines_.size()), stages_line(), !tanhs_.empty(), rising_tanh() >= 0,
-      is_tanh(), !linear_sum_.slope.empty());
+      shared < static_cast<int>(lines_.size()), reads_elements(), stages_line(), !tanhs_.empty(),
+      rising_tanh() >= 0, is_tanh(), !linear_sum_.slope.empty());
 }
 
 }  // namespace attune::score

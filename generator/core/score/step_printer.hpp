@@ -83,6 +83,7 @@ class StepPrinter : public SourcePrinter {
   bool is_affine_in_score(int number) const;
   int rising_tanh() const;
   int staged_line() const;
+  bool reads_elements() const;
   bool has_conditions() const { return !lines_.empty() || !tanhs_.empty(); }
 
   std::string more_members(size_t level) const override;

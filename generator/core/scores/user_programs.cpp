@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "generator/core/score/dependence.hpp"
+#include "generator/core/score/divisors.hpp"
 #include "generator/core/user_program.hpp"
 
 namespace attune {
@@ -34,6 +36,8 @@ void keep_in_memory(std::vector<int64_t>* extents) {
 // do tensors reach that are made for measuring; calls say how far theirs do.
 int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
   const score::Node& node = program.nodes()[static_cast<size_t>(index)];
+  if (const int64_t divisor = score::divisor_of(program, index); divisor > 0)
+    return reach(program, p, node.operands[0]) / divisor + 1;
   if (node.operation == score::Operation::kName) switch (static_cast<score::Name>(node.index)) {
       case score::Name::kBatch:
         return p.batch;
@@ -59,6 +63,26 @@ double sample_flag(const std::vector<int64_t>& at, std::mt19937_64&) {
   return at.empty() ? 1 : std::fmod(sample_group(at.back()), 2);
 }
 
+// Of blocks of rows and keys: a tenth of them, those of the diagonal and others by a hash, as caller's maps have them (block_map.cpp).
+double sample_blocks(const std::vector<int64_t>& at, std::mt19937_64&) {
+  const auto row = static_cast<uint64_t>(at[at.size() - 2]), key = static_cast<uint64_t>(at.back());
+  const uint64_t mixed =
+      (row * 0x9e3779b97f4a7c15u ^ (key + 1) * 0xc2b2ae3d27d4eb4fu) * 0xd6e8feb86659fd93u;
+  return row == key || (mixed >> 32) % 10 == 0 ? 1 : 0;
+}
+
+// Whether the last two indices are blocks of rows and of keys.
+bool is_of_blocks(const score::Program& program, const score::Node& load) {
+  if (load.num_operands < 2) return false;
+  const std::vector<score::Dependences> depends = score::dependences_of(program);
+  const auto is_block = [&](int index, score::Dependences of) {
+    return score::divisor_of(program, index) > 1 &&
+           (depends[static_cast<size_t>(index)] & (score::kOnQ | score::kOnKv)) == of;
+  };
+  return is_block(load.operands[load.num_operands - 2U], score::kOnQ) &&
+         is_block(load.operands[load.num_operands - 1U], score::kOnKv);
+}
+
 auto sample_of(CaptureType type) {
   if (score::type_of(type) == score::Type::kFloat) return sample_normal;
   return type == CaptureType::kUint8 || type == CaptureType::kBool ? sample_flag : sample_whole;
@@ -73,6 +97,8 @@ std::vector<CaptureSpec> captures_of(const score::Program& program, const Proble
   for (const score::Node& node : program.nodes()) {
     if (node.operation != score::Operation::kLoad) continue;
     CaptureSpec& capture = captures[static_cast<size_t>(node.index)];
+    if (capture.sample == sample_flag && is_of_blocks(program, node))
+      capture.sample = sample_blocks;
     for (size_t i = 0; i < capture.extents.size(); ++i)
       capture.extents[i] = std::max(capture.extents[i], reach(program, problem, node.operands[i]));
   }

@@ -81,7 +81,8 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
     mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }
   for (int i = 0; i < kLayout.k_slots; ++i) {
-    mbarrier_init(shared + kLayout.k_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.k_full + 8 * i, 1);               // unless kDiagonalTerms
+    mbarrier_init(shared + kLayout.k_full + 8 * i, 1 + kIdleWarps);  // where kDiagonalTerms
     mbarrier_init(shared + kLayout.k_empty + 8 * i, kConsumerWarps);
   }
   for (int i = 0; i < kLayout.v_slots; ++i) {

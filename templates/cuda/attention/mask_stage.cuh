@@ -4,7 +4,8 @@
 //
 // Where all lines of captures reach behind the block, have unit stride and even addresses, the near form of the program (mask_steps,
 // score_step in generator/core/score/source_text.hpp) hides each element. Else, which is rare, a loop makes a bit for each element, and
-// holds no more than one column's addresses.
+// holds no more than one column's addresses. The same where the near form has an address of each element, which takes more registers
+// than the accumulators leave.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -39,6 +40,7 @@ class MaskStage {
 
   template <int kCount>
   __device__ __forceinline__ void hide(float (&s)[kCount]) const {
+    if constexpr (mask_steps::kScoreReadsElements) return hide_exactly(s);
     mask_steps::ScoreHead on_head[2];
     mask_steps::ScoreRow on_row[2];
     mask_steps::ScoreStep steps[2];

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
+#include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/tma.cuh"
@@ -53,6 +54,8 @@ class TmaProducer {
       int behind = block_of_entry(blocks.take());  // whose V comes next  // where kMaskProgram
       const int kv_head = tile.head / kGqaRatio;
       v_column_ = tile.v_column;  // where kVSlices
+      row_ = tile.first_row;      // where kDiagonalTerms
+      head_ = tile.head;          // where kDiagonalTerms
       const int origin = first_key(args, tile.first_row);
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
@@ -75,6 +78,7 @@ class TmaProducer {
     }
     if constexpr (kTransposeInside) stop_transposing();
     if constexpr (kWaitsForPriorGrid) let_next_grid_start();
+    stop_diagonals();  // where kDiagonalTerms
   }
 
  private:
@@ -92,6 +96,7 @@ class TmaProducer {
     return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
+    tell_diagonals(shared_, slot, key, row_, head_, batch);  // where kDiagonalTerms
     load_panels<kLayout.panels_qk, kBlockN, kLayout.row_qk>(
         shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_, shared_ + kLayout.k_full + 8 * slot,
         0, key, head, batch);
@@ -104,6 +109,7 @@ class TmaProducer {
     return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
+    if (kKvRing > 0) tell_diagonals(shared_, slot, 0, 0, kOfV, 0);  // where kDiagonalTerms
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
         shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
@@ -132,6 +138,13 @@ class TmaProducer {
     mbarrier_arrive(shared_ + kLayout.given_full + 8 * slot);
   }
 
+  __device__ __forceinline__ void stop_diagonals() {              // where kDiagonalTerms
+    const int slot = cursors_.k.slot();                           // where kDiagonalTerms
+    const unsigned empty = shared_ + kLayout.k_empty + 8 * slot;  // where kDiagonalTerms
+    mbarrier_wait(empty, cursors_.k.parity() ^ 1, "k_empty");     // where kDiagonalTerms
+    tell_diagonals(shared_, slot, 0, 0, kNoHead, 0);              // where kDiagonalTerms
+  }                                                               // where kDiagonalTerms
+
   unsigned shared_;
   const TensorMap& q_;
   const TensorMap& k_;
@@ -139,6 +152,8 @@ class TmaProducer {
   const BlockMapArgs* map_ = nullptr;  // where kMaskProgram
   KvCursors cursors_;
   int v_column_ = 0;  // where kVSlices
+  int row_ = 0;       // of the tile  // where kDiagonalTerms
+  int head_ = 0;      // where kDiagonalTerms
 };
 
 }  // namespace attune

@@ -7,8 +7,9 @@
 #include "cuda/attention/epilogue_tma.cuh"    // where kOStaging == 1
 #include "cuda/attention/epilogue_words.cuh"  // where kOStaging == 0
 #include "cuda/attention/kernel_parts.cuh"
-#include "cuda/attention/kv_split.cuh"   // where kKvSplits > 1
-#include "cuda/attention/row_sinks.cuh"  // where kSinks
+#include "cuda/attention/kv_split.cuh"         // where kKvSplits > 1
+#include "cuda/attention/row_sinks.cuh"        // where kSinks
+#include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tma_producer.cuh"
 #include "cuda/attention/wgmma_products.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -101,6 +102,7 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     init_barriers(shared);
+    init_diagonal_barriers(shared);  // where kDiagonalTerms
     prefetch_tensor_map(map_q);
     prefetch_tensor_map(map_k);
     prefetch_tensor_map(map_v);
@@ -112,6 +114,7 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   if (warpgroup == 0) {
     produce<Consumer>(args, shared, map_q, map_k, map_v);            // unless kMaskProgram
     produce<Consumer>(args, shared, args.map, map_q, map_k, map_v);  // where kMaskProgram
+    if (threadIdx.x >= 32) make_diagonals(args, shared);             // where kDiagonalTerms
   } else {
     consume<Consumer>(args, shared, warpgroup - 1, map_o);
   }

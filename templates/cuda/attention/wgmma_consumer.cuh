@@ -125,8 +125,10 @@ class WgmmaConsumer {
     // Of a step that is seen in part the true maximum was taken.
     if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
-    const int key = first_key(args_, tile.first_row) + block * kBlockN;  // where kScored
-    stage_.apply_again(args_.softmax_scale_log2, key, s);                // where kScored
+    const int key = first_key(args_, tile.first_row) + block * kBlockN;    // where kScored
+    stage_.apply_again(args_.softmax_scale_log2, key, s);                  // where kScored
+    const int first = first_key(args_, tile.first_row) + block * kBlockN;  // where kDiagonalTerms
+    add_diagonals(parts_, tile.batch, tile.head, first_row, first, s);     // where kDiagonalTerms
     raise_row_max(s, rows, args_.softmax_scale_log2, factor);
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);

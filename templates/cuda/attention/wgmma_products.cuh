@@ -32,6 +32,7 @@
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/special_registers.cuh"
@@ -117,6 +118,7 @@ class WgmmaProducts {
         q_(wgmma_descriptor_low(shared + kLayout.q + warpgroup * kLayout.q_bytes, 0)),
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, 0)),
         own_v_(shared + kLayout.v_full, wgmma_descriptor_low(shared + kLayout.v, kPanelOfV)),
+        diagonals_(first_diagonal(shared, warpgroup)),  // where kDiagonalTerms
         lane_(threadIdx.x % 32) {
     if constexpr (kPingPong) {
       if (warpgroup == 0)
@@ -130,6 +132,7 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void multiply_first(bool last_step, Scores& s) {
     await_k();
+    load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
@@ -194,6 +197,7 @@ class WgmmaProducts {
       wait_pv(o);
       if constexpr (kKvRing > 0) await_k();  // behind V in the ring, so not yet waited for
     }
+    load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     wait_turn();
     issue_qk(s);
     if constexpr (kOverlap) {
@@ -283,6 +287,7 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
+  unsigned diagonals_;  // where kDiagonalTerms
   int lane_;
 };
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/divisors.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/source_text.hpp"
 #include "generator/core/score/text.hpp"
@@ -149,6 +150,41 @@ TEST(ScoreSource, PanelsStageWhatRunsAlongKeys) {
   EXPECT_NE(
       mask_panel_text(mask("return bias[0][0][q_idx][kv_idx] > 0;")).find("kMaskHasLines = true"),
       std::string::npos);
+}
+
+// Sums of the score and of what its head and the distance of key and row say.
+TEST(ScoreSource, TellsWhatIsAddedAlongDiagonals) {
+  const auto adds = [](std::string_view text) { return adds_along_diagonals(score(text)); };
+  for (const char* text :
+       {kAlibi, kBuckets, "return slopes[head] * (q_idx - kv_idx) + score;", "return score + cap;",
+        "return score - tanh(slopes[kv_head] * float(kv_idx - q_idx + 3)) + slopes[batch];",
+        "return -(slopes[abs(q_idx - kv_idx)] - score);",
+        "return score + (kv_idx - q_idx > lo ? cap : slopes[head] * (kv_idx - q_idx));"})
+    EXPECT_TRUE(adds(text)) << text;
+  for (const char* text :
+       {kSoftcap, kBias, kDivisors, kShared, "return cap * (kv_idx - q_idx);",
+        "return score + slopes[kv_idx];", "return score + slopes[q_idx];",
+        "return score + cap * (kv_idx + q_idx);", "return score + cap * (2 * kv_idx - q_idx);",
+        "return score + score + cap * (kv_idx - q_idx);", "return score - score + cap;",
+        "return score * (kv_idx - q_idx);", "return cap - score;",
+        "return score + cap * (kv_idx / 2 - q_idx / 2);",
+        "return kv_idx > q_idx ? score : score + cap;"})
+    EXPECT_FALSE(adds(text)) << text;
+}
+
+TEST(ScoreDivisors, BlocksDivideAllThatAProgramDividesBy) {
+  const auto blocks = [](std::string_view text) {
+    const Blocks of = blocks_of(mask(text));
+    return std::pair(of.rows, of.keys);
+  };
+  using Pair = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(blocks("return doc[q_idx / 128][kv_idx / 64] != 0;"), Pair(128, 64));
+  EXPECT_EQ(blocks("return doc[q_idx >> 7][floordiv(kv_idx + hi, 96)] != 0;"), Pair(128, 96));
+  EXPECT_EQ(blocks("return q_idx / 96 == kv_idx / 256 && doc[0][kv_idx / 192] > 0;"), Pair(96, 64));
+  EXPECT_EQ(blocks("return (kv_idx - q_idx) / 128 == 0;"), Pair(0, 0));  // no blocks of either
+  EXPECT_EQ(blocks("return q_idx / lo == kv_idx / lo;"), Pair(0, 0));    // not a constant
+  EXPECT_EQ(blocks("return head / 4 == 0;"), Pair(0, 0));
+  EXPECT_EQ(blocks(kDocuments), Pair(0, 0));
 }
 
 std::vector<Program> programs_to_compile() {

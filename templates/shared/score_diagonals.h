@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory for what a score gets by how far its key is from its row and by its head alone (cuda/attention/score_diagonals.cuh):
+// the kernel and its launch count it alike. It stands behind everything else, from diagonals_offset on:
+//
+// | region   | bytes                      | what                                                                                |
+// |----------|----------------------------|-------------------------------------------------------------------------------------|
+// | pairs    | slots * diagonal_bytes     | for each slot of K: entry i is what is added on diagonals i and i + 1 of tile and   |
+// |          |                            | step, counted from that of the tile's last row and the step's first key             |
+// | places   | slots * 16                 | the step's first key, the tile's first row, its head, its batch                     |
+// | barriers | slots * 8                  | a slot's place is there                                                             |
+#pragma once
+
+namespace attune {
+
+constexpr int kDiagonalPlaceBytes = 16;
+
+constexpr int diagonals_offset(int bytes) { return (bytes + 15) / 16 * 16; }
+// Of one slot.
+constexpr int diagonal_bytes(int block_m, int block_n) { return 8 * (block_m + block_n); }
+constexpr int diagonals_bytes(int block_m, int block_n, int slots) {
+  return slots * (diagonal_bytes(block_m, block_n) + kDiagonalPlaceBytes + 8);
+}
+
+}  // namespace attune
