@@ -57,11 +57,35 @@ class Workspace(_Arena if module is None else module.Arena):
             self.buffer = ctypes.c_char.from_buffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
             self.address = ctypes.addressof(self.buffer)
         else:
-            torch = sys.modules["torch"]
-            with on_stream(ordinal, stream):  # the one before is used again for this stream alone, after what runs on it
-                self.buffer = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=f"cuda:{ordinal}")
+            self.buffer = _outside_of_pools(lambda: _memory(size + ALIGNMENT, ordinal, stream))
             self.address = -(-self.buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
         self.size = size
+
+
+def _memory(size, ordinal, stream):
+    torch = sys.modules["torch"]
+    with on_stream(ordinal, stream):  # the one before is used again for this stream alone, after what runs on it
+        return torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
+
+
+def _outside_of_pools(make):
+    """What make() gives in a thread of its own. PyTorch may take the memory of this one from a pool whose tensors it counts: torch.compile
+    with CUDA graphs does so while it warms up."""
+    made = []
+
+    def run():
+        try:
+            made.append((make(), None))
+        except Exception as error:
+            made.append((None, error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    found, error = made[0]
+    if error is not None:
+        raise error
+    return found
 
 
 _of_thread = threading.local()
