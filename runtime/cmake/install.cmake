@@ -11,6 +11,7 @@ if(NOT ATTUNE_WHEEL)  # there pyproject.toml sees to these
 endif()
 
 set(attune_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attune)
+string(REGEX REPLACE "^\\./" "" attune_cmake_dir ${attune_cmake_dir})  # its levels are counted, to find the way back
 install(EXPORT attune_targets NAMESPACE attune:: FILE attuneTargets.cmake DESTINATION ${attune_cmake_dir})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/attuneConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/attuneConfig.cmake
                               INSTALL_DESTINATION ${attune_cmake_dir})

@@ -2,6 +2,7 @@
 # -DATTUNE_WHEEL=attune or attune-cpu: what goes into a Python wheel. All of it lies in the package's folder, finds its parts beside
 # itself, and needs nothing but glibc: archives are linked in where the usual build takes shared libraries.
 set(CMAKE_INSTALL_LIBDIR .)
+set(CMAKE_INSTALL_FULL_LIBDIR ${CMAKE_INSTALL_PREFIX})
 set(CMAKE_INSTALL_BINDIR .)
 set(CMAKE_INSTALL_INCLUDEDIR include)
 set(CMAKE_INSTALL_RPATH "$ORIGIN")

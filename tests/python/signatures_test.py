@@ -25,7 +25,7 @@ import published_grids as grids
 WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i]]
 DEVICE, WHOLE = "cuda" if "cuda" in WORDS else "cpu", "whole" in WORDS
 PART, PARTS = next((tuple(map(int, word.split("/"))) for word in WORDS if "/" in word), (0, 1))
-SAMPLE = 2 if DEVICE == "cpu" else 12                                           # points of a grid where not all are asked for
+SAMPLE = 1 if DEVICE == "cpu" else 12                                           # points of a grid where not all are asked for
 TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2, torch.float16: 4e-3}  # of o, whose elements are about 1 and less
 
 
@@ -173,7 +173,7 @@ class RandomCalls(Compared):
 
     def test_sdpa(self):
         pick = random.Random("sdpa")
-        for _ in range(200 if WHOLE else 5):
+        for _ in range(200 if WHOLE else 2):
             dtype, q, k, v = self.draw_operands(pick)
             rows, keys, kind = q.shape[1], k.shape[1], pick.choice(("none", "causal", "bool", "float"))
             shape = tuple(extent if pick.random() < 0.6 else 1 for extent in (q.shape[0], q.shape[2], rows, keys))[pick.choice((0, 0, 2)):]
@@ -192,7 +192,7 @@ class RandomCalls(Compared):
 
     def test_flash(self):
         pick = random.Random("flash")
-        for _ in range(200 if WHOLE else 5):
+        for _ in range(200 if WHOLE else 2):
             dtype, q, k, v = self.draw_operands(pick)
             causal, softcap, scale = pick.choice((False, True)), pick.choice((0.0, 5.0)), pick.choice((None, 0.2))
             window = pick.choice(((-1, -1), (5, 3), (None, 10), (20, None), (0, 0)))
@@ -215,7 +215,7 @@ class RandomCalls(Compared):
     def test_flex(self):
         from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
         pick = random.Random("flex")
-        for _ in range(100 if WHOLE else 4):
+        for _ in range(100 if WHOLE else 2):
             dtype, q, k, v = self.draw_operands(pick)
             rows, keys = q.shape[1], k.shape[1]
             kinds, slopes = torch.arange(max(rows, keys), device=DEVICE) // 30, draw(q.shape[2], seed=3)
@@ -233,11 +233,24 @@ class RandomCalls(Compared):
                 self.assertTrue(torch.equal(aux.lse == -torch.inf, want_lse == -torch.inf))
 
 
-class Refusals(Compared):
+class Meanings(Compared):
+    """What the signatures do not share with each other, and what they refuse."""
+
     def setUp(self):
         super().setUp()
         self.q, self.k, self.v = draw(2, 9, 4, 64), draw(2, 12, 2, 64), draw(2, 12, 2, 64)
         self.heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
+
+    def test_diagonals(self):
+        q, k, v = self.q, self.k, self.v
+        got = attune.sdpa.scaled_dot_product_attention(*self.heads_first, is_causal=True, enable_gqa=True).transpose(1, 2)
+        self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "top_left", device=DEVICE))[0], torch.float32)
+        got = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(2, 5))
+        self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "bottom_right", (2, 0), DEVICE))[0], torch.float32)
+        got, lse = attune.flash.flash_attn_func(k, q[:, :, :2], q[:, :, :2], causal=True, return_lse=True)  # more rows than keys: the first see none
+        want, want_lse = grids.reference(k, q[:, :, :2], q[:, :, :2], grids.visible(12, 9, "bottom_right", device=DEVICE))
+        self.compare(got, want, torch.float32)
+        self.assertTrue((lse[..., :3] == -torch.inf).all().item() and torch.equal(lse == -torch.inf, want_lse == -torch.inf))
 
     def table(self, function, operands, cases):
         for error, sentence, given in cases:

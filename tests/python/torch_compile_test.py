@@ -76,7 +76,11 @@ def merged(q, k, v):
     return attune.merge(*attune.attention(q, k, v, return_lse=True), *attune.attention(q, k * 2, v, return_lse=True))[0]
 
 
-FUNCTIONS = (with_state, with_programs) + ((half, with_a_function, into_out, as_sdpa, as_flash, as_flex, merged) if WHOLE else ())
+def of_two_layers(q, k, v):
+    return attune.attention(attune.attention(q, k, v, is_causal=True), k, v, window=(5, 5), softcap=4.0)
+
+
+FUNCTIONS = (of_two_layers,) + ((with_state, with_programs, half, with_a_function, into_out, as_sdpa, as_flash, as_flex, merged) if WHOLE else ())
 
 
 class CompileTest(unittest.TestCase):
@@ -128,12 +132,20 @@ class CompileTest(unittest.TestCase):
         self.assertGreater((first - second).abs().max().item(), 1e-3)
         self.assertTrue(torch.equal(second, function(*given)))
 
+    def test_other_programs_make_other_graphs(self):
+        programs = [attune.score_mod(f"return score * {factor};") for factor in (0.5, 2.0)] + ["return score * 0.25;", None]
+        function = lambda q, k, v, program: attune.attention(q, k, v, score_mod=program)
+        call, _ = self.compiled(function)
+        for program in (*programs, *programs):
+            self.assertTrue(torch.equal(call(*operands(), program), function(*operands(), program)))
+
     def test_functions_that_read_tensors_are_refused(self):
         table = torch.rand(4)
         call, _ = self.compiled(lambda q, k, v, mod: attune.attention(q, k, v, score_mod=mod))
         with self.assertRaisesRegex(Exception, r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\) makes of it"):
             call(*operands(), lambda score, b, h, q_idx, kv_idx: score * table[h])
 
+    @unittest.skipUnless(WHOLE, "takes long")
     def test_block_masks(self):
         from torch.nn.attention.flex_attention import create_block_mask
         given = [x.transpose(1, 2) for x in operands(200)]
@@ -160,6 +172,7 @@ class CompileTest(unittest.TestCase):
             self.assertEqual(got.dtype, torch.bfloat16)
             self.assertTrue(torch.equal(got, function(*given)))
 
+    @unittest.skipUnless(WHOLE, "takes long")
     def test_eight_bits(self):
         call, counter = self.compiled(in_eight_bits)
         for number, rows in enumerate((32, 48, 64, 80)):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The functions that register_transformers() registers, by themselves: which features a mask becomes, and attention under random masks,
-caches, paddings and score features against float64. The number of random calls may be given, and a seed. Skips aloud (status 77)
+caches, paddings and score features against float64. The number of random calls may be given, and a seed; "cuda" runs these alone, there. Skips aloud (status 77)
 without PyTorch, transformers or the CPU target."""
 import inspect
 import os
@@ -22,7 +22,7 @@ except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 
-COUNT, SEED = 6, 5
+COUNT, SEED, DEVICE = 6, 5, "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
@@ -30,8 +30,8 @@ def rule(rows, keys=None, **given):
     """What attune_mask() gives, in the words of the installed transformers."""
     sizes = {"batch_size": given.pop("batch", 2), "kv_length": rows if keys is None else keys}
     if "cache_position" in inspect.signature(masks.sdpa_mask).parameters:
-        return attune_mask(cache_position=torch.arange(rows) + given.pop("q_offset", 0), **sizes, **given)
-    return attune_mask(q_length=rows, device="cpu", **sizes, **given)
+        return attune_mask(cache_position=torch.arange(rows, device=DEVICE) + given.pop("q_offset", 0), **sizes, **given)
+    return attune_mask(q_length=rows, device=DEVICE, **sizes, **given)
 
 
 def keep(batch, keys, hidden, value=False):
@@ -56,7 +56,7 @@ def images(ids):
 
 
 def untraceable(batch, head, q_idx, kv_idx):
-    return torch.isclose(((q_idx - kv_idx) % 3).double(), torch.zeros((), dtype=torch.float64)) & (kv_idx <= q_idx)
+    return torch.isclose(((q_idx - kv_idx) % 3).double(), torch.zeros((), dtype=torch.float64, device=q_idx.device)) & (kv_idx <= q_idx)
 
 
 class FeaturesTest(unittest.TestCase):
@@ -120,9 +120,11 @@ class FeaturesTest(unittest.TestCase):
 
     def test_what_a_rule_is(self):
         one = rule(9, attention_mask=keep(2, 9, slice(6, 9)))
-        self.assertEqual((one.shape, one.ndim, one.contiguous()), ((2, 1, 9, 9), 4, one) if one.contiguous() is one else None)
+        self.assertEqual((one.shape, one.ndim, one.contiguous() is one), ((2, 1, 9, 9), 4, True))
         self.assertIs(one.to("cpu"), one)
         self.assertEqual(one.to("meta").keywords["key_lengths"].device.type, "meta")
+        program = rule(9, attention_mask=keep(2, 9, slice(0, 3))).to("meta", non_blocking=True).keywords["mask_mod"]
+        self.assertEqual([tensor.device.type for _, tensor in program.bind().captures.values()], ["meta"])
         for use in (lambda: one + 1, lambda: torch.zeros(3) + one, lambda: one[:, :, :3]):
             with self.assertRaisesRegex(TypeError, "computes with its attention mask itself"):
                 use()
@@ -200,10 +202,10 @@ class RandomTest(unittest.TestCase):
         side = rng.choice(("none", "left", "right", "both", "holes")) if kind != "packed" else "none"
         padding = self.padding(rng, side, batch, row0 + rows)
         if kind == "chunked":
-            left = torch.zeros(batch, dtype=torch.int64) if padding is None else (padding.cumsum(1) == 0).sum(1)
+            left = torch.zeros(batch, dtype=torch.int64, device=DEVICE) if padding is None else (padding.cumsum(1) == 0).sum(1)
             mask_function = chunked(13, left)
         as_tensor = "static" in place and rng.random() < 0.5
-        given = rule(rows, keys, batch=batch, q_offset=torch.tensor(row0) if as_tensor else row0, kv_offset=key0, mask_function=mask_function,
+        given = rule(rows, keys, batch=batch, q_offset=torch.tensor(row0, device=DEVICE) if as_tensor else row0, kv_offset=key0, mask_function=mask_function,
                      attention_mask=padding)
         seen = self.seen(batch, rows, keys, row0, key0, mask_function, padding)
         dtype = rng.choice(tuple(TOLERANCE))
@@ -212,9 +214,9 @@ class RandomTest(unittest.TestCase):
         if rng.random() < 0.3:
             scores["softcap"] = 3.0
         if rng.random() < 0.3:
-            scores["s_aux"] = torch.randn(heads, generator=drawn).to(dtype)
+            scores["s_aux"] = torch.randn(heads, generator=drawn).to(DEVICE, dtype)
         if rng.random() < 0.3:
-            scores["position_bias"] = torch.randn(rng.choice((1, batch)), heads, rows, keys, generator=drawn).to(dtype)
+            scores["position_bias"] = torch.randn(rng.choice((1, batch)), heads, rows, keys, generator=drawn).to(DEVICE, dtype)
         got, weights = attention_forward(torch.nn.Module(), q, k, v, given, sliding_window=7, **scores)
         self.assertIsNone(weights)
         want = self.want(q, k, v, seen, **scores)
@@ -226,7 +228,7 @@ class RandomTest(unittest.TestCase):
         row0 = {"prefill": 0, "static": rng.choice((0, 9))}.get(place, rng.randint(1, 50))
         key0 = rng.randint(1, row0) if place == "window cache" else 0
         keys = row0 + rows - key0 + (rng.randint(1, 40) if "static" in place else 0)
-        ids = torch.randint(0, 3, (batch, key0 + keys), generator=drawn)
+        ids = torch.randint(0, 3, (batch, key0 + keys), generator=drawn).to(DEVICE)
         kinds = {"causal": masks.causal_mask_function, "window": window(rng.choice((1, 8, 500))), "chunked": None, "images": images(ids),
                  "program": masks.and_masks(masks.causal_mask_function, lambda b, h, q, k: (q - k) % 3 != 1),
                  "untraceable": untraceable}
@@ -250,10 +252,10 @@ class RandomTest(unittest.TestCase):
                 mask[i, keys - count // 2:] = False
             if side == "holes":
                 mask[i, torch.randperm(keys)[:count]] = False
-        return mask
+        return mask.to(DEVICE)
 
     def seen(self, batch, rows, keys, row0, key0, mask_function, padding):
-        at = lambda start, count, axis: (torch.arange(count) + start).view([-1 if i == axis else 1 for i in range(4)])
+        at = lambda start, count, axis: (torch.arange(count, device=DEVICE) + start).view([-1 if i == axis else 1 for i in range(4)])
         seen = mask_function(at(0, batch, 0), at(0, 1, 1), at(row0, rows, 2), at(key0, keys, 3)).expand(batch, 1, rows, keys)
         if padding is not None:
             whole = torch.nn.functional.pad(padding, (0, max(0, key0 + keys - padding.shape[1])))
@@ -264,8 +266,8 @@ class RandomTest(unittest.TestCase):
         batch, heads, rows, head_dim = shape
         layout = rng.choice(("heads first", "rows first", "fused"))
         if layout == "heads first":
-            return torch.randn(shape, generator=drawn).to(dtype)
-        wide = torch.randn(batch, rows, heads * (3 if layout == "fused" else 1), head_dim, generator=drawn).to(dtype)
+            return torch.randn(shape, generator=drawn).to(DEVICE, dtype)
+        wide = torch.randn(batch, rows, heads * (3 if layout == "fused" else 1), head_dim, generator=drawn).to(DEVICE, dtype)
         return wide[:, :, :heads].transpose(1, 2)
 
     def want(self, q, k, v, seen, scaling=None, softcap=None, s_aux=None, position_bias=None):
@@ -288,9 +290,15 @@ if __name__ == "__main__":
     numbers = [int(one) for one in sys.argv[1:] if one.isdigit()]
     sys.argv = [one for one in sys.argv if not one.isdigit()]
     COUNT, SEED = (*numbers, *(COUNT, SEED)[len(numbers):])
+    if "cuda" in sys.argv:
+        if not torch.cuda.is_available():
+            print("SKIP: PyTorch sees no GPU here")
+            sys.exit(77)
+        DEVICE, TOLERANCE[torch.float32] = "cuda", 1e-4  # three products of tf32
+        sys.argv[sys.argv.index("cuda")] = "RandomTest"
     try:
-        attune.Context("cpu", store="")
+        attune.Context(DEVICE, store="")
     except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
+        print(f"SKIP: no {DEVICE} target: {error}")
         sys.exit(77)
     unittest.main()

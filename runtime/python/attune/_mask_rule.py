@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MaskRule: what attune's mask function gives a model in the place of a mask tensor. All layers of a forward pass share one. Made in
 _transformers_masks.py, read in _transformers_attention.py."""
+from ._programs import Mod, mask_mod
+
 try:
     from torch.nn.attention.flex_attention import BlockMask as _Base  # transformers passes on what is 4-dimensional and a tensor or this
 except ImportError:
@@ -52,8 +54,7 @@ class MaskRule(_Base):
     def _refuse(self, *_, **__):
         raise TypeError(_NO_TENSOR)
 
-    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __getitem__ = __invert__ = __and__ = __rand__ = __eq__ = __ne__ = __len__ = _refuse
-    __hash__ = object.__hash__
+    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __getitem__ = __invert__ = __and__ = __rand__ = __len__ = _refuse
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -62,6 +63,12 @@ class MaskRule(_Base):
 
 
 def _moved(value, device):
-    if hasattr(value, "moved_to"):
-        return value.moved_to(device)
-    return value.to(device) if hasattr(value, "to") else value
+    if not isinstance(value, Mod):
+        return value.to(device) if hasattr(value, "to") else value
+    return of_bound(value.bind(), lambda one: one.to(device) if hasattr(one, "to") else one)
+
+
+def of_bound(bound, place=lambda one: one):
+    """A mask_mod of the same program, whose text is settled: a call of it traces nothing. place(): of what it captures."""
+    given = {**bound.captures, **bound.scalars}
+    return mask_mod(bound.program.text, **{name: place(value) for name, (_, value) in given.items()})

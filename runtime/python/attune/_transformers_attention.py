@@ -3,7 +3,7 @@
 that layers share; here each layer adds its scale, softcap, sinks and position bias."""
 import torch
 
-from ._attention import attention
+from . import attention
 from ._mask_rule import MaskRule
 
 # Keywords of models whose attention is another one, with what they are.

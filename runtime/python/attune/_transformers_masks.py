@@ -8,7 +8,7 @@ from transformers import masking_utils
 
 from ._library import Error
 from ._mask_patterns import all_of, pattern_of, plain, shifted
-from ._mask_rule import MaskRule
+from ._mask_rule import MaskRule, of_bound
 from ._programs import bind, mask_mod
 
 _STARTS = "return kv_idx >= starts[batch];"
@@ -165,9 +165,7 @@ class _Mask:
         """A mask function as a program or, where it cannot be traced, as a tensor."""
         if not torch.compiler.is_compiling():
             try:
-                bound = bind("mask_mod", function)
-                given = {**bound.captures, **bound.scalars}
-                self.keywords["mask_mod"] = mask_mod(bound.program.text, **{name: value for name, (_, value) in given.items()})
+                self.keywords["mask_mod"] = of_bound(bind("mask_mod", function))
                 return
             except (TypeError, ValueError, AttributeError, RuntimeError, Error):
                 pass  # it uses what the score language lacks

@@ -117,7 +117,9 @@ class FirstUse:
             shapes = _tune.report(process, output, errors).shapes
         except (Error, ValueError) as error:
             return str(error)
-        return None if any(shape["winner"] for shape in shapes) else shapes[0]["note"] or "no winner"
+        if any(shape["winner"] for shape in shapes):
+            return None
+        return "; ".join(shape["note"] for shape in shapes if shape["note"]) or "it ended without a winner"
 
     @untraced
     def step(self):
@@ -136,7 +138,10 @@ class FirstUse:
 
     def attach(self, module):
         """Calls step() before each forward of a torch module. Returns the hook's handle, whose remove() ends that."""
-        return module.register_forward_pre_hook(lambda *_: self.step() and None)
+        def before(*_):
+            self.step()  # what a hook returns would be the module's arguments
+
+        return module.register_forward_pre_hook(before)
 
     def wait(self, timeout_s=None):
         """Until nothing waits any more, or the budget is spent. Returns whether that is so."""

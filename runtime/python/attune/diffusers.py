@@ -41,7 +41,7 @@ def patch_diffusers(backends=("native",)):
 def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, return_lse=False,
                       _parallel_config=None):
     """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
-    from ._attention import attention
+    from . import attention
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}, and attune has no dropout; accepted is 0")
     if _parallel_config is not None:

@@ -37,6 +37,9 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32,
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
+_attend = _attention._attend  # attention() without the way that only torch.compile needs
+
+
 def _keywords(spec, q, k, captures, scalars, block_map, **given):
     """Of attention(), from what an op was given beside q, k and v."""
     parsed = parse_spec(spec)
@@ -61,7 +64,7 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
     else:
         parsed = parse_spec(spec)
         keywords = parsed.keywords if not parsed.programs and parsed.hides is None else _keywords(spec, q, k, captures, scalars, None)
-    result = _attention.attention(q, k, v, scale=scale, return_lse=return_lse, **keywords)
+    result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)
     o, lse = result if return_lse else (result, q.new_empty((0,), dtype=torch.float32))
     return (o if o.is_contiguous() else o.contiguous()), lse  # padded head dims come as views
 
