@@ -103,11 +103,12 @@ class Wheels(unittest.TestCase):
             self.run_in(self.bare, "-c", "import attune; attune.Context('cpu')")
 
     def test_cpu_target_without_compiler_then_without_compiling(self):
-        self.assertIn("from the compiler clang", self.run_in(self.numpy, "-c", ATTENTION))
-        self.assertIn("from the store", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1"))
+        store = {"ATTUNE_STORE": str(self.folder / "own/store.db")}
+        self.assertIn("from the compiler clang", self.run_in(self.numpy, "-c", ATTENTION, **store))
+        self.assertIn("from the store", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1", **store))
         self.run_in(self.numpy, self.numpy.parent / "attune", "tune", "--target", "cpu:1", "--effort", "quick", "--problem",
-                    "dtype=fp32,head_dim=64,heads=4,seqlen=70,mask=causal_bottom_right")
-        self.assertIn("rung       exact", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1"))
+                    "dtype=fp32,head_dim=64,heads=4,seqlen=70,mask=causal_bottom_right", **store)
+        self.assertIn("rung       exact", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1", **store))
 
     def test_what_the_cpu_target_throws_is_caught_in_the_library(self):
         """A bundle whose object has the right digest and no kernel: passed over with the plugin's sentence."""
