@@ -163,12 +163,12 @@ void keep_tiles_of_blocks(const score::Blocks& blocks, std::vector<Config>* conf
   }
 }
 
-// Packed heads pay for few queries; their rows share no diagonals.
+// Packed heads pay for few queries; their rows share no diagonals. A ring that holds V too costs this more than it gives.
 void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Config>* configs) {
   constexpr int64_t kFewQueries = 256;
   const auto shares = [&](const Config& c) { return sm90_adds_diagonals(spec, c); };
   if (shape.seqlen_q >= kFewQueries && std::any_of(configs->begin(), configs->end(), shares))
-    std::erase_if(*configs, [&](const Config& c) { return c.at("pack_heads") > 1; });
+    std::erase_if(*configs, [&](const Config& c) { return !shares(c); });
 }
 
 // Of configs with a score stage: four warpgroups take turns (relative bias at head dim 64 172 us without, 151 with), and a tanh alone

@@ -36,7 +36,7 @@ ScoreNeeds score_needs(const KernelSpec& spec) {
 }
 
 bool shares_diagonals(const ScoreNeeds& needs, const Config& config) {
-  return needs.adds_diagonals && config.get("pack_heads", 1) == 1;
+  return needs.adds_diagonals && config.get("pack_heads", 1) == 1 && config.get("kv_ring", 0) == 0;
 }
 
 int shared_bytes(const PrefillSm90Config& c, const ScoreNeeds& needs, bool diagonals) {

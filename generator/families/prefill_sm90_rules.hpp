@@ -15,7 +15,7 @@
 namespace attune {
 
 // Whether what scores get stands in the accumulators before (score::adds_along_diagonals): of 16-bit operands, where a tile's rows
-// are of one head and K comes whole.
+// are of one head and K comes whole, into slots of its own.
 bool sm90_adds_diagonals(const KernelSpec& spec, const Config& config);
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);

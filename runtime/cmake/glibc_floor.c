@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What code built with newer headers and archives (libstdc++.a, libgcc_eh.a) asks of glibc and version 2.28 lacks, by means that
+ * What code built with newer headers and archives (libstdc++.a, LLVM's) asks of glibc and version 2.28 lacks, by means that
  * it has. glibc_floor.sh puts it into wheels for manylinux_2_28; nothing else uses it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -44,41 +41,4 @@ struct mallinfo2 mallinfo2(void) {
   wide.arena = (unsigned)small.arena, wide.hblkhd = (unsigned)small.hblkhd;
   wide.uordblks = (unsigned)small.uordblks, wide.fordblks = (unsigned)small.fordblks;
   return wide;
-}
-
-/* glibc 2.35: the object that holds an address, for the unwinder. Searched anew each time, as unwinders did before. */
-struct search {
-  uintptr_t address;
-  struct dl_find_object* found;
-};
-
-static int visit(struct dl_phdr_info* info, size_t size, void* data) {
-  struct search* search = data;
-  const ElfW(Phdr)* frames = NULL;
-  uintptr_t first = UINTPTR_MAX, end = 0;
-  int holds = 0;
-  (void)size;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)* part = &info->dlpi_phdr[i];
-    const uintptr_t start = info->dlpi_addr + part->p_vaddr, stop = start + part->p_memsz;
-    if (part->p_type == PT_GNU_EH_FRAME) frames = part;
-    if (part->p_type != PT_LOAD) continue;
-    if (start < first) first = start;
-    if (stop > end) end = stop;
-    holds |= search->address >= start && search->address < stop;
-  }
-  if (!holds) return 0;
-  if (frames == NULL) return -1;
-  search->found->dlfo_flags = 0;
-  search->found->dlfo_map_start = (void*)first;
-  search->found->dlfo_map_end = (void*)end;
-  search->found->dlfo_link_map = NULL; /* the unwinder does not read it */
-  search->found->dlfo_eh_frame = (void*)(info->dlpi_addr + frames->p_vaddr);
-  return 1;
-}
-
-int _dl_find_object(void* address, struct dl_find_object* result) {
-  struct search search = {(uintptr_t)address, result};
-  memset(result, 0, sizeof *result);
-  return dl_iterate_phdr(visit, &search) == 1 ? 0 : -1;
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # -DATTUNE_WHEEL=attune or attune-cpu: what goes into a Python wheel. All of it lies in the package's folder, finds its parts beside
-# itself, and needs nothing but glibc: archives are linked in where the usual build takes shared libraries.
+# itself, and needs nothing but glibc and libgcc_s: archives are linked in where the usual build takes shared libraries. The unwinder
+# alone is the process's: each copy of it knows its own library, and what the CPU target throws is caught in libattune.
 set(CMAKE_INSTALL_LIBDIR .)
 set(CMAKE_INSTALL_FULL_LIBDIR ${CMAKE_INSTALL_PREFIX})
 set(CMAKE_INSTALL_BINDIR .)
 set(CMAKE_INSTALL_INCLUDEDIR include)
 set(CMAKE_INSTALL_RPATH "$ORIGIN")
-add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections)
+add_link_options(-static-libstdc++ -Wl,--gc-sections,--allow-shlib-undefined)
 find_library(SQLite3_LIBRARY NAMES libsqlite3.a REQUIRED)
 link_libraries(${CMAKE_DL_LIBS} m)  # SQLite's
 foreach(library z zstd)             # LLVM's

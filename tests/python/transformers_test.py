@@ -19,7 +19,7 @@ except ImportError as error:
     sys.exit(77)
 import transformers_models as tiny
 
-SAMPLE = ("Llama", "Gemma2")
+SAMPLE = ("Gemma2",)
 CHOSEN, SIDES, COUNT = list(SAMPLE), ("left",), 8  # of padding; of generated tokens
 
 

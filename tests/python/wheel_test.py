@@ -3,6 +3,7 @@
 """The wheels: built by runtime/python/wheels.sh, installed into bare virtual environments, used there without compiler, without CUDA, without
 and with PyTorch (where this interpreter has it), and built against from C. Skips aloud (status 77) where pip's index is not to be had.
     wheel_test.py [FOLDER]      wheels that are there already, in place of new ones"""
+import hashlib
 import os
 import pathlib
 import re
@@ -17,7 +18,7 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "tests/capi/outside"
 MAX_WHEEL_BYTES = {"attune": 6e6, "attune_cpu": 60e6}
-SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+SYSTEM_LIBRARIES = {"libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 ATTENTION = """
 import sys, attune
 assert not {"torch", "numpy"} & set(sys.modules)
@@ -107,6 +108,24 @@ class Wheels(unittest.TestCase):
         self.run_in(self.numpy, self.numpy.parent / "attune", "tune", "--target", "cpu:1", "--effort", "quick", "--problem",
                     "dtype=fp32,head_dim=64,heads=4,seqlen=70,mask=causal_bottom_right")
         self.assertIn("rung       exact", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1"))
+
+    def test_what_the_cpu_target_throws_is_caught_in_the_library(self):
+        """A bundle whose object has the right digest and no kernel: passed over with the plugin's sentence."""
+        bundle = self.folder / "bundle"
+        store = ["--store", self.folder / "private/store.db"]
+        (self.folder / "private").mkdir(mode=0o700)
+        program = self.numpy.parent / "attune"
+        problem = ["--target", "cpu:1", "--problem", "dtype=fp32,head_dim=32,heads=2,seqlen=16"]
+        self.run_in(self.numpy, program, "tune", *problem, "--effort", "quick", *store)
+        self.run_in(self.numpy, program, "export", bundle, *store)
+        kernel, = bundle.glob("*.o")
+        whole = kernel.read_bytes()
+        hollow = whole[:64] + bytes(len(whole) - 64)
+        kernel.write_bytes(hollow)
+        manifest = (bundle / "manifest.json").read_text()
+        (bundle / "manifest.json").write_text(manifest.replace(hashlib.sha256(whole).hexdigest(), hashlib.sha256(hollow).hexdigest()))
+        said = self.run_in(self.numpy, program, "explain", *problem, ATTUNE_BUNDLE=str(bundle), ATTUNE_STORE="")
+        self.assertIn("from a bundle is not used: object is not one of this machine", said)
 
     def test_programs_are_built_against_it(self):
         folder = {name: self.run_in(self.numpy, "-m", "attune", f"--{name}").strip() for name in ("cmakedir", "pkgconfigdir", "library")}

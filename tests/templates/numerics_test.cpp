@@ -30,8 +30,8 @@ TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
         "one ring");
 }
 
-// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: slots apart and one ring, each scheduler, splits,
-// scores computed again, lists of blocks, hidden steps, warpgroups and rows that see no key. Packed heads go another way.
+// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: each scheduler, splits, scores computed again,
+// lists of blocks, hidden steps, warpgroups and rows that see no key. One ring for K and V, and packed heads, go another way.
 TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";

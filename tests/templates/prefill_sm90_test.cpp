@@ -107,8 +107,8 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
 
-// What stands on diagonals takes the place of a score stage, and room behind the layout for each slot of K, of V too in one ring.
-TEST(PrefillSm90Diagonals, StandBeforeQKWhereTheRowsOfATileAreOfOneHead) {
+// What stands on diagonals takes the place of a score stage, and room behind the layout for each slot of K.
+TEST(PrefillSm90Diagonals, StandBeforeQKWhereATileIsOfOneHeadAndKHasSlotsOfItsOwn) {
   for (const char* text : {"alibi=1", "relative_bias=bf16", "relative_bias=fp32,documents=1"}) {
     const Problem p = parse_problem(
         std::string("dtype=bf16,head_dim=128,heads=8/2,seqlen=2000,mask=causal_bottom_right,") +
@@ -121,14 +121,14 @@ TEST(PrefillSm90Diagonals, StandBeforeQKWhereTheRowsOfATileAreOfOneHead) {
              {std::pair{"block_m", 128}, {"block_n", 64}, {"kv_ring", ring}, {"pack_heads", heads}})
           c.set(knob, value);
         const std::string source = render(prefill_sm90(), spec, hopper(), c).text;
-        const bool before = heads == 1;
+        const bool before = heads == 1 && ring == 0;
         EXPECT_EQ(source.find("kDiagonalTerms = true") != std::string::npos, before);
         EXPECT_EQ(source.find("kScored = true") != std::string::npos, !before);
         const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, c));
         const unsigned shared =
             prefill_sm90().launch(spec, c, shape_of(p), kH200).main().shared_bytes;
         if (!before) continue;
-        EXPECT_EQ(layout.k_slots, ring > 0 ? ring : 2);
+        EXPECT_EQ(layout.k_slots, 2);
         EXPECT_GE(shared,
                   static_cast<unsigned>(layout.bytes + layout.k_slots * (8 * (128 + 64) + 24)))
             << text_of(p, c);
@@ -342,7 +342,7 @@ TEST_F(PrefillSm90Compile, TermsOfDiagonalsCompileInEveryPipeline) {
   const Problem p =
       parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=4096,mask=causal_bottom_right,alibi=1");
   for (const char* pipeline : {"block_m=128,block_n=128,kv_ring=0,row_max=0",
-                               "block_m=192,block_n=80,kv_ring=3,row_max=1"}) {
+                               "block_m=192,block_n=80,kv_ring=0,stages=2,row_max=1"}) {
     Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
     const Config changed = parse_config(pipeline);
     for (const auto& [knob, value] : changed.knobs()) c.set(knob, value);

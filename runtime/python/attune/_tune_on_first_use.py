@@ -86,7 +86,7 @@ class FirstUse:
             self._tune_one()
 
     def _tune_one(self):
-        """The problem that waits longest. Its time counts, whatever becomes of it."""
+        """The problem that waits longest. What it took counts, whatever becomes of it, less what it waited for others' tunes."""
         with self._changed:
             if self._stopped or not self._jobs:
                 return
@@ -96,15 +96,15 @@ class FirstUse:
             try:
                 self._process = process = _tune.start(words)
             except OSError as error:
-                process, failure = None, str(error)
+                process, failure, spent_s = None, str(error), 0.0
         if process is not None:
             output, errors = process.communicate()
-            failure = self._outcome(process, output, errors)
+            failure, spent_s = self._outcome(process, output, errors, time.monotonic() - begun)
         with self._changed:
             self._process = None
             self._jobs.pop(0)
             self.waiting.pop(0)
-            self.spent_s += time.monotonic() - begun
+            self.spent_s += spent_s
             if failure is None:
                 self.done.append(text)
                 self._won = True
@@ -112,14 +112,16 @@ class FirstUse:
                 self.failures[text] = failure
 
     @staticmethod
-    def _outcome(process, output, errors):
+    def _outcome(process, output, errors, seconds):
+        """Why there is no winner, or None, and what it took of `seconds`."""
         try:
-            shapes = _tune.report(process, output, errors).shapes
+            report = _tune.report(process, output, errors)
         except (Error, ValueError) as error:
-            return str(error)
-        if any(shape["winner"] for shape in shapes):
-            return None
-        return "; ".join(shape["note"] for shape in shapes if shape["note"]) or "it ended without a winner"
+            return str(error), seconds
+        seconds = min(seconds, report.time_s or seconds)
+        if any(shape["winner"] for shape in report.shapes):
+            return None, seconds
+        return "; ".join(shape["note"] for shape in report.shapes if shape["note"]) or "it ended without a winner", seconds
 
     @untraced
     def step(self):

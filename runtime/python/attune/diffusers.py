@@ -5,7 +5,6 @@
         image = pipeline(prompt).images[0]
 """
 import contextlib
-import logging
 
 
 @contextlib.contextmanager
@@ -16,6 +15,7 @@ def patch_diffusers(backends=("native",)):
     Operands are diffusers' [batch, seqlen, num_heads, head_dim]. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or [batch,
     num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Refused with a sentence: dropout, gradients, context parallelism.
     Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
+    import logging  # milliseconds that `import attune` need not take
     try:
         from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
     except ImportError as error:

@@ -292,9 +292,7 @@ static int stream_of(const Entry* entry, const Key* key, void** stream) {
 }
 
 /* From here to the launch no Python code runs, so that a workspace found ready stays it. */
-static int launch(const Entry* entry, const Key* key, unsigned char* blob) {
-  void* stream;
-  if (!stream_of(entry, key, &stream)) return 0;
+static int launch(const Entry* entry, const Key* key, unsigned char* blob, void* stream) {
   Arena* arena = NULL;
   if (entry->workspace_bytes > 0) {
     arena = ready_arena(entry->ordinal, stream, entry->workspace_bytes, entry->zeroed_bytes);
@@ -318,11 +316,12 @@ static int launch(const Entry* entry, const Key* key, unsigned char* blob) {
 int entry_run(Entry* entry, const Key* key, PyObject** result) {
   _Alignas(16) unsigned char blob[kMaxBlob];
   PyObject* made[kMaxFresh] = {NULL, NULL};
-  if (!addresses_fit(entry, key)) return 0;
+  void* stream;
+  if (!addresses_fit(entry, key) || !stream_of(entry, key, &stream)) return 0;
   entry_hold(entry); /* other calls may drop it from the table meanwhile */
   memcpy(blob, entry->blob, entry->blob_bytes);
   int done = make_fresh(entry, key, made, blob);
-  if (done > 0) done = launch(entry, key, blob);
+  if (done > 0) done = launch(entry, key, blob, stream);
   if (done > 0) {
     *result = results_of(entry, key, made);
     if (*result == NULL) done = -1;

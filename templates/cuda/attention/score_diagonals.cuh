@@ -5,7 +5,6 @@
 // them for each slot of K:
 //
 //   producer, one thread: wait k_empty, tell what the step is, arrive on its barrier; TMA -> k_full
-//                         with one ring the same for V's slots, on whose barriers the idle warps count too
 //   idle warps:           wait for the step's barrier, write the pairs, arrive on k_full
 //   consumers:            wait k_full, load pairs into accumulators, wgmma, arrive on k_empty
 //   at the end:           the producer tells of a step without a head
@@ -39,9 +38,7 @@ constexpr int kDiagonalBarriers = kDiagonalPlaces + kLayout.k_slots * kDiagonalP
 static_assert(kDiagonalPairs + diagonals_bytes(kBlockM, kBlockN, kLayout.k_slots) <= 232448,
               "shared memory of one block with the diagonals of its steps exceeds 227 KB");
 
-// In a head's place.
-constexpr unsigned kNoHead = ~0u;  // no more slots
-constexpr unsigned kOfV = ~1u;     // with one ring: the slot is V's, which gets nothing
+constexpr unsigned kNoHead = ~0u;
 
 __device__ __forceinline__ void init_diagonal_barriers(unsigned shared) {
   for (int i = 0; i < kLayout.k_slots; ++i) mbarrier_init(shared + kDiagonalBarriers + 8 * i, 1);
@@ -65,34 +62,13 @@ __device__ __forceinline__ float on_diagonal(const ScoreArgs& args, float unit, 
   return score_element(args, on_head, on_row, column, 0.f, batch, head, kv_head, q_idx, kv_idx);
 }
 
-// Their share of one slot, by each thread of the idle warps.
-__device__ __forceinline__ void write_diagonals(const KernelParts& parts, const Vector16& place,
-                                                unsigned slot_pairs) {
+// The idle warps.
+__device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigned shared) {
   constexpr int kMakers = 32 * kIdleWarps;
   constexpr int kEach = (kBlockM + kBlockN - 1 + kMakers - 1) / kMakers;
   const ScoreArgs& scores = parts.scores;
+  const float unit = parts.base.softmax_scale;
   const int maker = static_cast<int>(threadIdx.x) - 32;
-  const int head = static_cast<int>(place.word[2]);
-  const int q_idx = scores.q_position0 + static_cast<int>(place.word[1]) + kBlockM - 1;
-  const int key = scores.kv_position0 + static_cast<int>(place.word[0]) + maker;
-  const unsigned pairs = slot_pairs + 8 * maker;
-  float value[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    value[i] = on_diagonal(scores, parts.base.softmax_scale,
-                           scores.batch0 + static_cast<int>(place.word[3]), scores.head0 + head,
-                           scores.kv_head0 + head / kGqaRatio, q_idx, key + i * kMakers);
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int entry = maker + i * kMakers;
-    if (entry >= kBlockM + kBlockN) continue;
-    store_shared_word(pairs + 8 * i * kMakers, __float_as_int(value[i]));
-    if (entry > 0) store_shared_word(pairs + 8 * i * kMakers - 4, __float_as_int(value[i]));
-  }
-}
-
-// The idle warps.
-__device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigned shared) {
   wait_for_prior_grid();
   SlotCursor<kLayout.k_slots> cursor;
 #pragma unroll 1
@@ -101,8 +77,23 @@ __device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigne
     mbarrier_wait(shared + kDiagonalBarriers + 8 * slot, cursor.parity(), "diagonals");
     const Vector16 place = load_shared_16(shared + kDiagonalPlaces + kDiagonalPlaceBytes * slot);
     if (place.word[2] == kNoHead) return;
-    if (place.word[2] != kOfV)
-      write_diagonals(parts, place, shared + kDiagonalPairs + slot * kDiagonalBytes);
+    const int head = static_cast<int>(place.word[2]);
+    const int q_idx = scores.q_position0 + static_cast<int>(place.word[1]) + kBlockM - 1;
+    const int key = scores.kv_position0 + static_cast<int>(place.word[0]) + maker;
+    const unsigned pairs = shared + kDiagonalPairs + slot * kDiagonalBytes + 8 * maker;
+    float value[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      value[i] = on_diagonal(scores, unit, scores.batch0 + static_cast<int>(place.word[3]),
+                             scores.head0 + head, scores.kv_head0 + head / kGqaRatio, q_idx,
+                             key + i * kMakers);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int entry = maker + i * kMakers;
+      if (entry >= kBlockM + kBlockN) continue;
+      store_shared_word(pairs + 8 * i * kMakers, __float_as_int(value[i]));
+      if (entry > 0) store_shared_word(pairs + 8 * i * kMakers - 4, __float_as_int(value[i]));
+    }
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kLayout.k_full + 8 * slot);
     cursor.advance();

@@ -109,7 +109,6 @@ class TmaProducer {
     return load_slice(shared_, v_, cursors_.v(), column, key, head, batch);  // where kVSlices
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
-    if (kKvRing > 0) tell_diagonals(shared_, slot, 0, 0, kOfV, 0);  // where kDiagonalTerms
     load_panels<kLayout.panels_v, kLayout.rows_v, kLayout.row_v>(
         shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_, shared_ + kLayout.v_full + 8 * slot,
         kNarrowOperands ? key : 0, kNarrowOperands ? 0 : key, head, batch);
