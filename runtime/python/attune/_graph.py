@@ -11,7 +11,7 @@ _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
 
 
 def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, **given):
-    """The spec, a constant of the graph. Leaves what programs read where the graph finds it as inputs."""
+    """The spec, a constant of the graph."""
     if dtype is not None or dtype_kv is not None:
         raise ValueError("dtype and dtype_kv name the types of uint8 arrays; accepted in a graph are PyTorch's float8 tensors")
     if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
@@ -22,10 +22,7 @@ def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, *
         if program is None or isinstance(program, str):
             continue
         bound = bind(kind, program)
-        if isinstance(program, Mod):
-            program.graph_captures = [tensor for _, tensor in bound.captures.values()]
-            program.graph_scalars = [value for _, value in bound.scalars.values()]
-        elif bound.captures or bound.scalars:
+        if bound.captures or bound.scalars:
             raise ValueError(f"{kind} is a function that reads {', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
                              f"accepted in a graph is what attune.{kind}() makes of it, outside")
     return spec(hides=hides, score_mod=score_mod, mask_mod=mask_mod, **given)
@@ -46,14 +43,14 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
     """attention(), of the same arguments."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
+    captures, scalars = [], []
+    if isinstance(score_mod, Mod):
+        captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
+    if isinstance(mask_mod, Mod):
+        captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
     text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=window, is_causal=is_causal,
                  accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=scale_block, softcap=softcap, chunk=chunk,
                  pad_head_dim=pad_head_dim, context=context)
-    captures, scalars = [], []
-    for program in (score_mod, mask_mod):
-        if isinstance(program, Mod):
-            captures += program.graph_captures
-            scalars += program.graph_scalars
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
     given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,

@@ -90,6 +90,12 @@ class Mod:
         """The Bound of a call now."""
         raise NotImplementedError
 
+    def keep_for_graphs(self, bound):
+        """What torch.compile traces in the place of this (_graph.py): plain attributes, of the tensors and numbers of now."""
+        self.graph_text = bound.program.text
+        self.graph_captures = [tensor for _, tensor in bound.captures.values()]
+        self.graph_scalars = [value for _, value in bound.scalars.values()]
+
     @property
     def text(self):
         return self.bind().program.text
@@ -108,7 +114,7 @@ class FunctionMod(Mod):
     def __init__(self, kind, function):
         self.kind, self.traced_function = kind, function
         functools.update_wrapper(self, function, updated=())
-        self.bind()  # refuses now what it would refuse at a call
+        self.keep_for_graphs(self.bind())  # refuses now what it would refuse at a call
 
     def __call__(self, *args):
         return self.traced_function(*args)
@@ -131,7 +137,7 @@ class TextMod(Mod):
             raise ValueError(f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; accepted is "
                              f"attune.{kind}(text, {missing[0]}=...)")
         self._given = {name: (name, value) for name, value in given.items()}
-        self.bind()
+        self.keep_for_graphs(self.bind())
 
     def bind(self):
         return Bound(self.kind, self._program, self._given, self._given)

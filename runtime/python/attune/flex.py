@@ -17,23 +17,35 @@ def _version(tensor):
     return None if tensor is None else (id(tensor), tensor._version)
 
 
-@marked_constant
-def _map_of(block_mask):
-    """The map of a BlockMask, made once and kept with it as long as its lists are as they were; None where its blocks are no multiples
-    of a map's granules: then its mask_mod says it all."""
-    rows, keys = block_mask.BLOCK_SIZE
-    if rows % GRANULE_ROWS or keys % GRANULE_KEYS:
-        return None
+def _make(block_mask):
+    """(versions of its lists, its map or None, whether its mask_mod hides anything), kept with a BlockMask as long as the lists are as they
+    were. There is no map where blocks are no multiples of a map's granules: then the mask_mod says it all."""
     found = tuple(_version(getattr(block_mask, name)) for name in _LISTS)
     kept = getattr(block_mask, "_attune_map", None)
     if kept is None or kept[0] != found:
-        kept = block_mask._attune_map = (found, maps.from_flex(block_mask))
-    return kept[1]
+        rows, keys = block_mask.BLOCK_SIZE
+        fits = rows % GRANULE_ROWS == 0 and keys % GRANULE_KEYS == 0
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        hides = block_mask.mask_mod is not None and block_mask.mask_mod is not getattr(flex, "noop_mask", None)
+        kept = block_mask._attune_map = (found, maps.from_flex(block_mask) if fits else None, hides)
+    return kept
 
 
-def _without_mask(mask_mod):
-    flex = sys.modules.get("torch.nn.attention.flex_attention")
-    return mask_mod is None or mask_mod is getattr(flex, "noop_mask", None)
+def prepare(block_mask):
+    """The BlockMask itself, with the map that flex_attention() makes of it: what torch.compile and a CUDA graph's capture need ahead."""
+    _make(block_mask)
+    return block_mask
+
+
+def _masks_of(block_mask):
+    import torch
+    if not torch.compiler.is_dynamo_compiling():
+        _, block_map, hides = _make(block_mask)
+    elif hasattr(block_mask, "_attune_map"):
+        _, block_map, hides = block_mask._attune_map
+    else:
+        raise ValueError("block_mask has no map yet, and torch.compile traces; accepted is what attune.flex.prepare() returns, called outside")
+    return {"block_map": block_map, "mask_mod": block_mask.mask_mod} if hides else {"block_map": block_map}
 
 
 @marked_constant
@@ -58,8 +70,8 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     (o, AuxOutput). lse: natural, fp32 [batch, num_heads, seqlen_q], -inf in rows that see nothing. kernel_options are ignored, with one
     warning: the tuner owns them. Refused with a sentence: gradients, max_scores, what attune.score_mod() refuses.
 
-    Inside torch.compile use mods that attune.score_mod() or attune.mask_mod() made outside where they read tensors, and give
-    attune.attention(mask_mod=, block_map=) what attune.block_map.from_flex() made outside in the place of a block_mask."""
+    Inside torch.compile use mods that attune.score_mod() or attune.mask_mod() made outside where they read tensors, also as the mask_mod of
+    a BlockMask, and call prepare() of that outside."""
     aux = None if return_aux is None else (return_aux.lse, return_aux.max_scores)
     _check(return_lse, aux)
     if kernel_options:
@@ -70,11 +82,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     check_heads(query, key, enable_gqa)
     if key.shape[0] == 1 and query.shape[0] > 1:
         key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
-    masks = {}
-    if block_mask is not None:
-        masks["block_map"] = _map_of(block_mask)
-        if not _without_mask(block_mask.mask_mod):
-            masks["mask_mod"] = block_mask.mask_mod
+    masks = {} if block_mask is None else _masks_of(block_mask)
     wants_lse = return_lse or aux is not None and aux[0]
     result = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
     o, lse = result if wants_lse else (result, None)
