@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the problems a program asks plans for, so that `attune tune --captured FILE` can tune
 // exactly those. One JSON line per unique problem and process: {"problem":
-// "dtype=bf16,head_dim=128,…"}. Called when plans are made, never inside run.
+// "dtype=bf16,head_dim=128,…"}, with the texts of its programs as "score_mod" and "mask_mod". Called when plans are made, never
+// inside run.
 #pragma once
 
 #include <filesystem>

@@ -156,6 +156,13 @@ void add_notes(const LayerKind& kind, Workload* workload) {
         fmt::format("{}, {}: nothing of it is tuned: {}", workload->name, kind.name, kind.refused));
 }
 
+std::string program_text(const nlohmann::json& json, const char* field) {
+  if (!json.at(field).is_string())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is no text; accepted is a program of the score language", field));
+  return json.at(field).get<std::string>();
+}
+
 // "line 3 of captured.jsonl: ..." around what parse throws.
 Problem captured_problem(const std::string& line, const std::string& where) {
   try {
@@ -163,6 +170,9 @@ Problem captured_problem(const std::string& line, const std::string& where) {
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
       throw Error(ErrorCode::kInvalidArgument,
                   "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");
+    for (const auto& [field, kind] :
+         {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
+      if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
     return parse_problem(json.at("problem").get<std::string>());
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
