@@ -284,28 +284,6 @@ ended() {
   refused 1 1e400
 }
 
-@test "captured problems" {
-  need_cpu_target
-  printf '{"problem": "%s"}\n' $problem >"$dir/captured.jsonl"
-  quick --captured "$dir/captured.jsonl" --budget 120 --json
-  expect 0
-  json 'len(o["shapes"]) == 1'
-}
-
-@test "captured problems bring their programs" {
-  need_cpu_target
-  printf '// capture ids: int32[1]\nreturn ids[q_idx] == ids[kv_idx];' >"$dir/mask.txt"
-  ATTUNE_CAPTURE="$dir/captured.jsonl" attune bench --target cpu --problem dtype=fp32,head_dim=16,heads=1,seqlen=64 --mask-mod "$dir/mask.txt" --time 0.05
-  expect 0
-  grep -q '"mask_mod":"' "$dir/captured.jsonl"
-  quick --captured "$dir/captured.jsonl" --budget 120 --json
-  expect 0
-  json 'len(o["shapes"]) == 1 and "mask_mod=" in o["shapes"][0]["problem"]'
-  printf '{"problem": "%s", "score_mod": 7}\n' $problem >"$dir/captured.jsonl"
-  attune tune --target cpu --captured "$dir/captured.jsonl"
-  refused 1 "score_mod is no text"
-}
-
 @test "no problem at all" {
   attune tune --target cpu
   refused 1 --problem --captured
@@ -367,12 +345,6 @@ ended() {
   has_gpu && skip "a GPU is here"
   attune tune --target cuda --problem ${problem/fp32/bf16}
   refused 4 libcuda
-}
-
-@test "a damaged captured file" {
-  printf '{"problem": "%s"}\nnot json\n' $problem >"$dir/captured.jsonl"
-  attune tune --target cpu --captured "$dir/captured.jsonl"
-  refused 1 captured.jsonl
 }
 
 @test "a store that cannot be made" {
