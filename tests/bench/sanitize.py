@@ -36,7 +36,11 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
              for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ",block_map=hides", ",documents=1,block_map=skips", ALL_SCORES)),
            ("block_map_cuda", "op=block_map,head_dim=128,heads=4/2,batch=2,seqlen_q=300,seqlen_kv=555,mask_tensor=1,documents=1", ""),
            ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),
-           ("prefill_sm90", WIDE, ""), ("prefill_sm80", WIDE, ""))
+           ("prefill_sm90", WIDE, ""), ("prefill_sm80", WIDE, ""),
+           # What scores get by head and distance, made by idle warps.
+           ("prefill_sm90", SCORED + ",alibi=1", ""), ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
+           ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
+           ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 
 
 def runs(build, only, seeds):
