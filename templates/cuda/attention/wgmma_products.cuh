@@ -264,6 +264,7 @@ class WgmmaProducts {
 
   // Gives back the slot of K, and after the last step of a tile Q as well.
   __device__ __forceinline__ void release_k(bool q_too) {
+    __syncwarp();  // all lanes have read what stands beside K  // where kDiagonalTerms
     mbarrier_arrive_if(lane_ == 0, k_empty_);
     mbarrier_arrive_if(lane_ == 0 && q_too, shared_ + kLayout.q_empty + 8 * warpgroup_);
   }
