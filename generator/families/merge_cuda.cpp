@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/cheapest_config.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -45,10 +46,7 @@ class MergeCuda final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const std::vector<Config> configs = space(spec, arch).enumerate();
-    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
-    return *std::min_element(configs.begin(), configs.end(),
-                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+    return cheapest_config(*this, spec, arch, shape, device);
   }
 
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {

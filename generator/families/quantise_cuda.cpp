@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See quantise_cuda.hpp, and templates/cuda/quantise.cu for what the knobs do.
 #include "generator/families/quantise_cuda.hpp"
+#include "generator/families/cheapest_config.hpp"
 #include "generator/families/served.hpp"
 
 #include <fmt/format.h>
@@ -95,10 +96,7 @@ class QuantiseCuda final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const std::vector<Config> configs = space(spec, arch).enumerate();
-    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
-    return *std::min_element(configs.begin(), configs.end(),
-                             [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+    return cheapest_config(*this, spec, arch, shape, device);
   }
 
   Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {

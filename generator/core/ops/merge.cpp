@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/one_shape.hpp"
 #include "generator/core/score_feature.hpp"
 
 namespace attune {
@@ -14,21 +15,13 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-// All its operands are of one shape; what it does not have is as it is by default, so that one problem has one text.
-void check_equal(const char* name, int64_t value, const char* other, int64_t wanted) {
-  if (value != wanted)
-    refuse(fmt::format("{} is {}; for op merge it must equal {}, {}", name, value, other, wanted));
-}
-
 void check(const Problem& p) {
   for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
     if (is_fp8(dtype))
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("dtype is {}; op merge joins and writes bf16, fp16 and fp32",
                               dtype_name(dtype)));
-  check_equal("head_dim_v", p.head_dim_v, "head_dim_qk", p.head_dim_qk);
-  check_equal("num_heads_kv", p.num_heads_kv, "num_heads_q", p.num_heads_q);
-  check_equal("seqlen_kv", p.seqlen_kv, "seqlen_q", p.seqlen_q);
+  check_one_shape(p, "merge");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
     refuse("op merge takes no mask and no window");
   if (p.fp8 != Fp8Options{}) refuse("op merge takes no option of 8-bit operands and no accuracy");

@@ -5,19 +5,13 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/one_shape.hpp"
 
 namespace attune {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
-}
-
-// It reads q and writes o; what it does not have must be as in q, so that one problem has one text.
-void check_equal(const char* name, int64_t value, const char* other, int64_t wanted) {
-  if (value != wanted)
-    refuse(
-        fmt::format("{} is {}; for op quantise it must equal {}, {}", name, value, other, wanted));
 }
 
 void check_dtypes(const Problem& p) {
@@ -33,10 +27,9 @@ void check_dtypes(const Problem& p) {
 
 void check(const Problem& p) {
   check_dtypes(p);
-  check_equal("head_dim_v", p.head_dim_v, "head_dim_qk", p.head_dim_qk);
-  check_equal("num_heads_kv", p.num_heads_kv, "num_heads_q", p.num_heads_q);
-  check_equal("seqlen_kv", p.seqlen_kv, "seqlen_q", p.seqlen_q);
-  check_equal("scale_block_kv", p.fp8.scale_block_kv, "scale_block_q", p.fp8.scale_block_q);
+  check_one_shape(p, "quantise");
+  check_equal("scale_block_kv", p.fp8.scale_block_kv, "scale_block_q", p.fp8.scale_block_q,
+              "quantise");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
     refuse("op quantise takes no mask and no window");
   if (p.fp8.accuracy != Accuracy::kAccurate)
