@@ -71,6 +71,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return static_cast<const AttentionArgs*>(&arguments);
     case ArgumentPart::kScales:
       return &arguments.scales;
+    case ArgumentPart::kGradients:
+      return &arguments.gradients;
   }
   return nullptr;
 }

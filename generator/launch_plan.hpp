@@ -23,13 +23,13 @@ inline constexpr const char* kEntryName = "attune_kernel";
 
 // Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
 // then its tensor maps.
-enum class ArgumentPart : int { kMap, kScores, kBase, kScales };
+enum class ArgumentPart : int { kMap, kScores, kBase, kScales, kGradients };
 // Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
 // make a map of blocks (families/block_map.hpp) to say.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
-enum class Operand : int { kQ, kK, kV, kO };
+enum class Operand : int { kQ, kK, kV, kO, kDout, kDq, kDk, kDv };
 
 // A tensor that one step writes and a later one reads, by its index in LaunchStructure::workspace.
 struct Workspace {

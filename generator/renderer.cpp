@@ -11,6 +11,7 @@
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/score/dependence.hpp"
 #include "generator/core/score/range_text.hpp"
 #include "generator/core/score/source_text.hpp"
@@ -114,6 +115,17 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template, con
   return constants;
 }
 
+std::vector<Constant> gradient_constants(const KernelSpec& spec) {
+  if (!describe(spec.op).has_gradients) return {};
+  const auto asked = [&](const char* name, Gradients one) {
+    return Constant{"bool", name, asks(spec.gradients, one) ? "true" : "false"};
+  };
+  return {{"bool", "kGradients", "true"},
+          asked("kGradientQ", Gradients::kQ),
+          asked("kGradientK", Gradients::kK),
+          asked("kGradientV", Gradients::kV)};
+}
+
 GeneratedPart in_namespace(const char* path, const std::string& text) {
   return {path, fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n", text)};
 }
@@ -154,6 +166,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   if (has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
   for (Constant& constant : score_constants(kernel_template, spec, config))
     constants.push_back(std::move(constant));
+  for (Constant& constant : gradient_constants(spec)) constants.push_back(std::move(constant));
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(

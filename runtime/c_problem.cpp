@@ -36,6 +36,9 @@ namespace {
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
+constexpr size_t kGradientsSize =
+    offsetof(attune_gradient_operands, dlse_head_stride) + sizeof(int64_t);
+
 constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .dtype = ATTUNE_BF16,
                                          .mask = ATTUNE_MASK_NONE,
@@ -70,7 +73,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .score_mod = nullptr,
                                          .mask_mod = nullptr,
                                          .sinks = ATTUNE_SCORE_TENSOR_NONE,
-                                         .block_map = ATTUNE_BLOCK_MAP_NONE};
+                                         .block_map = ATTUNE_BLOCK_MAP_NONE,
+                                         .gradients = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -85,6 +89,15 @@ constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
       return &attune_operands::o;
   }
 }
+// Where attune_gradient_operands has it.
+struct GradientInC {
+  Role role;
+  attune_tensor attune_gradient_operands::*tensor;
+};
+constexpr GradientInC kGradientsInC[] = {{Role::kDout, &attune_gradient_operands::dout},
+                                         {Role::kDq, &attune_gradient_operands::dq},
+                                         {Role::kDk, &attune_gradient_operands::dk},
+                                         {Role::kDv, &attune_gradient_operands::dv}};
 constexpr attune_scale attune_operands::*factors_in_c(Role role) {
   switch (role) {
     case Role::kQScale:
@@ -103,19 +116,35 @@ ScaleView scale_of(const attune_scale& scale) {
           scale.heads_per_scale == 0 ? 1 : scale.heads_per_scale};
 }
 
+OperandView view_of(const attune_tensor& x) {
+  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
+}
+attune_tensor tensor_of_view(const OperandView& x) {
+  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
+}
+
+void read_gradients(const attune_gradient_operands* given, Operands* operands) {
+  const attune_gradient_operands c =
+      read_struct(given, "operands->gradients", attune_gradient_operands{}, kGradientsSize,
+                  "attune_gradients_contiguous");
+  for (const auto& [role, tensor] : kGradientsInC) operands->*tensor_of(role) = view_of(c.*tensor);
+  operands->dlse = c.dlse;
+  operands->dlse_batch_stride = c.dlse_batch_stride;
+  operands->dlse_head_stride = c.dlse_head_stride;
+}
+
 // Inlined, so that a run copies no operand twice.
 inline Operands from_c(const attune_operands& c) {
   Operands operands;
-  for (const Role role : kTensorRoles) {
-    const attune_tensor& given = c.*tensor_in_c(role);
-    OperandView& view = operands.*tensor_of(role);
-    view = {given.data, given.batch_stride, given.row_stride, given.head_stride};
-  }
+  for (const Role role : {Role::kQ, Role::kK, Role::kV, Role::kO})
+    operands.*tensor_of(role) = view_of(c.*tensor_in_c(role));
   for (const auto& [role, unused] : kFactorRoles)
     operands.*factors_of(role) = scale_of(c.*factors_in_c(role));
   operands.lse = c.lse;
   operands.lse_batch_stride = c.lse_batch_stride;
   operands.lse_head_stride = c.lse_head_stride;
+  if (c.gradients != nullptr) [[unlikely]]
+    read_gradients(c.gradients, &operands);
   return operands;
 }
 
@@ -178,7 +207,8 @@ attune_problem c_problem(const Problem& p) {
           .score_mod = c_program(p.score_mod, score::Kind::kScore, "score_mod"),
           .mask_mod = c_program(p.mask_mod, score::Kind::kMask, "mask_mod"),
           .sinks = static_cast<int32_t>(p.sinks),
-          .block_map = static_cast<int32_t>(p.block_map)};
+          .block_map = static_cast<int32_t>(p.block_map),
+          .gradients = static_cast<int32_t>(p.gradients)};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -204,6 +234,10 @@ Problem problem_of(const attune_problem* given) {
   p.window_right = std::max<int64_t>(c.window_right, -1);
   if (c.softmax_scale != 0) p.softmax_scale = c.softmax_scale;
   read_scores(c, &p);
+  constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
+  p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
+                                   "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");
+  if (c.gradients == kAllGradients) p.gradients = Gradients::kAll;
   return p;
 }
 
@@ -255,12 +289,34 @@ attune_status attune_operands_contiguous_sized(const attune_problem* problem, vo
     validate(p);
     const Operands made = contiguous_operands(p, q, k, v, o, lse);
     attune_operands filled{};
-    for (const Role role : kTensorRoles) {
-      const OperandView& view = made.*tensor_of(role);
-      filled.*tensor_in_c(role) = {view.data, view.batch_stride, view.row_stride, view.head_stride};
-    }
+    for (const Role role : {Role::kQ, Role::kK, Role::kV, Role::kO})
+      filled.*tensor_in_c(role) = tensor_of_view(made.*tensor_of(role));
     filled.lse = lse;
     write_struct(filled, operands, size);
+  });
+}
+
+attune_status attune_gradients_contiguous_sized(const attune_problem* problem, void* dout, void* dq,
+                                                void* dk, void* dv,
+                                                attune_gradient_operands* gradients, size_t size) {
+  return guarded([&] {
+    if (size < kGradientsSize || size > kLargestStruct)
+      refuse_size("gradients", size, kGradientsSize, "attune_gradients_contiguous");
+    write_struct(attune_gradient_operands{}, &not_null(gradients, "gradients"), size);
+    const Problem p = problem_of(problem);
+    validate(p);
+    if (!describe(p.op).has_gradients)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("problem->op is {}, which has no gradients", op_name(p.op)));
+    Operands made = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
+    made.dout.data = dout;
+    made.dq.data = dq;
+    made.dk.data = dk;
+    made.dv.data = dv;
+    attune_gradient_operands filled{};
+    for (const auto& [role, tensor] : kGradientsInC)
+      filled.*tensor = tensor_of_view(made.*tensor_of(role));
+    write_struct(filled, gradients, size);
   });
 }
 

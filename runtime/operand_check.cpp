@@ -97,16 +97,16 @@ void check_tensor(const OperandSpec& x, const OperandView& view) {
   check_overlap(x.name, x.line(), strides);
 }
 
-void check_row_sums(const OperandSpec& x, const Operands& given) {
-  if (!given.lse) {
+void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
+  if (!given.data) {
     if (!x.optional && !x.empty()) refuse_address(x.name, nullptr, sizeof(float));
     return;
   }
-  if (reinterpret_cast<uintptr_t>(given.lse) % sizeof(float) != 0)
-    refuse_address(x.name, given.lse, sizeof(float));
-  if (given.lse_batch_stride == 0 && given.lse_head_stride == 0) return;  // contiguous
-  Stride strides[3] = {{"head_stride", given.lse_head_stride, x.heads},
-                       {"batch_stride", given.lse_batch_stride, x.batch},
+  if (reinterpret_cast<uintptr_t>(given.data) % sizeof(float) != 0)
+    refuse_address(x.name, given.data, sizeof(float));
+  if (given.batch_stride == 0 && given.head_stride == 0) return;  // contiguous
+  Stride strides[3] = {{"head_stride", given.head_stride, x.heads},
+                       {"batch_stride", given.batch_stride, x.batch},
                        {"", 0, 1}};
   for (const Stride& stride : strides) {
     if (stride.extent > 1 && stride.value <= 0)
@@ -185,7 +185,7 @@ void check_operands(const OperandList& list, const Operands& operands) {
         check_tensor(operand, operands.*tensor_of(operand.role));
         break;
       case OperandKind::kRowSums:
-        check_row_sums(operand, operands);
+        check_row_sums(operand, row_sums_of(operands, operand.role));
         break;
       case OperandKind::kFactors:
         check_factors(operand, operands.*factors_of(operand.role));

@@ -38,13 +38,7 @@ OperandRules::OperandRules(const OperandList& list) : list_(list) {
         add_tensor(operand);
         break;
       case OperandKind::kRowSums:
-        has_row_sums_ = true;
-        row_sums_required_ = !operand.optional && !operand.empty();
-        row_sums_ = {{dimension(operand.heads, 4), dimension(operand.batch, 4), {}},
-                     static_cast<uint64_t>(operand.rows),
-                     1,
-                     0,
-                     false};
+        add_row_sums(operand);
         break;
       case OperandKind::kFactors:
         add_factors(operand);
@@ -64,6 +58,16 @@ void OperandRules::add_tensor(const OperandSpec& x) {
        line,
        static_cast<uint64_t>(kOperandAlignment / bytes - 1),
        !x.written}};
+}
+
+void OperandRules::add_row_sums(const OperandSpec& x) {
+  row_sums_[num_row_sums_++] = {x.role,
+                                !x.optional && !x.empty(),
+                                {{dimension(x.heads, 4), dimension(x.batch, 4), {}},
+                                 static_cast<uint64_t>(x.rows),
+                                 1,
+                                 0,
+                                 false}};
 }
 
 void OperandRules::add_factors(const OperandSpec& x) {
@@ -109,13 +113,12 @@ bool OperandRules::Factors::allows(const ScaleView& view) const noexcept {
   return !written && view.heads_per_scale > 1 && heads % view.heads_per_scale == 0;
 }
 
-bool OperandRules::allow_row_sums(const Operands& given) const noexcept {
-  if (!given.lse) return !row_sums_required_;
-  if (!has_row_sums_) return true;
-  if (is_misaligned(given.lse, sizeof(float))) return false;
-  if (given.lse_batch_stride == 0 && given.lse_head_stride == 0) return true;  // contiguous
-  return row_sums_.allows({static_cast<uint64_t>(given.lse_head_stride),
-                           static_cast<uint64_t>(given.lse_batch_stride), 0});
+bool OperandRules::RowSums::allows(const RowSumsView& view) const noexcept {
+  if (!view.data) return !required;
+  if (is_misaligned(view.data, sizeof(float))) return false;
+  if (view.batch_stride == 0 && view.head_stride == 0) return true;  // contiguous
+  return layout.allows(
+      {static_cast<uint64_t>(view.head_stride), static_cast<uint64_t>(view.batch_stride), 0});
 }
 
 bool OperandRules::allow(const Operands& operands) const noexcept {
@@ -130,7 +133,8 @@ bool OperandRules::allow(const Operands& operands) const noexcept {
                                static_cast<uint64_t>(view.batch_stride)}))
       return false;
   }
-  if (!allow_row_sums(operands)) return false;
+  for (size_t i = 0; i < num_row_sums_; ++i)
+    if (!row_sums_[i].allows(row_sums_of(operands, row_sums_[i].role))) return false;
   for (size_t i = 0; i < factors_.size(); ++i)
     if (!factors_[i].allows(operands.*factors_of(kFactorRoles[i].role))) return false;
   return true;

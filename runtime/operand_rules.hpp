@@ -61,18 +61,24 @@ class OperandRules {
     std::array<Dimension, 3> dimensions;
     bool allows(const ScaleView& view) const noexcept;
   };
+  struct RowSums {
+    Role role = Role::kLse;
+    bool required = false;
+    Strided layout;
+    bool allows(const RowSumsView& view) const noexcept;
+  };
 
   static Dimension dimension(int64_t extent, int64_t element_bytes);
   void add_tensor(const OperandSpec& tensor);
+  void add_row_sums(const OperandSpec& row_sums);
   void add_factors(const OperandSpec& factors);
-  bool allow_row_sums(const Operands& operands) const noexcept;
 
   OperandList list_;
   std::array<Tensor, std::size(kTensorRoles)> tensors_;
   size_t num_tensors_ = 0;
   std::array<Factors, std::size(kFactorRoles)> factors_;  // as kFactorRoles
-  Strided row_sums_;
-  bool has_row_sums_ = false, row_sums_required_ = false;
+  std::array<RowSums, 2> row_sums_;
+  size_t num_row_sums_ = 0;
   bool writes_nothing_ = true;
 };
 

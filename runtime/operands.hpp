@@ -15,9 +15,13 @@ namespace attune {
 // Strides (elements) and addresses of one call; see AttentionArgs for shapes.
 struct Operands {
   OperandView q, k, v, o;
+  OperandView dout{}, dq{}, dk{}, dv{};  // of the op attention_backward
   float* lse = nullptr;
   int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
   int64_t lse_head_stride = 0;
+  const float* dlse = nullptr;  // of attention_backward; strides as those of lse
+  int64_t dlse_batch_stride = 0;
+  int64_t dlse_head_stride = 0;
   ScaleView q_scale{}, k_scale{}, v_scale{};  // 8-bit operands; null data: every factor is 1
   ScaleView o_scale{};                        // written by the quantise op
   const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
@@ -32,9 +36,28 @@ constexpr OperandView Operands::*tensor_of(Role role) {
       return &Operands::k;
     case Role::kV:
       return &Operands::v;
+    case Role::kDout:
+      return &Operands::dout;
+    case Role::kDq:
+      return &Operands::dq;
+    case Role::kDk:
+      return &Operands::dk;
+    case Role::kDv:
+      return &Operands::dv;
     default:
       return &Operands::o;
   }
+}
+
+// Of roles whose kind is kRowSums. The strides are the caller's: both 0 where contiguous.
+struct RowSumsView {
+  const float* data;
+  int64_t batch_stride, head_stride;
+};
+inline RowSumsView row_sums_of(const Operands& operands, Role role) {
+  if (role == Role::kDlse)
+    return {operands.dlse, operands.dlse_batch_stride, operands.dlse_head_stride};
+  return {operands.lse, operands.lse_batch_stride, operands.lse_head_stride};
 }
 
 // Of roles whose kind is kFactors.

@@ -27,6 +27,21 @@ MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
           tells_apart(scores.masks.on_head, operands)};
 }
 
+GradientArgs gradient_args(const Problem& p, const Operands& operands) {
+  GradientArgs args{operands.dout,
+                    operands.dq,
+                    operands.dk,
+                    operands.dv,
+                    operands.dlse,
+                    operands.dlse_batch_stride,
+                    operands.dlse_head_stride};
+  if (args.dlse_batch_stride == 0 && args.dlse_head_stride == 0) {
+    args.dlse_head_stride = p.seqlen_q;
+    args.dlse_batch_stride = p.seqlen_q * p.num_heads_q;
+  }
+  return args;
+}
+
 KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
   KernelArguments args;
@@ -51,6 +66,8 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     args.scores = score_args(p, plan.scores, operands.scores);
     args.map = plan.launch.map_args(workspace, map_lists(plan.scores, operands.scores));
   }
+  if (plan.operands.list().has(Role::kDout)) [[unlikely]]
+    args.gradients = gradient_args(p, operands);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;

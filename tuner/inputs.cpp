@@ -3,6 +3,7 @@
 #include "tuner/inputs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -36,6 +37,11 @@ ScoreScalar sample_scalar(score::Type type) {
   else
     scalar.i32 = type == score::Type::kBool ? 1 : 64;
   return scalar;
+}
+
+// Those of scores of N(0,1), which is what q and k of N(0,1) give: P then sums to about 1.
+float usual_lse(const Problem& problem) {
+  return std::log(static_cast<float>(std::max<int64_t>(1, problem.seqlen_kv))) + 0.5F;
 }
 
 size_t index_of(Role role) { return static_cast<size_t>(role); }
@@ -86,7 +92,7 @@ void Inputs::open(const Problem& problem) {
     if (kind_of(operand.role) == OperandKind::kTensor)
       open_tensor(operand, count);
     else
-      open_rest(operand);
+      open_rest(problem, operand);
   }
   open_captures(problem);
   sets_.clear();
@@ -102,12 +108,21 @@ void Inputs::open_tensor(const OperandSpec& tensor, int64_t count) {
   filled.memory = DeviceMemory(device_, bytes);
 }
 
-void Inputs::open_rest(const OperandSpec& operand) {
-  if (kind_of(operand.role) == OperandKind::kRowSums) {
-    const int64_t bytes = operand.batch * operand.heads * operand.rows * kFloatBytes;
-    if (bytes > row_sums_.bytes()) row_sums_ = DeviceMemory(device_, bytes);
+void Inputs::open_row_sums(const Problem& problem, const OperandSpec& x) {
+  Filled& filled = row_sums_[x.role == Role::kDlse ? 1 : 0];
+  const int64_t bytes = x.batch * x.heads * x.rows * kFloatBytes;
+  if (x.written) {
+    if (bytes > filled.memory.bytes()) filled.memory = DeviceMemory(device_, bytes);
+    filled.dtype = Dtype::kE5m2;  // nothing that was read before stays
     return;
   }
+  filled.dtype = Dtype::kE5m2;  // the mean is this problem's
+  fill(&filled, Dtype::kFp32, bytes, stream_of(x.role),
+       x.role == Role::kLse ? usual_lse(problem) : 0);
+}
+
+void Inputs::open_rest(const Problem& problem, const OperandSpec& operand) {
+  if (kind_of(operand.role) == OperandKind::kRowSums) return open_row_sums(problem, operand);
   Factors& factors = factors_[index_of(operand.role)];
   factors = {};
   if (operand.has_factors()) factors = make_factors(operand);
@@ -142,6 +157,13 @@ void Inputs::open_captures(const Problem& problem) {
   }
 }
 
+void Inputs::set_row_sums(Role role, Operands* set) const {
+  if (role == Role::kDlse)
+    set->dlse = reinterpret_cast<const float*>(row_sums_[1].memory.data());
+  else
+    set->lse = reinterpret_cast<float*>(row_sums_[0].memory.data());
+}
+
 Operands Inputs::make_set(int64_t index) const {
   Operands set{};
   set.scores = &scores_;
@@ -152,8 +174,8 @@ Operands Inputs::make_set(int64_t index) const {
       view.data = tensors_[index_of(operand.role)].memory.data() + index * set_bytes(operand);
     } else if (kind_of(operand.role) == OperandKind::kFactors) {
       set.*factors_of(operand.role) = factors_[index_of(operand.role)].view;
-    } else if (!operand.optional) {
-      set.lse = reinterpret_cast<float*>(row_sums_.data());
+    } else if (!operand.optional || !operand.written) {
+      set_row_sums(operand.role, &set);
     }
   }
   return set;
@@ -221,8 +243,8 @@ Operands Inputs::poisoned() {
                      nullptr);
         break;
       case OperandKind::kRowSums:
-        operands.lse = reinterpret_cast<float*>(row_sums_.data());
-        device_.fill(operands.lse, kPoison, row_sums_.bytes(), nullptr);
+        set_row_sums(operand.role, &operands);
+        device_.fill(operands.lse, kPoison, row_sums_[0].memory.bytes(), nullptr);
         break;
       case OperandKind::kFactors:
         device_.fill((operands.*factors_of(operand.role)).data, kPoison,

@@ -65,7 +65,9 @@ class Inputs {
     ScaleView view{};
   };
   void open_tensor(const OperandSpec& tensor, int64_t count);
-  void open_rest(const OperandSpec& operand);
+  void open_row_sums(const Problem& problem, const OperandSpec& row_sums);
+  void open_rest(const Problem& problem, const OperandSpec& operand);
+  void set_row_sums(Role role, Operands* set) const;
   void open_captures(const Problem& problem);
   Operands make_set(int64_t index) const;
   void fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, float mean = 0) const;
@@ -77,7 +79,7 @@ class Inputs {
   OperandList operands_;
   std::array<Filled, kNumRoles> tensors_, means_;
   std::array<Factors, kNumRoles> factors_;
-  DeviceMemory row_sums_;
+  std::array<Filled, 2> row_sums_;  // of lse and dlse
   std::vector<DeviceMemory> captures_;
   ScoreOperands scores_;
   std::vector<Operands> sets_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/attention_backward.hpp"
 #include "generator/core/ops/block_map.hpp"
 #include "generator/core/ops/merge.hpp"
 #include "generator/core/ops/prefill.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
   static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op(),
-                                               &merge_op()};
+                                               &merge_op(), &attention_backward_op()};
   return ops;
 }
 

@@ -15,11 +15,27 @@
 namespace attune {
 
 // The places that a call has for operands: fields of attune_operands (attune.h). An op uses some.
-enum class Role : int { kQ, kK, kV, kO, kLse, kQScale, kKScale, kVScale, kOScale };
-inline constexpr int kNumRoles = 9;
+enum class Role : int {
+  kQ,
+  kK,
+  kV,
+  kO,
+  kDout,  // the gradient of o, from here on attune_operands.gradients
+  kDq,
+  kDk,
+  kDv,
+  kLse,
+  kDlse,  // the gradient of lse
+  kQScale,
+  kKScale,
+  kVScale,
+  kOScale
+};
+inline constexpr int kNumRoles = 14;
 
 // The places of tensors, and those of factors with their names in messages.
-inline constexpr Role kTensorRoles[] = {Role::kQ, Role::kK, Role::kV, Role::kO};
+inline constexpr Role kTensorRoles[] = {Role::kQ,    Role::kK,  Role::kV,  Role::kO,
+                                        Role::kDout, Role::kDq, Role::kDk, Role::kDv};
 struct FactorRole {
   Role role;
   const char* name;
@@ -36,8 +52,8 @@ enum class OperandKind {
   kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
 };
 constexpr OperandKind kind_of(Role role) {
-  if (role <= Role::kO) return OperandKind::kTensor;
-  return role == Role::kLse ? OperandKind::kRowSums : OperandKind::kFactors;
+  if (role <= Role::kDv) return OperandKind::kTensor;
+  return role <= Role::kDlse ? OperandKind::kRowSums : OperandKind::kFactors;
 }
 
 // One operand of a problem.
@@ -96,6 +112,8 @@ struct OpDescription {
   double (*useful_flops)(const Problem& problem);
   // Its results tell of the programs as they are, so none becomes a built-in feature (recognised_programs.hpp).
   bool keeps_programs = false;
+  // Its problems say which gradients are asked (Problem::gradients).
+  bool has_gradients = false;
 };
 
 const std::vector<const OpDescription*>& all_ops();

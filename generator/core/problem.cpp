@@ -101,7 +101,11 @@ void validate(const Problem& p) {
   check_length("seqlen_kv", p.seqlen_kv);
   check_rows(p, "seqlen_q", p.seqlen_q, p.num_heads_q);
   check_rows(p, "seqlen_kv", p.seqlen_kv, p.num_heads_kv);
-  describe(p.op).validate(p);
+  const OpDescription& op = describe(p.op);
+  op.validate(p);
+  if (!op.has_gradients && p.gradients != Gradients::kAll)
+    refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
+                       op.name));
   check_fp8_options(p);
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
@@ -139,6 +143,20 @@ BlockMapUse parse_block_map_use(std::string_view text) {
   for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
     if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
   refuse(fmt::format("block_map is \"{}\"; accepted are none, skips and hides", text));
+}
+
+std::string gradients_text(Gradients asked) {
+  std::string text;
+  if (asks(asked, Gradients::kQ)) text += 'q';
+  if (asks(asked, Gradients::kK)) text += 'k';
+  if (asks(asked, Gradients::kV)) text += 'v';
+  return text;
+}
+
+Gradients parse_gradients(std::string_view text) {
+  for (int bits = 0; bits < 7; ++bits)
+    if (text == gradients_text(static_cast<Gradients>(bits))) return static_cast<Gradients>(bits);
+  refuse(fmt::format("gradients is \"{}\"; accepted are q, k, v, qk, qv, kv and qkv", text));
 }
 
 bool is_fp8(const SpecFields& p) {

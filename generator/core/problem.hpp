@@ -20,6 +20,7 @@ enum class Op : int {
   kBlockMap = 2,  // o = what the masks show of each granule of rows and keys
   kMerge =
       3,  // o, lse = what q with q_scale and k with k_scale, two pairs of o and lse, make together
+  kAttentionBackward = 4,  // dq, dk, dv = gradients of prefill's q, k, v for those of its o and lse
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too
@@ -48,6 +49,14 @@ enum class BlockMapUse : int {
 };
 std::string_view block_map_use_name(BlockMapUse use);  // "none", "skips"
 BlockMapUse parse_block_map_use(std::string_view text);
+
+// Which gradients are asked of the op attention_backward: a sum of bits, or 0 for all three.
+enum class Gradients : int { kAll = 0, kQ = 1, kK = 2, kV = 4 };
+constexpr bool asks(Gradients asked, Gradients one) {
+  return asked == Gradients::kAll || (static_cast<int>(asked) & static_cast<int>(one)) != 0;
+}
+std::string gradients_text(Gradients asked);  // "qkv", "kv"
+Gradients parse_gradients(std::string_view text);
 
 // The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
 // theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
@@ -79,6 +88,7 @@ struct SpecFields {
   ScoreTensor sinks = ScoreTensor::kNone;
   int chunk = 0;  // keys of one chunk, which rows outside do not see; 0: all
   BlockMapUse block_map = BlockMapUse::kNone;
+  Gradients gradients = Gradients::kAll;  // of the op attention_backward
 
   bool operator==(const SpecFields&) const = default;
 };

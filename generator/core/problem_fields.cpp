@@ -38,6 +38,7 @@ std::string text_of(Accuracy value) { return std::string(accuracy_name(value)); 
 std::string text_of(VLayout value) { return std::string(v_layout_name(value)); }
 std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
 std::string text_of(BlockMapUse value) { return std::string(block_map_use_name(value)); }
+std::string text_of(Gradients value) { return gradients_text(value); }
 std::string text_of(ProgramDigest value) { return to_text(value); }
 std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
 
@@ -70,6 +71,7 @@ void read(Text key, Text text, ProgramDigest* value) {
 }
 void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
 void read(Text, Text text, BlockMapUse* value) { *value = parse_block_map_use(text); }
+void read(Text, Text text, Gradients* value) { *value = parse_gradients(text); }
 
 // A number, or the words of an enumeration with values from 0 to `last`.
 template <class Value>
@@ -254,6 +256,14 @@ ProblemField scale_field() {
                   Problem* p) { p->softmax_scale = parse_number<float>(key, text, "a number"); }};
 }
 
+ProblemField gradients_field() {
+  ProblemField field = one_value(Part::kSpec, "gradients", "that op attention_backward gives",
+                                 ATTUNE_AT(gradients), Gradients::kAll);
+  field.accepted = "q, k, v, qk, qv, kv, qkv";
+  field.without = "all gradients alone";
+  return field;
+}
+
 // Of score features (score_feature.hpp).
 std::vector<ProblemField> score_fields() {
   constexpr Part kSpec = Part::kSpec;
@@ -323,6 +333,7 @@ std::deque<ProblemField> make_fields() {
               "no rotation"),
   };
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
+  fields.push_back(gradients_field());
   fields.push_back(scale_field());
   return fields;
 }

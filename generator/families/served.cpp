@@ -38,4 +38,12 @@ const Served& serves_mapping() {
   return served;
 }
 
+const Served& serves_gradients() {
+  static const Served served{
+      Op::kAttentionBackward,
+      {"mask", "window", "gradients", "mask_mod", "bias", "relative_bias", "alibi", "mask_tensor",
+       "key_lengths", "documents", "prefix", "chunk", "sinks"}};
+  return served;
+}
+
 }  // namespace attune

@@ -45,23 +45,37 @@ struct Seen {
   int64_t columns, rows, heads, batch;
 };
 
-Seen seen_operand(Operand operand, const KernelSpec& spec, const AttentionArgs& args) {
+Seen seen_rows(const OperandView& view, Dtype dtype, int columns, const AttentionArgs& args) {
+  return {view, dtype, columns, args.seqlen_q, args.num_heads_q, args.batch};
+}
+
+Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const AttentionArgs& args) {
+  return {view, dtype, columns, args.seqlen_kv, args.num_heads_kv, args.batch};
+}
+
+Seen seen_operand(Operand operand, const KernelSpec& spec, const KernelArguments& args) {
   switch (operand) {
     case Operand::kQ:
-      return {args.q, spec.dtype_q, spec.head_dim_qk, args.seqlen_q, args.num_heads_q, args.batch};
+      return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);
     case Operand::kK:
-      return {args.k,         spec.dtype_kv,     spec.head_dim_qk,
-              args.seqlen_kv, args.num_heads_kv, args.batch};
+      return seen_keys(args.k, spec.dtype_kv, spec.head_dim_qk, args);
     case Operand::kV:
       if (spec.fp8.v_layout == VLayout::kTransposed)
         return {args.v,          spec.dtype_kv,     args.seqlen_kv,
                 spec.head_dim_v, args.num_heads_kv, args.batch};
-      return {args.v,         spec.dtype_kv,     spec.head_dim_v,
-              args.seqlen_kv, args.num_heads_kv, args.batch};
+      return seen_keys(args.v, spec.dtype_kv, spec.head_dim_v, args);
+    case Operand::kDout:
+      return seen_rows(args.gradients.dout, spec.dtype_o, spec.head_dim_v, args);
+    case Operand::kDq:
+      return seen_rows(args.gradients.dq, spec.dtype_q, spec.head_dim_qk, args);
+    case Operand::kDk:
+      return seen_keys(args.gradients.dk, spec.dtype_kv, spec.head_dim_qk, args);
+    case Operand::kDv:
+      return seen_keys(args.gradients.dv, spec.dtype_kv, spec.head_dim_v, args);
     case Operand::kO:
       break;
   }
-  return {args.o, spec.dtype_o, spec.head_dim_v, args.seqlen_q, args.num_heads_q, args.batch};
+  return seen_rows(args.o, spec.dtype_o, spec.head_dim_v, args);
 }
 
 Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
@@ -78,7 +92,8 @@ Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
 }  // namespace
 
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
-                            const std::vector<PlacedTensor>& workspace, const AttentionArgs& args) {
+                            const std::vector<PlacedTensor>& workspace,
+                            const KernelArguments& args) {
   const Operand* const operand = std::get_if<Operand>(&map.tensor);
   const Seen seen =
       operand != nullptr

@@ -29,7 +29,8 @@ struct TensorMapKey {
 // `workspace` is the memory of the call. A dimension of extent 1 gets the stride of the operand's
 // row, which changes no address.
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
-                            const std::vector<PlacedTensor>& workspace, const AttentionArgs& args);
+                            const std::vector<PlacedTensor>& workspace,
+                            const KernelArguments& args);
 
 // Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an
 // entry is never stale. Throws kDriver when the driver refuses the key.

@@ -11,12 +11,14 @@
 // | scores  | ScoreArgs     | kernels with a score stage                        |
 // | base    | AttentionArgs | every kernel                                      |
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
+// | grads   | GradientArgs  | kernels of the op attention_backward              |
 #pragma once
 
 #include "shared/attention_args.h"
 #include "shared/block_map.h"  // where kMaskProgram
 #include "shared/fp8_options.h"
-#include "shared/score_args.h"  // where kScoreArgs
+#include "shared/gradient_args.h"  // where kGradients
+#include "shared/score_args.h"     // where kScoreArgs
 
 namespace attune {
 
@@ -40,10 +42,12 @@ struct ScaleArgs {
   ScaleView o_scale;  // written by the quantise op; null elsewhere
 };
 
+// A CPU kernel sees the leading members in this order: one with gradients has kScoreArgs too.
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
-  ScoreArgs scores;  // where kScoreArgs
-  BlockMapArgs map;  // where kMaskProgram
+  ScoreArgs scores;        // where kScoreArgs
+  GradientArgs gradients;  // where kGradients
+  BlockMapArgs map;        // where kMaskProgram
 };
 
 }  // namespace attune

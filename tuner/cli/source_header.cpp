@@ -32,9 +32,11 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kBase:
       return "args";
     case ArgumentPart::kScales:
+      return "scales";
+    case ArgumentPart::kGradients:
       break;
   }
-  return "scales";
+  return "gradients";
 }
 
 std::string entry_line(const KernelChoice& choice) {

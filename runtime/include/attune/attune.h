@@ -100,6 +100,15 @@ ATTUNE_API attune_status attune_operands_contiguous_sized(const attune_problem* 
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))
 
+/* The same of op attention_backward's gradients; dlse NULL. */
+ATTUNE_API attune_status attune_gradients_contiguous_sized(const attune_problem* problem,
+                                                           void* dout, void* dq, void* dk, void* dv,
+                                                           attune_gradient_operands* gradients,
+                                                           size_t size);
+#define attune_gradients_contiguous(problem, dout, dq, dk, dv, gradients)             \
+  attune_gradients_contiguous_sized((problem), (dout), (dq), (dk), (dv), (gradients), \
+                                    sizeof(attune_gradient_operands))
+
 /* Cached by what the problem computes; compiles or loads at most once. Problems whose masks and
  * windows hide the same keys at these lengths are one. The 2048 plans used last are kept; a plan
  * that you hold stays good, and one that went is made again without compiling. `layout`: NULL for

@@ -44,6 +44,12 @@ struct Problem : attune_problem {
     check(attune_operands_contiguous(this, q, k, v, o, lse, &operands));
     return operands;
   }
+  // Of op attention_backward; operands.gradients is its address.
+  attune_gradient_operands contiguous_gradients(void* dout, void* dq, void* dk, void* dv) const {
+    attune_gradient_operands gradients;
+    check(attune_gradients_contiguous(this, dout, dq, dk, dv, &gradients));
+    return gradients;
+  }
 };
 
 // Factors of 8-bit operands in one array [batch, num_heads, blocks]; blocks: seqlen / scale_block,

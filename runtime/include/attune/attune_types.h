@@ -5,7 +5,9 @@
 #define ATTUNE_ATTUNE_TYPES_H_
 
 #include <attune/attune_context_types.h>
+#include <attune/attune_gradient_types.h>
 #include <attune/attune_score_types.h>
+#include <attune/attune_tensor_types.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,7 +47,8 @@ typedef enum attune_op {
   ATTUNE_QUANTISE = 1, /* o = q in 8 bits, with a factor for each block of rows in o_scale */
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE,
   ATTUNE_BLOCK_MAP = 2, /* o = a map of blocks of the problem's masks: see attune_block_map_build */
-  ATTUNE_MERGE = 3      /* o, lse = those of two calls over different keys together: see attune.h */
+  ATTUNE_MERGE = 3,     /* o, lse = those of two calls over different keys together: see attune.h */
+  ATTUNE_ATTENTION_BACKWARD = 4 /* gradients of attention: see attune_gradient_types.h */
 } attune_op;
 
 /* Of 8 bits, and fp32: on a GPU exact but slow, tf32, and each finite number as two of tf32. */
@@ -137,27 +140,8 @@ typedef struct attune_problem {
   int32_t sinks;                   /* attune_score_tensor sinks [num_heads_q]: a logit of each head
                                       joins the denominator, and LSE, as it is */
   int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
+  int32_t gradients; /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
 } attune_problem;
-
-typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
-  void* data;                  /* 16-byte aligned, on the device */
-  int64_t batch_stride;        /* strides in elements, multiples of 16 bytes; inputs may
-                                  repeat with 0, nothing may overlap */
-  int64_t row_stride;
-  int64_t head_stride;
-} attune_tensor;
-
-/* Factors that turn 8-bit elements into values: 0 or more, on which kernels rely. That of row r in head h stands at
- * b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride. One factor
- * for the whole tensor: all strides 0. */
-typedef struct attune_scale {
-  float* data; /* on the device; NULL = 1 everywhere */
-  int64_t batch_stride;
-  int64_t head_stride;
-  int64_t block_stride;
-  int32_t heads_per_scale; /* consecutive heads with one factor; 0 = 1. For q with a factor for each
-                              kv head: num_heads_q / num_heads_kv */
-} attune_scale;
 
 typedef struct attune_operands {
   size_t size;
@@ -173,8 +157,9 @@ typedef struct attune_operands {
   attune_scale k_scale;
   attune_scale v_scale;
   attune_scale o_scale; /* op quantise writes it: [batch, num_heads, blocks of rows] */
-  const attune_score_operands* scores; /* NULL = nothing is captured */
-  const attune_block_map* block_map;   /* of problems with block_map; NULL elsewhere */
+  const attune_score_operands* scores;       /* NULL = nothing is captured */
+  const attune_block_map* block_map;         /* of problems with block_map; NULL elsewhere */
+  const attune_gradient_operands* gradients; /* of op attention_backward; NULL elsewhere */
 } attune_operands;
 
 typedef struct attune_plan_info {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// See backward_reference_cpu.hpp.
+#include "generator/families/backward_reference_cpu.hpp"
+
+#include "generator/core/op.hpp"
+#include "generator/core/score_feature.hpp"
+#include "generator/families/prefill_cpu.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+class BackwardReferenceCpu final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "backward_reference_cpu"; }
+  bool is_reference() const override { return true; }
+  std::string_view source_path() const override { return "cpu/backward_reference.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/backward_reference_knobs.hpp"; }
+
+  const Served& serves() const override { return serves_gradients(); }
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
+  // A kernel with gradients is told of scores, too (shared/kernel_arguments.h).
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config&) const override {
+    if (has_score_args(spec)) return {};
+    return {{"bool", "kScoreArgs", "true"}};
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {.steps = {{.entry = "attune_delta"}, {}, {.entry = "attune_keys"}},
+            .main_step = 1,
+            .workspace = {{.name = "delta"}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts&) const override {
+    return {.steps = std::vector<StepSize>(3),
+            .workspace = {{.columns = shape.seqlen_q,
+                           .rows = shape.num_heads_q,
+                           .heads = 1,
+                           .batch = shape.batch}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
+    return 20.0 * useful_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    return cpu_refusal(spec, arch);
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& backward_reference_cpu() {
+  static const BackwardReferenceCpu instance;
+  return instance;
+}
+
+}  // namespace attune

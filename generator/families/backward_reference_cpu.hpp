@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_reference_cpu: gradients of attention from the definition, on a CPU. The last resort of a call, and what tests hold other
+// kernels against.
+#pragma once
+
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+const KernelTemplate& backward_reference_cpu();
+
+}  // namespace attune

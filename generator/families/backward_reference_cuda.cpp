@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// See backward_reference_cuda.hpp.
+#include "generator/families/backward_reference_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/op.hpp"
+#include "generator/core/score_feature.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kWarps = 4;  // rows of a block, one a warp
+
+class BackwardReferenceCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "backward_reference_cuda"; }
+  bool is_reference() const override { return true; }
+  std::string_view source_path() const override { return "cuda/backward_reference.cu"; }
+  std::string_view knobs_path() const override { return "cuda/backward_reference_knobs.cuh"; }
+  const Served& serves() const override { return serves_gradients(); }
+
+  SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
+  Config default_config(const KernelSpec&, const Arch&, const Shape&,
+                        const DeviceFacts&) const override {
+    return Config();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 32 * kWarps};
+  }
+  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+                                        const Config&) const override {
+    return {{"int", "kWarps", std::to_string(kWarps)}};
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kGradients};
+    if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
+    return {.steps = {{.entry = "attune_delta",
+                       .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
+                       .threads = 32 * kWarps},
+                      {.parts = parts, .threads = 32 * kWarps},
+                      {.entry = "attune_keys", .parts = parts, .threads = 32 * kWarps}},
+            .main_step = 1,
+            .workspace = {{.name = "delta"}}};
+  }
+  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+                    const DeviceFacts&) const override {
+    const auto grid = [&](int64_t rows) {
+      return StepSize{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)};
+    };
+    const StepSize rows = grid(shape.batch * shape.num_heads_q * shape.seqlen_q);
+    return {.steps = {rows, rows, grid(shape.batch * shape.num_heads_kv * shape.seqlen_kv)},
+            .workspace = {{.columns = shape.seqlen_q,
+                           .rows = shape.num_heads_q,
+                           .heads = 1,
+                           .batch = shape.batch}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,
+                        const DeviceFacts&) const override {
+    return useful_flops(problem_of(spec, shape));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& backward_reference_cuda() {
+  static const BackwardReferenceCuda instance;
+  return instance;
+}
+
+}  // namespace attune

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Op attention_backward: what attention's q, k and v change of a number that its o and lse decide.
+ * attune_types.h includes this file.
+ *
+ * attune_operands has q, k, v, o and lse of the forward, all of them read; attune_gradient_operands
+ * the rest. The problem is the forward's, with op = ATTUNE_ATTENTION_BACKWARD: same masks, scale and
+ * score features, which capture the same tensors. Gradients are written whole, rows and keys that
+ * take no part as 0. Those of one call have the same bits in every run of one plan.
+ */
+#ifndef ATTUNE_ATTUNE_GRADIENT_TYPES_H_
+#define ATTUNE_ATTUNE_GRADIENT_TYPES_H_
+
+#include <attune/attune_tensor_types.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What attune_problem.gradients is a sum of. A plan computes only what is asked. */
+typedef enum attune_gradient {
+  ATTUNE_GRADIENT_Q = 1,
+  ATTUNE_GRADIENT_K = 2,
+  ATTUNE_GRADIENT_V = 4
+} attune_gradient;
+
+typedef struct attune_gradient_operands {
+  size_t size;
+  attune_tensor dout; /* of o: [batch, seqlen_q, num_heads_q, head_dim_v] */
+  attune_tensor dq;   /* written: [batch, seqlen_q,  num_heads_q,  head_dim_qk] */
+  attune_tensor dk;   /* written: [batch, seqlen_kv, num_heads_kv, head_dim_qk] */
+  attune_tensor dv;   /* written: [batch, seqlen_kv, num_heads_kv, head_dim_v]. Of those that are
+                         not asked nothing is read */
+  const float* dlse;  /* of lse: [batch, num_heads_q, seqlen_q]; NULL = 0 everywhere */
+  int64_t dlse_batch_stride; /* both 0 = contiguous */
+  int64_t dlse_head_stride;
+} attune_gradient_operands;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTUNE_ATTUNE_GRADIENT_TYPES_H_ */
