@@ -47,10 +47,11 @@ Plan plan_of(const Problem& problem, const Choice& choice,
   return plan;
 }
 
-std::string unsupported_text(const std::vector<Refusal>& refusals) {
+std::string unsupported_text(Op op, const std::vector<Refusal>& refusals) {
   std::string text = "no template serves this problem on this device";
   for (const auto& [kernel_template, reason] : refusals)
-    text += fmt::format("; {}: {}", kernel_template->name(), reason);
+    if (kernel_template->serves().op == op)
+      text += fmt::format("; {}: {}", kernel_template->name(), reason);
   return text;
 }
 
@@ -101,7 +102,8 @@ struct Engine::Impl {
 // What serves it here, be it the reference alone. Throws when nothing does.
 Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
   Serving found = serving(spec, device->archs());
-  if (!found.best()) throw Error(ErrorCode::kUnsupported, unsupported_text(found.refusals));
+  if (!found.best())
+    throw Error(ErrorCode::kUnsupported, unsupported_text(spec.op, found.refusals));
   return found;
 }
 

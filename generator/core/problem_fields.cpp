@@ -1,87 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a Problem's fields; see problem_fields.hpp. Values of each type are printed and parsed in one place.
+// The table of a Problem's fields; see problem_fields.hpp.
 #include "generator/core/problem_fields.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <type_traits>
 
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
+#include "generator/core/problem_values.hpp"
 
 namespace attune {
 namespace {
 
-[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view accepted) {
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
-}
-
-template <class Number>
-Number parse_number(std::string_view key, std::string_view value, std::string_view accepted) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) refuse(key, value, accepted);
-  return number;
-}
-
-std::string text_of(float value) { return fmt::format("{}", value); }
-std::string text_of(bool value) { return value ? "1" : "0"; }
-std::string text_of(int value) { return std::to_string(value); }
-std::string text_of(int64_t value) { return std::to_string(value); }
-std::string text_of(Op value) { return std::string(op_name(value)); }
-std::string text_of(Dtype value) { return std::string(dtype_name(value)); }
-std::string text_of(Mask value) { return std::string(mask_name(value)); }
-std::string text_of(Accuracy value) { return std::string(accuracy_name(value)); }
-std::string text_of(VLayout value) { return std::string(v_layout_name(value)); }
-std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
-std::string text_of(BlockMapUse value) { return std::string(block_map_use_name(value)); }
-std::string text_of(Gradients value) { return gradients_text(value); }
-std::string text_of(ProgramDigest value) { return to_text(value); }
-std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
-
-using Text = std::string_view;
-void read(Text key, Text text, int64_t* value) {
-  *value = parse_number<int64_t>(key, text, "an integer");
-}
-void read(Text key, Text text, int* value) {
-  *value = parse_number<int>(key, text, "a 32-bit integer");
-}
-void read(Text key, Text text, float* value) {
-  *value = parse_number<float>(key, text, "a number");
-}
-void read(Text key, Text text, bool* value) {
-  if (text != "0" && text != "1") refuse(key, text, "0 or 1");
-  *value = text == "1";
-}
-void read(Text, Text text, Op* value) { *value = parse_op(text); }
-void read(Text, Text text, Dtype* value) { *value = parse_dtype(text); }
-void read(Text, Text text, Mask* value) { *value = parse_mask(text); }
-void read(Text, Text text, Accuracy* value) { *value = parse_accuracy(text); }
-void read(Text, Text text, VLayout* value) { *value = parse_v_layout(text); }
-void read(Text, Text text, Rotation* value) { *value = parse_rotation(text); }
-
-// A digest, or @FILE with the program's text.
-void read(Text key, Text text, ProgramDigest* value) {
-  const score::Kind kind = key == "mask_mod" ? score::Kind::kMask : score::Kind::kScore;
-  *value = text.starts_with('@') ? load_user_program(std::string(text.substr(1)), kind).digest
-                                 : parse_program_digest(text);
-}
-void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
-void read(Text, Text text, BlockMapUse* value) { *value = parse_block_map_use(text); }
-void read(Text, Text text, Gradients* value) { *value = parse_gradients(text); }
-
-// A number, or the words of an enumeration with values from 0 to `last`.
-template <class Value>
-std::string accepted_of(Value last) {
-  std::string words;
-  if constexpr (std::is_enum_v<Value>)
-    for (int i = 0; i <= static_cast<int>(last); ++i)
-      words += (i == 0 ? "" : ", ") + text_of(static_cast<Value>(i));
-  return words.empty() ? "N" : words;
-}
+using namespace problem_values;
 
 // A field of one value, which `at` finds in a Problem. `last`: of an enumeration.
 template <class At, class Value>

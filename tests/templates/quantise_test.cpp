@@ -83,19 +83,12 @@ class Quantise : public ::testing::Test {
   void check(const Quantiser& quantiser, QuantiseCase c, const std::string& trace) {
     EXPECT_TRUE(quantiser.run(&c)) << trace << ": two runs differ";
     EXPECT_TRUE(c.gaps_intact()) << trace << ": wrote outside o";
-    const CheckError error = check_quantised(
-        c.problem,
-        {c.host.q,
-         {},
-         {},
-         {c.o.data(), c.host.o.batch_stride, c.host.o.row_stride, c.host.o.head_stride},
-         nullptr,
-         0,
-         0,
-         {},
-         {},
-         {},
-         {c.o_scale.data(), c.host.o_scale.batch_stride, c.host.o_scale.head_stride, 1, 1}});
+    Operands host{};
+    host.q = c.host.q;
+    host.o = {c.o.data(), c.host.o.batch_stride, c.host.o.row_stride, c.host.o.head_stride};
+    host.o_scale = {c.o_scale.data(), c.host.o_scale.batch_stride, c.host.o_scale.head_stride, 1,
+                    1};
+    const CheckError error = check_quantised(c.problem, host);
     EXPECT_FALSE(error.wrong) << trace << ": " << *error.wrong;
   }
 

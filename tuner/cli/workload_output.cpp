@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/core/op.hpp"
 #include "generator/core/problem_fields.hpp"
 #include "generator/core/score_feature.hpp"
 
@@ -43,6 +44,9 @@ std::string short_text(const Problem& problem) {
                                  same_or_both(problem.head_dim_qk, problem.head_dim_v),
                                  problem.num_heads_q, problem.num_heads_kv, problem.batch,
                                  same_or_both(problem.seqlen_q, problem.seqlen_kv));
+  if (problem.op != Problem{}.op) text = fmt::format("{} {}", op_name(problem.op), text);
+  if (describe(problem.op).has_gradients && problem.gradients != Gradients::kAll)
+    text += fmt::format(" gradients={}", gradients_text(problem.gradients));
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";
   if (problem.window_left >= 0 || problem.window_right >= 0) {

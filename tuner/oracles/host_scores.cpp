@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// See host_scores.hpp.
+#include "tuner/oracles/host_scores.hpp"
+
+#include <cmath>
+
+namespace attune {
+
+HostScores::HostScores(const Device& device, const Problem& problem, const ScoreOperands& operands)
+    : problem_(problem),
+      scored_(is_scored(problem)),
+      bends_(problem.softcap != 0 || problem.score_mod),
+      program_(score_program(problem)) {
+  if (!scored_) return;
+  ScoreOperands on_host = operands;
+  const std::vector<CaptureSpec> wanted = captures_of(problem);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    int64_t bytes = capture_bytes(wanted[i].type);
+    for (const int64_t extent : wanted[i].extents) bytes *= extent;
+    captures_.emplace_back(static_cast<size_t>(bytes));
+    device.copy_to_host(captures_.back().data(), operands.captures[i].data, bytes);
+    on_host.captures[i].data = captures_.back().data();
+  }
+  args_ = score_args(problem, score_captures(problem), &on_host);
+  loads_ = score::loads_of(program_, args_);
+}
+
+HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t row,
+                                 int64_t key) const {
+  if (!scored_) return {score};
+  score::Point point{score,
+                     static_cast<int32_t>(batch),
+                     head,
+                     head / (problem_.num_heads_q / problem_.num_heads_kv),
+                     static_cast<int32_t>(row),
+                     static_cast<int32_t>(key),
+                     static_cast<int32_t>(problem_.seqlen_q),
+                     static_cast<int32_t>(problem_.seqlen_kv),
+                     problem_.head_dim_qk};
+  const auto value_at = [&](double moved) {
+    point.score = moved;
+    return score::evaluate(program_, point, loads_);
+  };
+  const double value = value_at(score);
+  if (!bends_ || !std::isfinite(value)) return {value};
+  const double step = 1e-5 * (1 + std::abs(score));
+  return {value, (value_at(score + step) - value_at(score - step)) / (2 * step)};
+}
+
+}  // namespace attune

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// HostScores: what the score features of a problem make of a score, in float64, and how fast that moves with the score. Captures are
+// read back from the device once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/core/score/evaluate.hpp"
+#include "generator/core/score_operands.hpp"
+#include "runtime/device.hpp"
+
+namespace attune {
+
+class HostScores {
+ public:
+  struct Score {
+    double value;      // -infinity where it is hidden
+    double slope = 1;  // of `value` by the scaled score: a quotient of differences
+  };
+
+  // `operands`: contiguous, of the problem's extents. The problem must outlive it.
+  HostScores(const Device& device, const Problem& problem, const ScoreOperands& operands);
+  HostScores(const HostScores&) = delete;
+  HostScores& operator=(const HostScores&) = delete;
+
+  Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const;
+
+ private:
+  const Problem& problem_;
+  const bool scored_, bends_;  // bends_: the slope is not 1
+  score::Program program_;
+  std::vector<std::vector<char>> captures_;
+  ScoreArgs args_{};
+  score::Loads loads_;
+};
+
+}  // namespace attune
