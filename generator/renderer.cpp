@@ -120,14 +120,25 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
   const auto asked = [&](const char* name, Gradients one) {
     return Constant{"bool", name, asks(spec.gradients, one) ? "true" : "false"};
   };
-  return {{"bool", "kGradients", "true"},
-          asked("kGradientQ", Gradients::kQ),
-          asked("kGradientK", Gradients::kK),
-          asked("kGradientV", Gradients::kV)};
+  std::vector<Constant> constants{{"bool", "kGradients", "true"},
+                                  asked("kGradientQ", Gradients::kQ),
+                                  asked("kGradientK", Gradients::kK),
+                                  asked("kGradientV", Gradients::kV)};
+  if (score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
+  return constants;
 }
 
 GeneratedPart in_namespace(const char* path, const std::string& text) {
   return {path, fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n", text)};
+}
+
+// Of kernels with gradients.
+std::optional<GeneratedPart> slope_part(const KernelSpec& spec) {
+  if (!describe(spec.op).has_gradients) return std::nullopt;
+  const std::optional<ScoreHalf> slope = score_slope_program(spec);
+  if (!slope) return std::nullopt;
+  return in_namespace("generated/slope_program.h",
+                      score::slope_source_text(slope->program, slope->places));
 }
 
 std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
@@ -204,6 +215,7 @@ Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, con
                             arch.name(), *reason));
   std::vector<GeneratedPart> parts = kernel_template.generated_parts(spec, arch, config);
   for (GeneratedPart& part : score_parts(kernel_template, spec)) parts.push_back(std::move(part));
+  if (auto slope = slope_part(spec)) parts.push_back(std::move(*slope));
   Source source;
   source.file_name = std::filesystem::path(kernel_template.source_path()).filename().string();
   source.text = Inliner(kernel_template, preamble(kernel_template, spec, arch, config), parts)

@@ -11,6 +11,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/score/dependence.hpp"
 #include "generator/core/score/parse.hpp"
+#include "generator/core/score/slope.hpp"
 #include "generator/core/scores/alibi.hpp"
 #include "generator/core/scores/bias.hpp"
 #include "generator/core/scores/block_map.hpp"
@@ -207,6 +208,35 @@ ScoreHalf half_of(const SpecFields& spec, bool masks) {
 
 ScoreHalf score_stage_program(const SpecFields& spec) { return half_of(spec, false); }
 ScoreHalf mask_program(const SpecFields& spec) { return half_of(spec, true); }
+
+namespace {
+
+// Where ScoreArgs holds what one program of two with the same origins reads.
+std::vector<int> places_of(const std::vector<score::Origin>& wanted,
+                           const std::vector<score::Origin>& known,
+                           const std::vector<int>& places) {
+  std::vector<int> found;
+  for (const score::Origin& origin : wanted)
+    for (size_t i = 0; i < known.size(); ++i)
+      if (known[i].part == origin.part && known[i].place == origin.place)
+        found.push_back(score::place_of(static_cast<int>(i), places));
+  return found;
+}
+
+}  // namespace
+
+std::optional<ScoreHalf> score_slope_program(const SpecFields& spec) {
+  if (!has_score_stage(spec)) return std::nullopt;
+  const ScoreHalf stage = score_stage_program(spec);
+  score::Program slope = score::slope(stage.program);
+  if (score::is_one(slope)) return std::nullopt;
+  ScoreHalf half{std::move(slope), {}};
+  half.places = {places_of(half.program.capture_origins(), stage.program.capture_origins(),
+                           stage.places.captures),
+                 places_of(half.program.scalar_origins(), stage.program.scalar_origins(),
+                           stage.places.scalars)};
+  return half;
+}
 
 int sinks_capture(const SpecFields& spec) {
   return static_cast<int>(score_program(spec).captures().size());

@@ -39,10 +39,7 @@ const Served& serves_mapping() {
 }
 
 const Served& serves_gradients() {
-  static const Served served{
-      Op::kAttentionBackward,
-      {"mask", "window", "gradients", "mask_mod", "bias", "relative_bias", "alibi", "mask_tensor",
-       "key_lengths", "documents", "prefix", "chunk", "sinks"}};
+  static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}, true};
   return served;
 }
 

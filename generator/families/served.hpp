@@ -13,7 +13,7 @@ const Served& serves_quantising();          // op quantise with all its choices
 const Served& serves_mapping();             // op block_map of all masks
 const Served& serves_merging();             // op merge, which has no choices
 
-// Op attention_backward with every mask, window and score feature but those that bend scores: softcap and score_mod.
-const Served& serves_gradients();
+const Served&
+serves_gradients();  // op attention_backward with every mask, window and score feature
 
 }  // namespace attune

@@ -9,6 +9,7 @@
 #include "shared/kernel_arguments.h"
 #include "shared/numbered_row.h"
 #include "shared/score_of.h"  // where kScored
+#include "shared/slope_of.h"  // where kSloped
 
 namespace attune {
 
@@ -48,12 +49,15 @@ struct Pair {
 
   Pair(const KernelArguments& args, int batch, int head, int row, int key, const float* q,
        const float* k, const float* dout, const float* v) {
+    const int head_kv = head / kGqaRatio;  // where kScored
     const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
     if (lse == -__builtin_inff()) return;  // the row sees no key
     float score = dot<kHeadDimQk>(q, k) * args.softmax_scale;
-    score = score_of(args.scores, score, batch, head, head / kGqaRatio, row, key);  // where kScored
+    float bend = slope_of(args.scores, score, batch, head, head_kv, row, key);  // where kSloped
+    score = score_of(args.scores, score, batch, head, head_kv, row, key);       // where kScored
     p = __builtin_expf(score - lse);
     ds = p * (dot<kHeadDimV>(dout, v) - *delta_of(args, batch, head, row));
+    ds *= bend;  // where kSloped
   }
 };
 

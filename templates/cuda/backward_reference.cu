@@ -11,6 +11,7 @@
 #include "shared/kernel_arguments.h"
 #include "shared/numbered_row.h"
 #include "shared/score_of.h"  // where kScored
+#include "shared/slope_of.h"  // where kSloped
 
 #include "cuda/attention/reference_rows.cuh"
 
@@ -73,12 +74,15 @@ struct Pair {
                   const ScoreArgs& scores,  // where kScoreArgs
                   int batch, int head, int row, int key, const RowQk& q, const RowQk& k,
                   const RowV& dout, const RowV& v) {
+    const int head_kv = head / kGqaRatio;  // where kScored
     const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
     if (lse == __int_as_float(0xff800000)) return;  // the row sees no key
     float score = q.dot(k) * args.softmax_scale;
-    score = score_of(scores, score, batch, head, head / kGqaRatio, row, key);  // where kScored
+    float bend = slope_of(scores, score, batch, head, head_kv, row, key);  // where kSloped
+    score = score_of(scores, score, batch, head, head_kv, row, key);       // where kScored
     p = expf(score - lse);
     ds = p * (dout.dot(v) - *delta_of(args, batch, head, row));
+    ds *= bend;  // where kSloped
   }
 };
 

@@ -188,8 +188,9 @@ std::optional<Node> Builder::folded(const Node& n) const {
   return constant_node(Type::kFloat, std::bit_cast<uint32_t>(rounded));
 }
 
-int Builder::import(const Program& program, const Rewrite& rewrite) {
-  std::vector<int> captures, scalars, here;
+int Builder::import(const Program& program, const Rewrite& rewrite, std::vector<int>* numbers) {
+  std::vector<int> captures, scalars, own;
+  std::vector<int>& here = numbers != nullptr ? *numbers : own;
   for (size_t i = 0; i < program.captures().size(); ++i) {
     const Origin& from = program.capture_origins()[i];
     captures.push_back(

@@ -44,7 +44,9 @@ class Builder {
   // Adds a program's nodes, captures and scalars, and returns its root here. Where `rewrite` gives a node that one takes the place of
   // the program's: it is called with the number of a node there and its operands' numbers here.
   using Rewrite = std::function<std::optional<int>(int there, std::span<const int> operands)>;
-  int import(const Program& program, const Rewrite& rewrite = nullptr);
+  // `numbers` gets what each of the program's nodes is here, as they come.
+  int import(const Program& program, const Rewrite& rewrite = nullptr,
+             std::vector<int>* numbers = nullptr);
 
   // Throws kInvalidArgument where it is too large.
   Program finish(int root, int most_nodes = kMaxNodes) const;

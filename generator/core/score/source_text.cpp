@@ -50,6 +50,21 @@ std::string source_text(const Program& program, const Places& places) {
   return SourcePrinter(printed(program), places).text();
 }
 
+std::string slope_source_text(const Program& slope, const Places& places) {
+  std::string text = source_text(slope, places);
+  for (const std::string_view name :
+       {"ScoreHead", "ScoreRow", "ScoreColumn", "score_head", "score_row", "score_column",
+        "score_element", "kScoreReadsColumns", "kScoreHides"}) {
+    std::string own(name);
+    const size_t at = own.find_first_of("Ss");
+    own.replace(at, 5, own[at] == 'S' ? "Slope" : "slope");
+    for (size_t place = 0; (place = text.find(name, place)) != std::string::npos;
+         place += own.size())
+      text.replace(place, name.size(), own);
+  }
+  return text;
+}
+
 std::string mask_source_text(const Program& program, const Places& places) {
   return SourcePrinter(with_reciprocals(program), places).text();
 }

@@ -27,6 +27,9 @@ namespace attune::score {
 // A mask program is printed as hide(identity(), program).
 std::string source_text(const Program& program, const Places& places = {});
 
+// The slope of a score program (slope.hpp), for generated/slope_program.h: the same with Slope, slope_ and kSlope for Score, score_ and kScore.
+std::string slope_source_text(const Program& slope, const Places& places = {});
+
 // A mask program by itself, for generated/mask_program.h: the same with Mask and mask_ for Score and score_, and
 //   bool mask_element(const ScoreArgs& args, const MaskHead& on_head, const MaskRow& on_row, const MaskColumn& on_column,
 //                     int batch, int head, int kv_head, int q_idx, int kv_idx);

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slope of a score program against quotients of differences, and where it is known by hand.
+#include "generator/core/score/slope.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cmath>
+
+#include "generator/core/score/evaluate.hpp"
+#include "generator/core/score/parse.hpp"
+#include "generator/core/score/text.hpp"
+#include "generator/core/score_feature.hpp"
+#include "tuner/fuzz/random_program.hpp"
+
+namespace attune::score {
+namespace {
+
+Program score(std::string_view text) { return parse(text, Kind::kScore, {}, "score_mod"); }
+
+double value(const Program& program, double at, int kv_idx = 7) {
+  return evaluate(program, {.score = at, .q_idx = 10, .kv_idx = kv_idx}, {});
+}
+
+// What `slope` reads of what `program` reads.
+ScoreArgs args_of(const Program& slope, const Program& program, const ScoreArgs& given) {
+  ScoreArgs args = given;
+  const auto place = [](const Origin& wanted, const std::vector<Origin>& all) {
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].part == wanted.part && all[i].place == wanted.place) return i;
+    ADD_FAILURE() << "a slope reads what its program does not";
+    return size_t{0};
+  };
+  for (size_t i = 0; i < slope.captures().size(); ++i)
+    args.captures[i] = given.captures[place(slope.capture_origins()[i], program.capture_origins())];
+  for (size_t i = 0; i < slope.scalars().size(); ++i)
+    args.scalars[i] = given.scalars[place(slope.scalar_origins()[i], program.scalar_origins())];
+  return args;
+}
+
+TEST(ScoreSlope, OfEachFunction) {
+  struct Row {
+    const char* text;
+    double at, slope;
+  };
+  for (const Row& row : {Row{"score", 3, 1},
+                         {"2.0f - 3.0f * score", 3, -3},
+                         {"score * score / (1.0f + score)", 1, 0.75},
+                         {"tanh(score)", 0.5, 1 - std::tanh(0.5) * std::tanh(0.5)},
+                         {"sigmoid(score)", 0, 0.25},
+                         {"exp(2.0f * score)", 0, 2},
+                         {"exp2(score)", 1, 2 * std::log(2.0)},
+                         {"log(score)", 4, 0.25},
+                         {"log2(score)", 4, 0.25 / std::log(2.0)},
+                         {"sqrt(score)", 4, 0.25},
+                         {"rsqrt(score)", 4, -0.0625},
+                         {"abs(score)", -2, -1},
+                         {"abs(score)", 0, 0},
+                         {"min(score, 1.0f)", 2, 0},
+                         {"min(score, 1.0f)", 0, 1},
+                         {"max(score, 1.0f)", 2, 1},
+                         {"clamp(score, -1.0f, 1.0f)", 2, 0},
+                         {"clamp(score, -1.0f, score * 3.0f)", -0.5, 3},
+                         {"clamp(score * 2.0f, -9.0f, score)", 2, 1},
+                         {"floor(score) + score", 2.5, 1},
+                         {"q_idx > kv_idx ? score * 5.0f : -score", 2, 5},
+                         {"kv_idx > 100 ? score : -1e30f", 2, 0}})
+    EXPECT_NEAR(value(slope(score(std::string("return ") + row.text + ";")), row.at), row.slope,
+                1e-6)
+        << row.text;
+}
+
+TEST(ScoreSlope, IsOneWhereScoresAreOnlyAddedTo) {
+  for (const char* text : {"alibi=1", "bias=bf16,relative_bias=fp32", "documents=1,alibi=1"}) {
+    const Problem p =
+        parse_problem(std::string("op=backward,dtype=bf16,head_dim=64,heads=2,seqlen=9,") + text);
+    EXPECT_FALSE(score_slope_program(p)) << text;
+  }
+  EXPECT_TRUE(score_slope_program(
+      parse_problem("op=backward,dtype=bf16,head_dim=64,heads=2,seqlen=9,softcap=2")));
+}
+
+TEST(ScoreSlope, IsTheQuotientOfDifferences) {
+  int compared = 0;
+  EXPECT_TRUE(rc::check([&](uint64_t seed) {
+    const RandomProgram random = random_program(seed, Kind::kScore, 6, Calculus::kSteady);
+    const Program program = parse(random.text, random.kind, random.declarations, "score_mod");
+    const Program by_score = slope(program);
+    const RandomOperands operands(program, seed);
+    const ScoreArgs of_slope = args_of(by_score, program, operands.args());
+    const Loads loads = loads_of(program, operands.args());
+    const auto at = [&](double score) {
+      return evaluate(program, {.score = score, .q_idx = 10, .kv_idx = 7}, loads);
+    };
+    const double x = 1.1, step = 1e-6, middle = at(x);
+    const double left = (middle - at(x - step)) / step, right = (at(x + step) - middle) / step;
+    if (!std::isfinite(left) || !std::isfinite(right)) return;
+    if (std::fabs(left - right) > 1e-3 * (1 + std::fabs(left))) return;  // a kink, or a jump
+    const double given =
+        evaluate(by_score, {.score = x, .q_idx = 10, .kv_idx = 7}, loads_of(by_score, of_slope));
+    ++compared;
+    RC_ASSERT(std::fabs(given - (left + right) / 2) <= 1e-3 * (1 + std::fabs(given)));
+  }));
+  EXPECT_GT(compared, 50);
+}
+
+}  // namespace
+}  // namespace attune::score
