@@ -40,17 +40,24 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
   return std::nullopt;
 }
 
-}  // namespace
-
-bool reads_elements_to_hide(const SpecFields& spec) {
-  if (!has_mask_program(spec) || hides_by_map(spec)) return false;
-  const score::Program mask = mask_program(spec).program;
-  const std::vector<score::Dependences> dependences = score::dependences_of(mask);
-  for (size_t i = 0; i < mask.nodes().size(); ++i)
-    if (mask.nodes()[i].operation == score::Operation::kLoad &&
+bool reads_elements(const score::Program& program) {
+  const std::vector<score::Dependences> dependences = score::dependences_of(program);
+  for (size_t i = 0; i < program.nodes().size(); ++i)
+    if (program.nodes()[i].operation == score::Operation::kLoad &&
         score::level_of(dependences[i]) == score::Level::kElement)
       return true;
   return false;
+}
+
+}  // namespace
+
+bool reads_elements_to_hide(const SpecFields& spec) {
+  return has_mask_program(spec) && !hides_by_map(spec) &&
+         reads_elements(mask_program(spec).program);
+}
+
+bool reads_elements_to_score(const SpecFields& spec) {
+  return has_score_stage(spec) && reads_elements(score_stage_program(spec).program);
 }
 
 Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n,
