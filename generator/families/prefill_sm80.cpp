@@ -90,7 +90,7 @@ class PrefillSm80 final : public PrefillMma {
   // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
     if (!is_scored(spec)) return config;
-    if (reads_elements_to_score(spec) && score_stage_program(spec).program.captures().size() > 1) {
+    if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
       const Config lower = with_room_for_scores(legal, staged, 32, 64);

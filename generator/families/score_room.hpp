@@ -21,4 +21,7 @@ bool reads_elements_to_hide(const SpecFields& spec);
 // The same of the score stage: a bias, not slopes.
 bool reads_elements_to_score(const SpecFields& spec);
 
+// Whether stage and mask program together read more than one tensor for each element.
+bool reads_several_elements(const SpecFields& spec);
+
 }  // namespace attune

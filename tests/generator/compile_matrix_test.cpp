@@ -213,6 +213,7 @@ TEST(CompileMatrix, DefaultsWithSeveralScoresDoNotSpill) {
       {"prefill_sm90", "sm_90a", "dtype=fp16,head_dim=64,softcap=50,alibi=1,bias=bf16"},
       {"prefill_sm80", "sm_80",
        "dtype=bf16,head_dim=64,bias=bf16,relative_bias=fp32,mask_tensor=1"},
+      {"prefill_sm80", "sm_80", "dtype=bf16,head_dim=64,bias=bf16,mask_tensor=1"},
       {"prefill_sm80", "sm_80",
        "dtype=bf16,head_dim=128,bias=bf16,relative_bias=fp32,mask_tensor=1"}};
   const bool all = std::getenv("ATTUNE_FULL_MATRIX") != nullptr;
