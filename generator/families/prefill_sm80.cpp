@@ -60,7 +60,7 @@ class PrefillSm80 final : public PrefillMma {
     const SearchSpace legal = space(spec, arch);
     if (has_wide_heads(spec))
       if (const auto config = wide_default(spec, arch, shape, device))
-        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
+        return with_room(spec, legal, *config);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     std::optional<Config> small;  // legal, but few warps
     for (const DefaultTile& tile : kDefaultTiles) {
@@ -69,10 +69,10 @@ class PrefillSm80 final : public PrefillMma {
         continue;
       const auto config = with_tile(legal, tile, makes_offsets_anew(spec, arch, tile));
       if (config && config->at("warps") * config->at("min_blocks") >= kEnoughWarps)
-        return is_scored(spec) ? with_room_for_scores(legal, *config, 32) : *config;
+        return with_room(spec, legal, *config);
       if (config && !small) small = config;
     }
-    if (small) return is_scored(spec) ? with_room_for_scores(legal, *small, 32) : *small;
+    if (small) return with_room(spec, legal, *small);
     throw Error(ErrorCode::kInternal, fmt::format("prefill_sm80 has no default for {} on {}",
                                                   to_text(spec), arch.name()));
   }
@@ -84,6 +84,19 @@ class PrefillSm80 final : public PrefillMma {
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
     return mma_refusal(spec);
+  }
+
+  // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
+  // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
+  static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
+    if (!is_scored(spec)) return config;
+    if (reads_several_elements(spec)) {
+      Config staged = config;
+      staged.set("stages", 2);
+      const Config lower = with_room_for_scores(legal, staged, 32, 64);
+      if (!legal.broken(lower)) return lower;
+    }
+    return with_room_for_scores(legal, config, 32);
   }
 
   // Offsets are held after all where registers are spare.

@@ -184,6 +184,18 @@ Config with_score_stage(const SearchSpace& legal, Config config, const score::Pr
   return config;
 }
 
+// Whether the score stage has addresses of elements beside limits of a mask, or beside captures of other kinds.
+bool crowds_registers(const KernelSpec& spec) {
+  if (!reads_elements_to_score(spec)) return false;
+  const bool limited = spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0;
+  return limited || score_stage_program(spec).program.captures().size() > 1;
+}
+
+// Several blocks a multiprocessor leave a thread 80 registers: a causal bias spilled 8 bytes there, softcap, ALiBi and bias 116.
+void keep_single_blocks(std::vector<Config>* configs) {
+  std::erase_if(*configs, [](const Config& c) { return c.at("ctas_per_sm") > 1; });
+}
+
 class PrefillSm90 final : public KernelTemplate {
  public:
   std::string_view name() const override { return "prefill_sm90"; }
@@ -203,6 +215,7 @@ class PrefillSm90 final : public KernelTemplate {
     std::vector<Config> proven = proven_configs(spec);
     keep_tiles_of_blocks(blocks_of_mask(spec), &proven);
     if (has_score_stage(spec)) keep_diagonals(spec, shape, &proven);
+    if (crowds_registers(spec)) keep_single_blocks(&proven);
     Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
     const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
@@ -219,8 +232,10 @@ class PrefillSm90 final : public KernelTemplate {
     const int64_t block_n = columns > 256   ? 32
                             : columns > 128 ? (many ? 48 : 80)
                                             : (many ? 80 : 128);
+    const int64_t block_m =
+        has_mask_program(spec) || crowds_registers(spec) ? kRowsOfMaskedTiles : INT64_MAX;
     const SearchSpace legal = space(spec, arch);
-    return with_score_stage(legal, with_room_for_scores(legal, config, block_n), stage);
+    return with_score_stage(legal, with_room_for_scores(legal, config, block_n, block_m), stage);
   }
 
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {

@@ -40,17 +40,34 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
   return std::nullopt;
 }
 
+// Loads of each element.
+int elements_read(const score::Program& program) {
+  const std::vector<score::Dependences> dependences = score::dependences_of(program);
+  int count = 0;
+  for (size_t i = 0; i < program.nodes().size(); ++i)
+    if (program.nodes()[i].operation == score::Operation::kLoad &&
+        score::level_of(dependences[i]) == score::Level::kElement)
+      ++count;
+  return count;
+}
+
+int elements_read_to_hide(const SpecFields& spec) {
+  if (!has_mask_program(spec) || hides_by_map(spec)) return 0;
+  return elements_read(mask_program(spec).program);
+}
+
+int elements_read_to_score(const SpecFields& spec) {
+  return has_score_stage(spec) ? elements_read(score_stage_program(spec).program) : 0;
+}
+
 }  // namespace
 
-bool reads_elements_to_hide(const SpecFields& spec) {
-  if (!has_mask_program(spec) || hides_by_map(spec)) return false;
-  const score::Program mask = mask_program(spec).program;
-  const std::vector<score::Dependences> dependences = score::dependences_of(mask);
-  for (size_t i = 0; i < mask.nodes().size(); ++i)
-    if (mask.nodes()[i].operation == score::Operation::kLoad &&
-        score::level_of(dependences[i]) == score::Level::kElement)
-      return true;
-  return false;
+bool reads_elements_to_hide(const SpecFields& spec) { return elements_read_to_hide(spec) > 0; }
+
+bool reads_elements_to_score(const SpecFields& spec) { return elements_read_to_score(spec) > 0; }
+
+bool reads_several_elements(const SpecFields& spec) {
+  return elements_read_to_score(spec) + elements_read_to_hide(spec) > 1;
 }
 
 Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n,

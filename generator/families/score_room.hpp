@@ -18,4 +18,10 @@ Config with_room_for_scores(const SearchSpace& legal, const Config& config, int6
 // Whether the mask program reads a tensor for each element: what neither a row nor a column alone decides.
 bool reads_elements_to_hide(const SpecFields& spec);
 
+// The same of the score stage: a bias, not slopes.
+bool reads_elements_to_score(const SpecFields& spec);
+
+// Whether stage and mask program together read more than one tensor for each element.
+bool reads_several_elements(const SpecFields& spec);
+
 }  // namespace attune

@@ -198,5 +198,38 @@ TEST(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
       }
 }
 
+// Several features at once crowd the registers most.
+TEST(CompileMatrix, DefaultsWithSeveralScoresDoNotSpill) {
+  const Compiler* compiler = open_nvrtc_compiler();
+  if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
+  struct Case {
+    const char* family;
+    const char* arch;
+    const char* problem;
+  };
+  constexpr Case kCases[] = {
+      {"prefill_sm90", "sm_90a", "dtype=bf16,head_dim=64,documents=1,softcap=50"},
+      {"prefill_sm90", "sm_90a", "dtype=bf16,head_dim=64,mask=causal_bottom_right,bias=bf16"},
+      {"prefill_sm90", "sm_90a", "dtype=fp16,head_dim=64,softcap=50,alibi=1,bias=bf16"},
+      {"prefill_sm80", "sm_80",
+       "dtype=bf16,head_dim=64,bias=bf16,relative_bias=fp32,mask_tensor=1"},
+      {"prefill_sm80", "sm_80", "dtype=bf16,head_dim=64,bias=bf16,mask_tensor=1"},
+      {"prefill_sm80", "sm_80",
+       "dtype=bf16,head_dim=128,bias=bf16,relative_bias=fp32,mask_tensor=1"}};
+  const bool all = std::getenv("ATTUNE_FULL_MATRIX") != nullptr;
+  for (const Case& one : kCases) {
+    if (!all && &one != kCases) continue;
+    const KernelSpec spec =
+        spec_of(parse_problem(fmt::format("{},heads=32,batch=4,seqlen=4096", one.problem)));
+    const KernelTemplate& t = template_by_name(one.family);
+    const Arch arch = parse_arch(one.arch);
+    const Shape shape{4, 4096, 4096, 32, 32};
+    const Entry entry{&t, spec, arch,
+                      t.default_config(spec, arch, shape, typical_device(arch).facts)};
+    double ms = 0;
+    EXPECT_EQ(broken(*compiler, entry, &ms), "") << entry.name();
+  }
+}
+
 }  // namespace
 }  // namespace attune
