@@ -31,8 +31,31 @@ def _probe(of):
         if capsule is None:
             return None
         sys.modules[f"{__package__}._attention"].is_compiling = torch.compiler.is_compiling  # without the way through sys.modules
-        return capsule, torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
+        return capsule, _guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
     return None
+
+
+def _guard_maker(torch):
+    """What guard.h describes, by the check that torch.compile makes before it runs a graph again: types, dispatch keys as scopes leave them,
+    dtypes, devices and gradients of several tensors, in one call. None where it is not there or not as it should be."""
+    guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+    if guards is None:
+        return None
+
+    def make(*tensors):
+        any_layout = [[None] * x.dim() for x in tensors]  # of which there are words in the key
+        return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
+
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            x = torch.zeros(1, device="cpu")
+            check = make(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                in_autocast = check(x)
+            passed = [check(torch.zeros(2, device="cpu")), *map(check, (torch._neg_view(x), x.clone().requires_grad_(), x.half(), x.to("meta"))), in_autocast]
+    except Exception:  # of whatever kind: PyTorch promises none of this
+        return None
+    return make if passed == [True, False, False, False, False, False] else None
 
 
 def table(capacity):
