@@ -170,7 +170,7 @@ class QuickTest(unittest.TestCase):
 
     def test_tables_are_bounded(self):
         table, want, long = module.Table(8), [], values("q", (2, 30, 4, 16))
-        signature = attune._quick._parameters(attune._attention._checked)
+        signature = attune._quick.parameters_of(attune._attention._checked)
         call = module.function("attention", "", *signature[:2], signature[2], signature[3], signature[0].index("context"), attune._attention._checked, table)
         for turn in range(3):
             for rows in range(1, 30):

@@ -7,7 +7,8 @@
 
 typedef enum Tag { kNone, kFalse, kTrue, kInt, kFloat, kText, kTuple, kSame, kOperand } Tag;
 
-enum { kRoomOfOne = 2 + 2 * kMaxRank, kLongestText = 64, kLongestTuple = 8 };
+enum { kLongestText = 160, kRoomOfOne = 2 + kLongestText / 8, kLongestTuple = 8 };
+_Static_assert(kRoomOfOne >= 2 + 2 * kMaxRank, "a tensor has a head, a word and its layout");
 
 void key_clear(Key* key) {
   key->num_words = key->num_operands = key->num_tensors = key->num_identities = 0;

@@ -56,7 +56,7 @@ static void take_answer(PyObject* answer, KnownType* type) {
   if (PyLong_Check(answer)) {
     long kind = PyLong_AsLong(answer);
     if (kind >= kIdentity && kind <= kContext) type->kind = (TypeKind)kind;
-  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 3) {
+  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 4) {
     type->exchange = exchange_of(PyTuple_GetItem(answer, 0));
     take_questions(answer);
     if (type->exchange != NULL && is_grad_enabled != NULL) type->kind = kTensor;
@@ -107,15 +107,20 @@ int may_record(void) {
   return asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False);
 }
 
+static int watches(PyObject* watcher) {
+  PyObject* answer = PyObject_CallFunctionObjArgs(watcher, NULL);
+  int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
+  Py_XDECREF(answer);
+  if (PyErr_Occurred()) PyErr_Clear();
+  return watched != 0;
+}
+
+int in_dispatch_mode(void) { return num_watchers > 0 && watches(watchers[0]); }
+
 /* Once a call. */
 static Recording ask_recording(void) {
-  for (int i = 0; i < num_watchers; ++i) {
-    PyObject* answer = PyObject_CallFunctionObjArgs(watchers[i], NULL);
-    int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (PyErr_Occurred()) PyErr_Clear();
-    if (watched != 0) return kWatched;
-  }
+  for (int i = 0; i < num_watchers; ++i)
+    if (watches(watchers[i])) return kWatched;
   return may_record() ? kRecording : kNotRecording;
 }
 
