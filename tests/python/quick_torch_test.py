@@ -140,6 +140,13 @@ class QuickTorchTest(unittest.TestCase):
                     self.assertEqual(cases.digest(got), cases.digest(first))
                 self.assertEqual(module.counters()["hits"] - before["hits"], 3)
 
+    def test_one_tensor_in_several_places(self):
+        for given in ((Q, K, V), (Q, K, K), (Q, K.clone(), V), (K, K, K), (Q, Q, Q), (K, V, V)):
+            want = [attune.attention(*given) for _ in range(2)][0]
+            before = module.counters()
+            self.assertTrue(torch.equal(attune.attention(*given), want))
+            self.assertEqual(module.counters()["hits"] - before["hits"], 1)
+
     def test_dtypes(self):
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
             q, k, v = (x.to(dtype) for x in (Q, K, V))

@@ -163,7 +163,7 @@ static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* 
   }
   if (done > 0) ++num_hits;
   if (done == 0) {
-    Guard guard = {NULL, 0};
+    Guard guard = {NULL, 0, 0};
     PyObject* keeps = of_call && !known && may_be_kept(&key, &guard) ? of_call : NULL;
     result = call_checked(call, self, given, num_given, names, keeps, &key, guard);
     Py_XDECREF(guard.check);

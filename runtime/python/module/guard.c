@@ -4,20 +4,27 @@
 
 int wants_guard(const Key* key) { return key->num_tensors > 0 && guard_maker() != NULL; }
 
-static PyObject* tensors_of(const Key* key) {
-  PyObject* tuple = PyTuple_New(key->num_tensors);
-  int count = 0;
-  for (int i = 0; tuple != NULL && i < key->num_operands; ++i) {
+/* Each once: guards pass no tensor twice. */
+static PyObject* tensors_of(const Key* key, int* count) {
+  PyObject* found[kMaxOperands];
+  *count = 0;
+  for (int i = 0; i < key->num_operands; ++i) {
     if (key->operands[i].type->kind != kTensor) continue;
-    Py_INCREF(key->operands[i].object);
-    PyTuple_SetItem(tuple, count++, key->operands[i].object);
+    int seen = 0;
+    while (seen < *count && found[seen] != key->operands[i].object) ++seen;
+    if (seen == *count) found[(*count)++] = key->operands[i].object;
+  }
+  PyObject* tuple = PyTuple_New(*count);
+  for (int i = 0; tuple != NULL && i < *count; ++i) {
+    Py_INCREF(found[i]);
+    PyTuple_SetItem(tuple, i, found[i]);
   }
   return tuple;
 }
 
 Guard guard_of(const Key* key) {
-  Guard guard = {NULL, 0};
-  PyObject* tensors = tensors_of(key);
+  Guard guard = {NULL, 0, 0};
+  PyObject* tensors = tensors_of(key, &guard.num_tensors);
   if (tensors != NULL) guard.check = PyObject_Call(guard_maker(), tensors, NULL);
   Py_XDECREF(tensors);
   if (guard.check == NULL) PyErr_Clear(); /* Python's way says what there is to say */
@@ -40,11 +47,11 @@ void guards_add(Guards* guards, Guard guard) {
 /* The one that passed last stands first. */
 int guards_pass(Guards* guards, const Key* key) {
   if (in_dispatch_mode()) return 0;
-  PyObject* tensors = tensors_of(key);
-  int passed = 0;
+  int passed = 0, num_tensors;
+  PyObject* tensors = tensors_of(key, &num_tensors);
   for (int i = 0; tensors != NULL && !passed && i < guards->count; ++i) {
     Guard guard = guards->kept[i];
-    if (guard.without_history && may_record()) continue;
+    if (guard.num_tensors != num_tensors || (guard.without_history && may_record())) continue;
     PyObject* answer = PyObject_Call(guard.check, tensors, NULL);
     passed = answer == Py_True;
     Py_XDECREF(answer);

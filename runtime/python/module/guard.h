@@ -12,6 +12,7 @@ enum { kGuardsKept = 8 };
 /* `without_history`: it has tensors that require gradients, and passes them where PyTorch records none. */
 typedef struct Guard {
   PyObject* check;
+  int num_tensors; /* those that are different objects */
   int without_history;
 } Guard;
 
