@@ -192,36 +192,27 @@ def _with_scores(operands):
     return pointers, blob + bytes(scores) + captures, scores
 
 
-_elements = {}  # one of each dtype and device, whose views are shapes without memory
+def _without_memory(like, shape, dtype, heads_first):
+    """A tensor that gave its memory back: PyTorch makes new ones like it in half the time that it takes by shape, dtype and device, with the
+    strides that it shows. None where there is none: memory is short, or a mode makes others."""
+    torch = sys.modules["torch"]
+    try:
+        made = torch.empty(shape, dtype=dtype, device=like.device)
+    except RuntimeError:
+        return None
+    if type(made) is not torch.Tensor:
+        return None
+    shown = made.transpose(1, 2) if heads_first else made
+    made.untyped_storage().resize_(0)
+    return shown
 
 
-def _shape_only(like, shape, dtype):
-    """A tensor of which PyTorch makes new ones in half the time that it takes by shape, dtype and device."""
-    torch, key = sys.modules["torch"], (dtype, like.device)
-    if key not in _elements:
-        made = torch.empty(1, dtype=dtype, device=like.device)
-        if type(made) is not torch.Tensor:
-            return None  # a mode of PyTorch that makes others
-        _elements[key] = made
-    return _elements[key].expand(shape)
-
-
-def _new(like, shape, dtype, *at):
-    """One that each call allocates: function, arguments, places."""
+def _new(like, shape, dtype, *at, heads_first=False):
+    """One that each call allocates: function, arguments, places. heads_first: of PyTorch; it is shown with its heads before its rows."""
     if tensors.is_numpy(like):
         return sys.modules["numpy"].empty, (shape, dtype), {}, at, len(shape)
-    shaped = _shape_only(like, shape, dtype)
-    return None if shaped is None else (sys.modules["torch"].empty_like, (shaped,), {}, at, len(shape))
-
-
-def _heads_first(like, shape, dtype, *at):
-    """As _new(), of a tensor of PyTorch that is shown with its heads before its rows. The one that it is made like gives its memory back."""
-    torch = sys.modules["torch"]
-    shown = torch.empty(shape, dtype=dtype, device=like.device).transpose(1, 2)
-    if type(shown) is not torch.Tensor:
-        return None
-    shown.untyped_storage().resize_(0)
-    return torch.empty_like, (shown,), {}, at, len(shape)
+    model = _without_memory(like, shape, dtype, heads_first)
+    return None if model is None else (sys.modules["torch"].empty_like, (model,), {}, at, len(shape))
 
 
 def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_first=False, empty_lse=False):
@@ -236,14 +227,13 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
         places += _capture_places(indices, scores, ctypes.sizeof(Operands) + ctypes.sizeof(ScoreOperands))
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
-        fresh.append((_heads_first if heads_first else _new)(q, call.out_shape, call.out_dtype, _at("o")))
+        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), heads_first=heads_first))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
         fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
         results.append(-len(fresh))
     elif empty_lse:
-        torch = sys.modules["torch"]
-        fresh.append((torch.empty_like, (torch.empty((0,), dtype=call.lse_dtype, device=q.device),), {}, (), 1))
+        fresh.append(_new(q, (0,), call.lse_dtype))
         results.append(-len(fresh))
     if None in fresh:
         return None
