@@ -150,6 +150,7 @@ class EagerOpsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    folder = cases.use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:

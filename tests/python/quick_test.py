@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import tracemalloc
 import unittest
@@ -294,9 +293,7 @@ sys.exit(0 if failure is None else str(failure))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--outcomes"]:
-        folder = tempfile.TemporaryDirectory()
-        os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")  # of this test, so that each kernel is compiled once
+    folder = cases.use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:

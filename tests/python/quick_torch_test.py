@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import attune
@@ -201,9 +200,7 @@ class QuickTorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--outcomes"]:
-        folder = tempfile.TemporaryDirectory()
-        os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")  # of this test, so that each kernel is compiled once
+    folder = cases.use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:
