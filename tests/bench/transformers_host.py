@@ -40,11 +40,11 @@ def costs(device="cuda"):
     with torch.inference_mode():
         call()
         found = {"attention": _us(lambda: attune.attention(*rows, scale=0.125, mask="causal_bottom_right"), 100, wait), "with_adapter": _us(call, 100, wait)}
-        real, ours.attention = ours.attention, lambda q, *_, **__: q
+        real, ours.attend_from_heads_first = ours.attend_from_heads_first, lambda q, *_, **__: q
         try:
             found["adapter"] = _us(call)
         finally:
-            ours.attention = real
+            ours.attend_from_heads_first = real
         for name, function in (("", attune_mask), ("sdpa_", sdpa_mask)):
             found[f"{name}mask"] = _us(lambda: function(**sizes), 20, wait)
             found[f"{name}padded_mask"] = _us(lambda: function(**sizes, attention_mask=padding), 20, wait)

@@ -2,7 +2,9 @@
 """Calls, right and wrong, that follow calls which the C module knows already. Each has an outcome in words: what was raised, or a digest of
 what was computed. quick_test.py and quick_torch_test.py compare the outcomes with the C module and by ctypes alone."""
 import hashlib
+import os
 import re
+import tempfile
 
 import numpy as np
 
@@ -11,6 +13,16 @@ import attune
 SHAPES = {"q": (2, 5, 4, 16), "k": (2, 7, 2, 16), "v": (2, 7, 2, 16), "out": (2, 5, 4, 16), "lse": (2, 4, 5)}
 PROBLEM = "dtype=fp32,head_dim=16,heads=4/2,batch=2,seqlen_q=5,seqlen_kv=7"
 SCALES = {"scale": 0.3}
+
+
+def use_a_store():
+    """So that each kernel is compiled once: the store that there is, which the tests of these calls share, or one of this process and its
+    children. What it returns must live as long."""
+    if os.environ.get("ATTUNE_STORE"):
+        return None
+    folder = tempfile.TemporaryDirectory()
+    os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")
+    return folder
 
 
 def aligned(shape, dtype=np.float32, offset=0):

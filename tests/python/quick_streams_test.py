@@ -67,9 +67,8 @@ def offer_exchange():
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     name = ctypes.create_string_buffer(b"dlpack_exchange_api")
     fake_torch.Tensor.__dlpack_c_exchange_api__ = new(ctypes.addressof(newest), ctypes.addressof(name), None)
-    fake_torch.Tensor.expand = lambda self, shape: fake_torch.Tensor(np.broadcast_to(self.array, shape), self.device, self.dtype)
+    fake_torch.Tensor.untyped_storage = lambda self: types.SimpleNamespace(resize_=lambda size: None)
     torch.empty_like = lambda x: torch.empty(x.shape, x.dtype, x.device)
-    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
     torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0, _is_any_autocast_enabled=lambda: State.autocast, _disabled_torch_dispatch_impl=None)
     torch.is_autocast_enabled = lambda kind: False  # for this kind of device
     return known, newest, name

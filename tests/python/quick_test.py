@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import tracemalloc
 import unittest
@@ -170,7 +169,7 @@ class QuickTest(unittest.TestCase):
 
     def test_tables_are_bounded(self):
         table, want, long = module.Table(8), [], values("q", (2, 30, 4, 16))
-        signature = attune._quick._parameters(attune._attention._checked)
+        signature = attune._quick.parameters_of(attune._attention._checked)
         call = module.function("attention", "", *signature[:2], signature[2], signature[3], signature[0].index("context"), attune._attention._checked, table)
         for turn in range(3):
             for rows in range(1, 30):
@@ -294,9 +293,7 @@ sys.exit(0 if failure is None else str(failure))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--outcomes"]:
-        folder = tempfile.TemporaryDirectory()
-        os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")  # of this test, so that each kernel is compiled once
+    folder = cases.use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import attune
@@ -140,6 +139,28 @@ class QuickTorchTest(unittest.TestCase):
                     self.assertEqual(cases.digest(got), cases.digest(first))
                 self.assertEqual(module.counters()["hits"] - before["hits"], 3)
 
+    def test_one_tensor_in_several_places(self):
+        for given in ((Q, K, V), (Q, K, K), (Q, K.clone(), V), (K, K, K), (Q, Q, Q), (K, V, V)):
+            want = [attune.attention(*given) for _ in range(2)][0]
+            before = module.counters()
+            self.assertTrue(torch.equal(attune.attention(*given), want))
+            self.assertEqual(module.counters()["hits"] - before["hits"], 1)
+
+    def test_heads_first(self):
+        """Known calls give what the first one did, in the same strides, whatever axes have one entry."""
+        for shape, shape_kv in ((Q.shape, K.shape), ((1, 5, 1, 16), (1, 7, 1, 16)), ((2, 1, 4, 16), (2, 7, 2, 16)), ((0, 5, 4, 16), (0, 7, 2, 16))):
+            q, k, v = (torch.from_numpy(cases.values(name, of)).transpose(1, 2) for name, of in zip("qkv", (shape, shape_kv, shape_kv)))
+            for entry, turned in ((attune._attention.attend_heads_first, True), (attune._attention.attend_from_heads_first, False)):
+                want = attune.attention(*(x.transpose(1, 2) for x in (q, k, v)), mask="causal_bottom_right")
+                want = want.transpose(1, 2) if turned else want
+                for turn in range(3):
+                    before = module.counters()["hits"]
+                    got = entry(q, k, v, "causal_bottom_right", scale=0.25)
+                    self.assertTrue(torch.equal(got, want))
+                    self.assertEqual((got.shape, module.counters()["hits"] - before), (want.shape, int(turn > 0)))
+                    if all(extent > 1 for extent in shape):
+                        self.assertEqual(got.stride(), want.stride())
+
     def test_dtypes(self):
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
             q, k, v = (x.to(dtype) for x in (Q, K, V))
@@ -179,9 +200,7 @@ class QuickTorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--outcomes"]:
-        folder = tempfile.TemporaryDirectory()
-        os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")  # of this test, so that each kernel is compiled once
+    folder = cases.use_a_store()
     try:
         attune.Context("cpu")
     except attune.Error as error:

@@ -119,7 +119,7 @@ class GenerateTest(unittest.TestCase):
 
 
 class CompileTest(unittest.TestCase):
-    """torch.compile traces the functions that attune registers whole, here around a stand-in for attune.attention(), with features in the
+    """torch.compile traces the functions that attune registers whole, here around a stand-in for attend_from_heads_first(), with features in the
     place of masks, and compiles again for the second length alone. Without a cache and an attention_mask, transformers takes every
     sequence that it traces for a packed one."""
     WANTED = {"Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {"mask", "mask_tensor", "documents"}}
@@ -128,7 +128,7 @@ class CompileTest(unittest.TestCase):
         """How often it was."""
         from torch._dynamo.testing import CompileCounter
         torch._dynamo.reset()
-        with torch.no_grad(), unittest.mock.patch("attune._transformers_attention.attention", stand_in):
+        with torch.no_grad(), unittest.mock.patch("attune._transformers_attention.attend_from_heads_first", stand_in):
             one, counter = made(model, "attune"), CompileCounter()
             compiled = torch.compile(one, backend=counter, fullgraph=True)
             for rows in lengths:
@@ -141,7 +141,7 @@ class CompileTest(unittest.TestCase):
 
         def recorded(q, k, v, **given):
             found.append([name for name, value in given.items() if value is not None])
-            return q.contiguous()
+            return q.transpose(1, 2).contiguous()
 
         for model in chosen():
             if model.name in self.WANTED and COUNT == 64 and not transformers.__version__.startswith("4."):
@@ -149,7 +149,7 @@ class CompileTest(unittest.TestCase):
                     found.clear()
                     self.compiled(model, [40], recorded)
                     self.assertEqual(set().union(*found) - {"scale"}, self.WANTED[model.name])
-                    self.assertEqual(self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.contiguous()), 2)
+                    self.assertEqual(self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.transpose(1, 2).contiguous()), 2)
 
 
 class RefusalTest(unittest.TestCase):

@@ -74,12 +74,6 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
     return call
 
 
-def is_compiling():
-    """Whether torch.compile traces this call."""
-    compiler = sys.modules.get("torch.compiler")
-    return compiler is not None and compiler.is_compiling()
-
-
 def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
@@ -109,7 +103,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     result = (o, lse) if return_lse else o
     if score_mod is not None or mask_mod is not None or block_map is not None:
         return result, None
-    return result, lambda: quick.recipe_of_attention(call, operands, given, scores, kept, stream)
+    return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
 
 @in_graphs("attend")
@@ -152,8 +146,6 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
-    if is_compiling():
-        return attention_python(q, k, v, mask, window, scale, out, return_lse, **choices)
     if choices:
         return _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
     return _attend(q, k, v, mask, window, scale, out, return_lse)
@@ -168,6 +160,37 @@ attention.__wrapped__ = _checked               # whose parameters are shown
 attention._torchdynamo_disable = True          # callers that are traced stop here
 attention_python = untraced(_without_recipe)   # what torch.compile may call
 _attend = attention_python if module is None else quick.function(_checked, "attention")
+
+
+def _heads_first(*arguments, **choices):
+    """As _checked(), of operands and o that have their heads before their rows."""
+    q, k, v, *rest = arguments
+    result, recipe = _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
+    return result.transpose(1, 2), None if recipe is None else lambda: recipe(heads_first=True)
+
+
+def _from_heads_first(*arguments, **choices):
+    """As _checked(), of operands that have their heads before their rows, and an o that has not."""
+    q, k, v, *rest = arguments
+    return _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
+
+
+def _entry(checked, name):
+    """For adapters, whose tensors of PyTorch are [batch, num_heads, seqlen, head_dim]: arguments of attention(), q, k and v by place,
+    without out and return_lse. Of tensors of known calls no views are made. torch.compile traces _graph.<name>()."""
+    call = untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
+    if module is not None:
+        call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
+
+    @in_graphs(name)
+    def entry(q, k, v, mask=None, **choices):
+        return call(q, k, v, mask, **choices)
+
+    entry._torchdynamo_disable = True
+    return entry
+
+
+attend_heads_first, attend_from_heads_first = _entry(_heads_first, "attend_heads_first"), _entry(_from_heads_first, "attend_from_heads_first")
 
 
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,

@@ -65,6 +65,16 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
     return (o, lse) if return_lse else o
 
 
+def attend_from_heads_first(q, k, v, *arguments, **choices):
+    """That of _attention.py."""
+    return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *arguments, **choices)
+
+
+def attend_heads_first(q, k, v, *arguments, **choices):
+    """That of _attention.py."""
+    return attend_from_heads_first(q, k, v, *arguments, **choices).transpose(1, 2)
+
+
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
     """attune.quantise(), of the same arguments."""
     if context is not None:

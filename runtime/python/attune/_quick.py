@@ -2,6 +2,7 @@
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
 recipes, by which calls like one that was checked are run without any of this. Used by _context.py and _attention.py."""
 import ctypes
+import functools
 import sys
 
 from . import _tensors as tensors
@@ -30,16 +31,39 @@ def _probe(of):
         capsule = getattr(of, "__dlpack_c_exchange_api__", None)
         if capsule is None:
             return None
-        sys.modules[f"{__package__}._attention"].is_compiling = torch.compiler.is_compiling  # without the way through sys.modules
-        return capsule, torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
+        return capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
     return None
+
+
+@functools.lru_cache(maxsize=None)
+def guard_maker(torch):
+    """What guard.h describes, by the check that torch.compile makes before it runs a graph again: types, dispatch keys as scopes leave them,
+    dtypes, devices and gradients of several tensors, in one call. None where it is not there or not as it should be."""
+    guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+    if guards is None:
+        return None
+
+    def make(*tensors):
+        any_layout = [[None] * x.dim() for x in tensors]  # of which there are words in the key
+        return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
+
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            x = torch.zeros(1, device="cpu")
+            check = make(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                in_autocast = check(x)
+            passed = [check(torch.zeros(2, device="cpu")), *map(check, (torch._neg_view(x), x.clone().requires_grad_(), x.half(), x.to("meta"))), in_autocast]
+    except Exception:  # of whatever kind: PyTorch promises none of this
+        return None
+    return make if passed == [True, False, False, False, False, False] else None
 
 
 def table(capacity):
     return None if module is None else module.Table(capacity)
 
 
-_calls = table(CALLS_KEPT)
+_tables = []  # one for each function: its arguments mean what no other's do
 if module is not None:
     module.set_probe(_probe)
 
@@ -48,10 +72,11 @@ def forget(calls):
     """Calls of one context, and those without a Context among their arguments, take Python's way once more."""
     if module is not None:
         calls.clear()
-        _calls.clear()
+        for each in _tables:
+            each.clear()
 
 
-def _parameters(function, skip=0):
+def parameters_of(function, skip=0):
     """Names, defaults of the last ones, how many are required and how many may be given without a name. Without inspect, whose import
     takes longer than that of attune."""
     code = function.__code__
@@ -61,15 +86,18 @@ def _parameters(function, skip=0):
     return names, defaults, len(names) - len(defaults), positional
 
 
-def function(checked, name):
-    """The quick way of a function whose arguments are those of checked(), which gives (result, recipe)."""
-    names, defaults, required, positional = _parameters(checked)
-    return module.function(name, "", names, defaults, required, positional, names.index("context"), checked, _calls)
+def function(checked, name, parameters=None, contexts=True):
+    """The quick way of a function whose arguments are those of checked(), or `parameters` as parameters_of() gives them; checked() gives (result,
+    recipe). `contexts`: calls with a Context are kept by that; only one function may do so."""
+    names, defaults, required, positional = parameters or parameters_of(checked)
+    _tables.append(table(CALLS_KEPT))
+    context = names.index("context") if contexts else -1
+    return module.function(name, "", names, defaults, required, positional, context, checked, _tables[-1])
 
 
 def plan_method(entry, checked):
     """As function(), for a method; `entry`: the one in Python that it replaces."""
-    names, defaults, required, positional = _parameters(checked, skip=1)
+    names, defaults, required, positional = parameters_of(checked, skip=1)
     shown = ", ".join([*names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
     return module.plan_method(entry.__name__, f"{entry.__name__}($self, {shown})\n--\n\n{entry.__doc__}", names, defaults, required, positional,
                               checked)
@@ -164,30 +192,32 @@ def _with_scores(operands):
     return pointers, blob + bytes(scores) + captures, scores
 
 
-_elements = {}  # one of each dtype and device, whose views are shapes without memory
+def _without_memory(like, shape, dtype, heads_first):
+    """A tensor that gave its memory back: PyTorch makes new ones like it in half the time that it takes by shape, dtype and device, with the
+    strides that it shows. None where there is none: memory is short, or a mode makes others."""
+    torch = sys.modules["torch"]
+    try:
+        made = torch.empty(shape, dtype=dtype, device=like.device)
+    except RuntimeError:
+        return None
+    if type(made) is not torch.Tensor:
+        return None
+    shown = made.transpose(1, 2) if heads_first else made
+    made.untyped_storage().resize_(0)
+    return shown
 
 
-def _shape_only(like, shape, dtype):
-    """A tensor of which PyTorch makes new ones in half the time that it takes by shape, dtype and device."""
-    torch, key = sys.modules["torch"], (dtype, like.device)
-    if key not in _elements:
-        made = torch.empty(1, dtype=dtype, device=like.device)
-        if type(made) is not torch.Tensor:
-            return None  # a mode of PyTorch that makes others
-        _elements[key] = made
-    return _elements[key].expand(shape)
-
-
-def _new(like, shape, dtype, at):
-    """One that each call allocates: function, arguments, place."""
+def _new(like, shape, dtype, *at, heads_first=False):
+    """One that each call allocates: function, arguments, places. heads_first: of PyTorch; it is shown with its heads before its rows."""
     if tensors.is_numpy(like):
-        return sys.modules["numpy"].empty, (shape, dtype), {}, (at,), len(shape)
-    shaped = _shape_only(like, shape, dtype)
-    return None if shaped is None else (sys.modules["torch"].empty_like, (shaped,), {}, (at,), len(shape))
+        return sys.modules["numpy"].empty, (shape, dtype), {}, at, len(shape)
+    model = _without_memory(like, shape, dtype, heads_first)
+    return None if model is None else (sys.modules["torch"].empty_like, (model,), {}, at, len(shape))
 
 
-def recipe_of_attention(call, operands, arguments, scores, kept, stream):
-    """What entry.h describes, for calls of attention() like this one; None where there is none."""
+def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_first=False, empty_lse=False):
+    """What entry.h describes, for calls of attention() like this one; None where there is none. heads_first: o is [batch, num_heads, seqlen_q,
+    head_dim_v], in the same memory. empty_lse: without lse there is one of no elements in its place."""
     if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
@@ -197,10 +227,13 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream):
         places += _capture_places(indices, scores, ctypes.sizeof(Operands) + ctypes.sizeof(ScoreOperands))
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
-        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o")))
+        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), heads_first=heads_first))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
         fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
+        results.append(-len(fresh))
+    elif empty_lse:
+        fresh.append(_new(q, (0,), call.lse_dtype))
         results.append(-len(fresh))
     if None in fresh:
         return None

@@ -3,7 +3,7 @@
 that layers share; here each layer adds its scale, softcap, sinks and position bias."""
 import torch
 
-from . import attention
+from ._attention import attend_from_heads_first
 from ._mask_rule import MaskRule
 
 # Keywords of models whose attention is another one, with what they are.
@@ -45,8 +45,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     if query.dtype is torch.float32 and query.is_cuda:
         keywords = {**keywords, "accuracy": "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"}
-    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=scaling, softcap=softcap or None, sinks=s_aux,
-                  bias=position_bias, **keywords)
+    o = attend_from_heads_first(query, key, value, scale=scaling, softcap=softcap or None, sinks=s_aux, bias=position_bias, **keywords)
     return o, None
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for its forward."""
-from ._attention import attention
+from ._attention import attend_heads_first
 from ._known import check_heads, marked_constant
 
 
@@ -22,8 +22,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. There is no backward.
 
     query: [batch, num_heads, seqlen_q, head_dim] or [batch, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [..,
-    num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any strides that attention() takes, without copies; the result is a view
-    whose memory is [batch, seqlen_q, num_heads, head_dim_v], as of PyTorch's flash attention.
+    num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any strides that attention() takes, without copies; the
+    result's memory is [batch, seqlen_q, num_heads, head_dim_v], as of PyTorch's flash attention.
     attn_mask: bool, True: the key takes part; or floats (fp32, bf16, fp16) that are added, at or below -1e30 a hidden key; of a shape that
     broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. A row without visible keys gives zeros, also where each of its floats is
     finite but below -1e30, of which PyTorch makes a mean.
@@ -40,6 +40,5 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     features = {}
     if attn_mask is not None:
         features = {"mask_tensor" if not attn_mask.is_floating_point() else "bias": attn_mask}
-    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), "causal_top_left" if is_causal else None, scale=scale, **features)
-    o = o.transpose(1, 2)
+    o = attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale=scale, **features)
     return o.squeeze(1) if flat else o

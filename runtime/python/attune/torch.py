@@ -13,6 +13,7 @@ import torch
 from . import _attention, _merge, _quantise
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
+from ._eager import shorten, wanted_recipes
 from ._flash_registry import activate, register as _register_flash, restore
 from ._spec import captures_of, mods_of, parse_spec, spec
 from ._torch import autocast_dtype, refuse_gradients
@@ -70,7 +71,13 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
     else:
         parsed = parse_spec(spec)
         keywords = parsed.keywords if not parsed.programs and parsed.hides is None else _keywords(spec, q, k, captures, scalars, None)
-    result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)
+    recipes = wanted_recipes()
+    if recipes is None:
+        result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)
+    else:
+        result, recipe = _attention._checked(q, k, v, scale=scale, return_lse=return_lse, **keywords)
+        if recipe is not None:
+            recipes.append(lambda: recipe(empty_lse=True))
     o, lse = result if return_lse else (result, torch.empty_like(_no_lse(q.device)))
     return (o if o.is_contiguous() else o.contiguous()), lse  # padded head dims come as views
 
@@ -213,4 +220,5 @@ def _define():
 
 
 _define()
+shorten(torch.ops.attune.attention.default)
 _register_flash()

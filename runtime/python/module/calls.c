@@ -83,13 +83,13 @@ static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const*
   return table;
 }
 
-static void keep(PyObject* table, const Key* key, PyObject* make_recipe) {
+static void keep(PyObject* table, const Key* key, Guard guard, PyObject* make_recipe) {
   PyObject* recipe = PyObject_CallFunctionObjArgs(make_recipe, NULL);
-  Entry* entry = recipe != NULL && recipe != Py_None ? entry_make(key, recipe) : NULL;
+  Entry* entry = recipe != NULL && recipe != Py_None ? entry_make(key, guard, recipe) : NULL;
   if (PyErr_Occurred()) PyErr_WriteUnraisable(make_recipe); /* the call itself went well */
   Py_XDECREF(recipe);
   if (entry == NULL) return;
-  table_keep((Table*)table, entry, key);
+  table_keep((Table*)table, entry, key, guard);
   ++num_kept;
 }
 
@@ -114,7 +114,7 @@ static PyObject* keywords_of(PyObject* const* values, PyObject* names) {
 /* Python's way. `table`: where the call may be kept; NULL: nowhere. */
 static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* const* given,
                               Py_ssize_t num_given, PyObject* names, PyObject* table,
-                              const Key* key) {
+                              const Key* key, Guard guard) {
   ++num_misses;
   PyObject* arguments = arguments_of(self, given, num_given);
   PyObject* keywords = arguments ? keywords_of(given + num_given, names) : NULL;
@@ -129,10 +129,21 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
     result = PyTuple_GetItem(answer, 0);
     Py_INCREF(result);
     PyObject* make_recipe = PyTuple_GetItem(answer, 1);
-    if (table != NULL && make_recipe != Py_None) keep(table, key, make_recipe);
+    if (table != NULL && make_recipe != Py_None) keep(table, key, guard, make_recipe);
   }
   Py_DECREF(answer);
   return result;
+}
+
+/* Whether a call that runs by Python's way may be kept, with a guard whose check the caller owns: it is made
+ * first, so that it passes nothing but what is looked at afterwards. */
+static int may_be_kept(const Key* key, Guard* guard) {
+  if (key->num_tensors == 0) return 1;
+  if (wants_guard(key)) {
+    *guard = guard_of(key);
+    if (guard->check == NULL) return 0;
+  }
+  return !key_is_special(key);
 }
 
 static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* self,
@@ -143,10 +154,20 @@ static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* 
       bind(call, given, num_given, names, values) ? key_of(call, table, values, &key) : NULL;
   Entry* entry = of_call ? table_find((Table*)of_call, &key) : NULL;
   PyObject* result = NULL;
-  int done = entry ? entry_run(entry, &key, &result) : 0;
+  int done = 0, known = 0;
+  if (entry != NULL) {
+    entry_hold(entry); /* other calls may drop it from the table meanwhile */
+    known = entry_trusts(entry, &key);
+    done = known ? entry_run(entry, &key, &result) : 0;
+    entry_release(entry);
+  }
   if (done > 0) ++num_hits;
-  if (done == 0)
-    result = call_checked(call, self, given, num_given, names, entry ? NULL : of_call, &key);
+  if (done == 0) {
+    Guard guard = {NULL, 0, 0};
+    PyObject* keeps = of_call && !known && may_be_kept(&key, &guard) ? of_call : NULL;
+    result = call_checked(call, self, given, num_given, names, keeps, &key, guard);
+    Py_XDECREF(guard.check);
+  }
   Py_XDECREF(of_call);
   return result;
 }

@@ -38,6 +38,7 @@ struct Entry {
   int references;
   uint64_t hash;
   uint64_t used;
+  Guards guards;
   int num_words;
   uint64_t* words;
   PyObject* identities; /* a tuple */
@@ -171,7 +172,7 @@ static int take_key(Entry* entry, const Key* key) {
   return 0;
 }
 
-Entry* entry_make(const Key* key, PyObject* recipe) {
+Entry* entry_make(const Key* key, Guard guard, PyObject* recipe) {
   if (!PyTuple_Check(recipe)) {
     refuse("no tuple");
     return NULL;
@@ -181,6 +182,7 @@ Entry* entry_make(const Key* key, PyObject* recipe) {
   entry->references = 1;
   Py_INCREF(recipe);
   entry->recipe = recipe;
+  guards_add(&entry->guards, guard);
   if (take_key(entry, key) == 0 && take_recipe(entry, key, recipe) == 0) return entry;
   entry_release(entry);
   return NULL;
@@ -191,8 +193,10 @@ void entry_hold(Entry* entry) { ++entry->references; }
 void entry_release(Entry* entry) {
   if (--entry->references > 0) return;
   PyObject *recipe = entry->recipe, *identities = entry->identities;
+  Guards guards = entry->guards;
   PyMem_Free(entry->words);
   PyMem_Free(entry);
+  guards_clear(&guards);
   Py_XDECREF(identities);
   Py_XDECREF(recipe);
 }
@@ -205,6 +209,13 @@ int entry_matches(const Entry* entry, uint64_t hash, const Key* key) {
 uint64_t entry_hash(const Entry* entry) { return entry->hash; }
 
 uint64_t* entry_used(Entry* entry) { return &entry->used; }
+
+Guards* entry_guards(Entry* entry) { return &entry->guards; }
+
+int entry_trusts(Entry* entry, const Key* key) {
+  if (key->num_tensors == 0) return 1;
+  return guard_maker() != NULL ? guards_pass(&entry->guards, key) : !key_is_special(key);
+}
 
 static int share_memory(const Place* a, const Operand* x, const Place* b, const Operand* y) {
   if (a->span == 0 || b->span == 0) return 0;
@@ -318,7 +329,6 @@ int entry_run(Entry* entry, const Key* key, PyObject** result) {
   PyObject* made[kMaxFresh] = {NULL, NULL};
   void* stream;
   if (!addresses_fit(entry, key) || !stream_of(entry, key, &stream)) return 0;
-  entry_hold(entry); /* other calls may drop it from the table meanwhile */
   memcpy(blob, entry->blob, entry->blob_bytes);
   int done = make_fresh(entry, key, made, blob);
   if (done > 0) done = launch(entry, key, blob, stream);
@@ -327,6 +337,5 @@ int entry_run(Entry* entry, const Key* key, PyObject** result) {
     if (*result == NULL) done = -1;
   }
   for (int i = 0; i < entry->num_fresh; ++i) Py_XDECREF(made[i]);
-  entry_release(entry);
   return done;
 }

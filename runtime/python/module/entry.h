@@ -17,7 +17,7 @@
 #ifndef ATTUNE_PYTHON_ENTRY_H_
 #define ATTUNE_PYTHON_ENTRY_H_
 
-#include "key.h"
+#include "guard.h"
 
 enum {
   kAligned = 1, /* flags of operands: to 16 bytes */
@@ -29,15 +29,20 @@ enum {
 typedef struct Entry Entry;
 
 /* NULL with an exception set where the recipe is none. The caller owns one reference. */
-Entry* entry_make(const Key* key, PyObject* recipe);
+Entry* entry_make(const Key* key, Guard guard, PyObject* recipe);
 void entry_hold(Entry* entry);
 void entry_release(Entry* entry);
 int entry_matches(const Entry* entry, uint64_t hash, const Key* key);
 uint64_t entry_hash(const Entry* entry);
 uint64_t* entry_used(Entry* entry); /* when it was used last, in lookups */
+Guards* entry_guards(Entry* entry);
+
+/* Whether PyTorch makes nothing more of this call than of those that the entry is known to serve. */
+int entry_trusts(Entry* entry, const Key* key);
 
 /* 1: it ran, *result is what the call returns. 0: Python's way must be taken: an address or a
- * workspace is not as expected, or a graph is being captured. -1: an exception is set. */
+ * workspace is not as expected, or a graph is being captured. -1: an exception is set. The caller
+ * holds the entry, which other calls may drop from its table meanwhile. */
 int entry_run(Entry* entry, const Key* key, PyObject** result);
 
 #endif /* ATTUNE_PYTHON_ENTRY_H_ */

@@ -7,11 +7,11 @@
 
 typedef enum Tag { kNone, kFalse, kTrue, kInt, kFloat, kText, kTuple, kSame, kOperand } Tag;
 
-enum { kRoomOfOne = 2 + 2 * kMaxRank, kLongestText = 64, kLongestTuple = 8 };
+enum { kLongestText = 160, kRoomOfOne = 2 + kLongestText / 8, kLongestTuple = 8 };
+_Static_assert(kRoomOfOne >= 2 + 2 * kMaxRank, "a tensor has a head, a word and its layout");
 
 void key_clear(Key* key) {
-  key->num_words = key->num_operands = key->num_identities = 0;
-  key->recording = kNotAsked;
+  key->num_words = key->num_operands = key->num_tensors = key->num_identities = 0;
 }
 
 static void add_word(Key* key, uint64_t word) { key->words[key->num_words++] = word; }
@@ -68,8 +68,8 @@ static int add_operand(Key* key, int slot, PyObject* value, const KnownType* typ
   Operand* operand = &key->operands[key->num_operands];
   Layout layout;
   if (!read_operand(value, type, operand, &layout)) return 0;
-  if (type->kind == kTensor && is_special(operand, &key->recording)) return 0;
   ++key->num_operands;
+  key->num_tensors += type->kind == kTensor;
   add_head(key, slot, kOperand, (uint64_t)type->kind << 32 | (uint64_t)operand->rank);
   add_word(key, (uint64_t)operand->element << 40 ^ (uint64_t)operand->device_type << 32 ^
                     (uint64_t)(uint32_t)operand->device_id);
@@ -102,6 +102,14 @@ int key_add(Key* key, int slot, PyObject* value) {
   if (type == &PyUnicode_Type) return add_text(key, slot, value);
   if (type == &PyTuple_Type) return add_tuple(key, slot, value);
   return add_known(key, slot, value);
+}
+
+int key_is_special(const Key* key) {
+  Recording recording = kNotAsked;
+  for (int i = 0; i < key->num_operands; ++i)
+    if (key->operands[i].type->kind == kTensor && is_special(&key->operands[i], &recording))
+      return 1;
+  return 0;
 }
 
 /* Each word is multiplied in and folded: the finaliser of splitmix64 at the end. */

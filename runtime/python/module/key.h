@@ -12,8 +12,8 @@ enum { kMaxWords = 256, kMaxOperands = 20, kMaxIdentities = 8 };
 typedef struct Key {
   int num_words;
   int num_operands;
+  int num_tensors; /* of PyTorch, among the operands */
   int num_identities;
-  Recording recording;
   uint64_t words[kMaxWords];
   Operand operands[kMaxOperands];       /* in the order of the arguments */
   PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */
@@ -24,6 +24,9 @@ void key_clear(Key* key);
 /* Appends argument number `slot`. 0: not understood here, as of types that are not known, tensors
  * without plain memory, and all that is larger than a key. */
 int key_add(Key* key, int slot, PyObject* value);
+
+/* Whether Python must look at one of the tensors: see is_special(). */
+int key_is_special(const Key* key);
 
 uint64_t key_hash(const Key* key);
 

@@ -129,8 +129,10 @@ static uint32_t oldest(const Table* table) {
   return found;
 }
 
-void table_keep(Table* table, Entry* entry, const Key* key) {
-  if (table_find(table, key) != NULL) { /* another thread was quicker */
+void table_keep(Table* table, Entry* entry, const Key* key, Guard guard) {
+  Entry* found = table_find(table, key);
+  if (found != NULL) { /* of another scope, or another thread was quicker */
+    guards_add(entry_guards(found), guard);
     entry_release(entry);
     return;
   }

@@ -17,6 +17,6 @@ PyObject* make_table(int capacity);
 Entry* table_find(Table* table, const Key* key);
 
 /* Takes over the reference. */
-void table_keep(Table* table, Entry* entry, const Key* key);
+void table_keep(Table* table, Entry* entry, const Key* key, Guard guard);
 
 #endif /* ATTUNE_PYTHON_TABLE_H_ */

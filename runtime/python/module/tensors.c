@@ -9,6 +9,7 @@ enum { kTypesKept = 64, kWatchersKept = 4 };
 static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
+static PyObject* make_guard;              /* or None */
 static PyObject* is_grad_enabled;         /* PyTorch's */
 static PyObject* watchers[kWatchersKept]; /* which say whether PyTorch looks at calls itself */
 static int num_watchers;
@@ -39,12 +40,14 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
 
 /* Kept for good. */
 static void take_questions(PyObject* answer) {
-  Py_ssize_t count = PyTuple_Size(answer) - 2;
+  Py_ssize_t count = PyTuple_Size(answer) - 3;
   if (is_grad_enabled != NULL || count > kWatchersKept) return;
-  is_grad_enabled = PyTuple_GetItem(answer, 1);
+  make_guard = PyTuple_GetItem(answer, 1);
+  is_grad_enabled = PyTuple_GetItem(answer, 2);
+  Py_INCREF(make_guard);
   Py_INCREF(is_grad_enabled);
   for (num_watchers = 0; num_watchers < count; ++num_watchers) {
-    watchers[num_watchers] = PyTuple_GetItem(answer, num_watchers + 2);
+    watchers[num_watchers] = PyTuple_GetItem(answer, num_watchers + 3);
     Py_INCREF(watchers[num_watchers]);
   }
 }
@@ -53,7 +56,7 @@ static void take_answer(PyObject* answer, KnownType* type) {
   if (PyLong_Check(answer)) {
     long kind = PyLong_AsLong(answer);
     if (kind >= kIdentity && kind <= kContext) type->kind = (TypeKind)kind;
-  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 2) {
+  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 4) {
     type->exchange = exchange_of(PyTuple_GetItem(answer, 0));
     take_questions(answer);
     if (type->exchange != NULL && is_grad_enabled != NULL) type->kind = kTensor;
@@ -96,27 +99,38 @@ static int asked_is_not(PyObject* answer, PyObject* expected) {
   return answer != expected;
 }
 
+int requires_gradient(PyObject* tensor) {
+  return asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False);
+}
+
+int may_record(void) {
+  return asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False);
+}
+
+static int watches(PyObject* watcher) {
+  PyObject* answer = PyObject_CallFunctionObjArgs(watcher, NULL);
+  int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
+  Py_XDECREF(answer);
+  if (PyErr_Occurred()) PyErr_Clear();
+  return watched != 0;
+}
+
+int in_dispatch_mode(void) { return num_watchers > 0 && watches(watchers[0]); }
+
 /* Once a call. */
 static Recording ask_recording(void) {
-  for (int i = 0; i < num_watchers; ++i) {
-    PyObject* answer = PyObject_CallFunctionObjArgs(watchers[i], NULL);
-    int watched = answer == NULL ? 1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    if (PyErr_Occurred()) PyErr_Clear();
-    if (watched != 0) return kWatched;
-  }
-  return asked_is_not(PyObject_CallFunctionObjArgs(is_grad_enabled, NULL), Py_False)
-             ? kRecording
-             : kNotRecording;
+  for (int i = 0; i < num_watchers; ++i)
+    if (watches(watchers[i])) return kWatched;
+  return may_record() ? kRecording : kNotRecording;
 }
+
+PyObject* guard_maker(void) { return make_guard == Py_None ? NULL : make_guard; }
 
 int is_special(const Operand* operand, Recording* recording) {
   if (*recording == kNotAsked) *recording = ask_recording();
   if (*recording == kWatched) return 1;
   PyObject* tensor = operand->object;
-  if (*recording == kRecording &&
-      asked_is_not(PyObject_GetAttr(tensor, requires_grad_name), Py_False))
-    return 1;
+  if (*recording == kRecording && requires_gradient(tensor)) return 1;
   return may_be_negative(operand) &&
          asked_is_not(PyObject_CallMethodObjArgs(tensor, is_neg_name, NULL), Py_False);
 }

@@ -45,9 +45,13 @@ typedef struct Layout {
 } Layout;
 
 /* `probe`: called with a type that was not seen before; None for one that is unknown, a kind, or a
- * capsule with the exchange functions, PyTorch's is_grad_enabled and functions that say whether it
- * looks at calls itself (a dispatch mode, autocast). */
+ * tuple: a capsule with the exchange functions, what makes a guard of tensors or None (see
+ * guard.h), PyTorch's is_grad_enabled and functions that say whether it looks at calls itself: how
+ * many dispatch modes there are, whether autocast is on. */
 int set_probe(PyObject* probe);
+
+/* What makes guards, borrowed; NULL: there are none, or no tensor was seen yet. */
+PyObject* guard_maker(void);
 
 /* Never fails: what cannot be looked at is unknown. */
 const KnownType* known_type(PyObject* object);
@@ -61,5 +65,10 @@ typedef enum Recording { kNotAsked, kNotRecording, kRecording, kWatched } Record
 /* Whether Python must look at a tensor: PyTorch looks at calls itself, a result of it should have a
  * history, or its memory holds the negative of what it shows. `recording`: kNotAsked at first. */
 int is_special(const Operand* operand, Recording* recording);
+
+/* Both also where that cannot be known. */
+int requires_gradient(PyObject* tensor);
+int may_record(void);       /* whether PyTorch gives results a history now */
+int in_dispatch_mode(void); /* which guards do not always see */
 
 #endif /* ATTUNE_PYTHON_TENSORS_H_ */

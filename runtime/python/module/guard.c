@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Guards: see guard.h. */
+#include "guard.h"
+
+int wants_guard(const Key* key) { return key->num_tensors > 0 && guard_maker() != NULL; }
+
+/* Each once: guards pass no tensor twice. */
+static PyObject* tensors_of(const Key* key, int* count) {
+  PyObject* found[kMaxOperands];
+  *count = 0;
+  for (int i = 0; i < key->num_operands; ++i) {
+    if (key->operands[i].type->kind != kTensor) continue;
+    int seen = 0;
+    while (seen < *count && found[seen] != key->operands[i].object) ++seen;
+    if (seen == *count) found[(*count)++] = key->operands[i].object;
+  }
+  PyObject* tuple = PyTuple_New(*count);
+  for (int i = 0; tuple != NULL && i < *count; ++i) {
+    Py_INCREF(found[i]);
+    PyTuple_SetItem(tuple, i, found[i]);
+  }
+  return tuple;
+}
+
+Guard guard_of(const Key* key) {
+  Guard guard = {NULL, 0, 0};
+  PyObject* tensors = tensors_of(key, &guard.num_tensors);
+  if (tensors != NULL) guard.check = PyObject_Call(guard_maker(), tensors, NULL);
+  Py_XDECREF(tensors);
+  if (guard.check == NULL) PyErr_Clear(); /* Python's way says what there is to say */
+  for (int i = 0; i < key->num_operands; ++i)
+    if (key->operands[i].type->kind == kTensor && requires_gradient(key->operands[i].object))
+      guard.without_history = 1;
+  return guard;
+}
+
+void guards_add(Guards* guards, Guard guard) {
+  if (guard.check == NULL) return;
+  Py_INCREF(guard.check);
+  PyObject* old = guards->kept[guards->next].check;
+  guards->kept[guards->next] = guard;
+  guards->next = (guards->next + 1) % kGuardsKept;
+  if (guards->count < kGuardsKept) ++guards->count;
+  Py_XDECREF(old);
+}
+
+/* The one that passed last stands first. */
+int guards_pass(Guards* guards, const Key* key) {
+  if (in_dispatch_mode()) return 0;
+  int passed = 0, num_tensors;
+  PyObject* tensors = tensors_of(key, &num_tensors);
+  for (int i = 0; tensors != NULL && !passed && i < guards->count; ++i) {
+    Guard guard = guards->kept[i];
+    if (guard.num_tensors != num_tensors || (guard.without_history && may_record())) continue;
+    PyObject* answer = PyObject_Call(guard.check, tensors, NULL);
+    passed = answer == Py_True;
+    Py_XDECREF(answer);
+    if (!passed || guards->kept[i].check != guard.check) continue;
+    guards->kept[i] = guards->kept[0];
+    guards->kept[0] = guard;
+  }
+  Py_XDECREF(tensors);
+  if (PyErr_Occurred()) PyErr_Clear();
+  return passed;
+}
+
+void guards_clear(Guards* guards) {
+  for (int i = 0; i < guards->count; ++i) Py_CLEAR(guards->kept[i].check);
+  guards->count = guards->next = 0;
+}
