@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiled-in config of backward_sm90 as constants, and where L2 and delta stand in its workspace.
+#pragma once
+
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+#include "shared/backward_sm90_layout.h"
+
+namespace attune {
+
+constexpr BackwardSm90Layout kRowsLayout =
+    backward_sm90_layout({kBlockM, kBlockN, kSlots, kHeadDimQk, kHeadDimV, true, false});
+constexpr int kRowsThreads = (kRowsLayout.warpgroups + 1) * kWarpgroupThreads;
+
+static_assert(kBlockM % kWarpgroupRows == 0 && kKeyBlockN % kWarpgroupRows == 0,
+              "tiles that stay have 64 rows for each warpgroup");
+static_assert(kBlockN % 16 == 0 && kKeyBlockM % 16 == 0, "a step has whole 16s of rows");
+static_assert(kSlots >= 4 && kKeySlots >= 4,
+              "a step takes two tiles before it gives back one of the step before it");
+
+constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
+constexpr float kLog2E = 1.44269504088896341f;
+
+// Both tensors of the workspace are fp32 [batch, num_heads_q, rows], one behind the other.
+struct RowSums {
+  float* l2;     // lse in units of log2; +inf for rows that see no key and beyond the last row
+  float* delta;  // rowsum(dout * o) - dlse; 0 for these rows
+};
+
+__device__ __forceinline__ RowSums row_sums(const AttentionArgs& args, int batch, int head) {
+  const long long rows = backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM);
+  const long long heads = static_cast<long long>(args.batch) * args.num_heads_q;
+  float* const all = static_cast<float*>(args.workspace);
+  const long long at = (static_cast<long long>(batch) * args.num_heads_q + head) * rows;
+  return {all + at, all + backward_sm90_second(heads * rows) + at};
+}
+
+// First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8 further down.
+__device__ __forceinline__ int first_accumulator_row() {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
+  return thread / 32 * 16 + thread % 32 / 4;
+}
+
+}  // namespace attune
