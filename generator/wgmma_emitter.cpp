@@ -219,17 +219,16 @@ std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {
   if (dtype_bytes(tile.dtype_kv) != 1)
     throw Error(ErrorCode::kInternal,
                 fmt::format("no 8-bit wgmma statement for {}", dtype_name(tile.dtype_kv)));
-  return emit(
-      {kQk, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk, tile.row_qk},
-      {kPv, Dtype::kE4m3, tile.dtype_kv, tile.head_dim_v, tile.block_n, tile.row_v});
+  return emit({kQk, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk, tile.row_qk},
+              {kPv, Dtype::kE4m3, tile.dtype_kv, tile.head_dim_v, tile.block_n, tile.row_v});
 }
 
 std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products) {
   check_16_bits(dtype);
   std::vector<std::string> functions;
   for (const WgmmaProduct& one : products) {
-    const Product product{{one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k,
-                          kPanelRowBytes};
+    const Product product{
+        {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
     functions.push_back(one.a == WgmmaA::kShared ? emit_shared(product) : emit_registers(product));
   }
   return in_namespace(functions);

@@ -54,8 +54,7 @@ PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
 
 Broken broken_kernel(const BackwardKernel& kernel, const Arch& arch) {
   const PrefillSm90Registers registers = registers_of(kernel);
-  const int most =
-      (registers.moved ? registers.consumer : registers.launch) - kOtherRegisters;
+  const int most = (registers.moved ? registers.consumer : registers.launch) - kOtherRegisters;
   if (kernel.accumulators > most)
     return fmt::format("accumulators take {} registers of at most {}", kernel.accumulators, most);
   if (kernel.widest / 2 > registers.launch - 24)
@@ -71,20 +70,17 @@ Broken broken_kernel(const BackwardKernel& kernel, const Arch& arch) {
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all;
   if (makes(spec, Gradients::kQ))
-    all.push_back({"rows",
-                   {"block_m", "block_n", "slots"},
-                   [=](const Config& c) {
+    all.push_back({"rows", {"block_m", "block_n", "slots"}, [=](const Config& c) {
                      return broken_kernel(backward_rows_kernel(spec, c), arch);
                    }});
   if (makes_keys(spec))
-    all.push_back({"keys",
-                   {"key_block_n", "key_block_m", "key_slots", "split_kv"},
-                   [=](const Config& c) {
-                     Broken broken;
-                     for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
-                       if (!broken) broken = broken_kernel(kernel, arch);
-                     return broken;
-                   }});
+    all.push_back(
+        {"keys", {"key_block_n", "key_block_m", "key_slots", "split_kv"}, [=](const Config& c) {
+           Broken broken;
+           for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
+             if (!broken) broken = broken_kernel(kernel, arch);
+           return broken;
+         }});
   return all;
 }
 
@@ -119,9 +115,8 @@ Config cheapest(const SearchSpace& space, const Config& config, size_t first, si
   std::erase_if(all, broken);
   if (all.empty())
     throw Error(ErrorCode::kInternal, fmt::format("backward_sm90 has no legal config of {}", rule));
-  return *std::min_element(all.begin(), all.end(), [&](const Config& a, const Config& b) {
-    return cost(a) < cost(b);
-  });
+  return *std::min_element(all.begin(), all.end(),
+                           [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
 }
 
 class BackwardSm90 final : public KernelTemplate {
@@ -150,12 +145,10 @@ class BackwardSm90 final : public KernelTemplate {
       const double slots = static_cast<double>(c.at("slots"));
       return clocks_of({backward_rows_kernel(spec, c)}, spec, shape, device) * (1 + 0.05 / slots);
     });
-    return cheapest(
-        legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
-          const double slots = static_cast<double>(c.at("key_slots"));
-          return clocks_of(backward_keys_kernels(spec, c), spec, shape, device) *
-                 (1 + 0.05 / slots);
-        });
+    return cheapest(legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
+      const double slots = static_cast<double>(c.at("key_slots"));
+      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device) * (1 + 0.05 / slots);
+    });
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -164,8 +157,8 @@ class BackwardSm90 final : public KernelTemplate {
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const PrefillSm90Registers registers = registers_of(kernel);
       r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel));
-      r.max_registers = std::max(r.max_registers, registers.moved ? registers.launch
-                                                                  : arch.max_registers_per_thread);
+      r.max_registers = std::max(
+          r.max_registers, registers.moved ? registers.launch : arch.max_registers_per_thread);
     }
     return r;
   }
@@ -176,7 +169,8 @@ class BackwardSm90 final : public KernelTemplate {
     const auto yes = [](const char* name, bool value) {
       return Constant{"bool", name, value ? "true" : "false"};
     };
-    return {yes("kHasKeys", makes_keys(spec)), yes("kKeysMakeK", makes(spec, Gradients::kK)),
+    return {yes("kHasKeys", makes_keys(spec)),
+            yes("kKeysMakeK", makes(spec, Gradients::kK)),
             yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
             {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
   }
@@ -244,8 +238,8 @@ class BackwardSm90 final : public KernelTemplate {
     const auto stays = [&](Operand operand) { return box(operand, kWarpgroupRows); };
     const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };
     StepStructure step{
-        .threads = static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) *
-                   kWarpgroupThreads,
+        .threads =
+            static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) * kWarpgroupThreads,
         .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
         .early = true};
     if (kernel.of_rows()) {
@@ -267,8 +261,7 @@ class BackwardSm90 final : public KernelTemplate {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     for (const auto& [name, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
-      if (value > kMaxHeadDim)
-        return fmt::format("{} {} is above {}", name, value, kMaxHeadDim);
+      if (value > kMaxHeadDim) return fmt::format("{} {} is above {}", name, value, kMaxHeadDim);
     if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
       return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
     return std::nullopt;

@@ -14,8 +14,9 @@ namespace {
 constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
-constexpr double kTileClocks = 4500;  // start of a block, first loads, first and last product, store
-constexpr double kStepClocks = 120;   // barriers and bookkeeping of a step
+constexpr double kTileClocks =
+    4500;                            // start of a block, first loads, first and last product, store
+constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
 
@@ -26,7 +27,7 @@ struct Step {
 
 Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double n = kernel.tile.step_rows, qk = spec.head_dim_qk, v = spec.head_dim_v;
-  const double row = 2.0 * (kWarpgroupRows + n);  // bytes for a column of both operands
+  const double row = 2.0 * (kWarpgroupRows + n);       // bytes for a column of both operands
   const bool ds = kernel.makes != BackwardMakes::kDv;  // wants dP
   Step step{qk, row * qk};
   if (ds) step.columns += v + qk, step.bytes += row * v + 2 * n * qk;
@@ -79,11 +80,11 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
   const int keys = knob(c, "block_n");
-  return {BackwardMakes::kDq,
-          {knob(c, "block_m"), keys, knob(c, "slots"), spec.head_dim_qk, spec.head_dim_v, true,
-           false},
-          backward_sm90_accumulators(keys, spec.head_dim_qk),
-          std::max(keys, spec.head_dim_qk)};
+  return {
+      BackwardMakes::kDq,
+      {knob(c, "block_m"), keys, knob(c, "slots"), spec.head_dim_qk, spec.head_dim_v, true, false},
+      backward_sm90_accumulators(keys, spec.head_dim_qk),
+      std::max(keys, spec.head_dim_qk)};
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
@@ -91,9 +92,10 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
   if (k && v && knob(c, "split_kv") != 0)
     return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
   if (!k && !v) return {};
-  return {keys_kernel(spec, c, k && v ? BackwardMakes::kDkDv
-                               : k    ? BackwardMakes::kDk
-                                      : BackwardMakes::kDv)};
+  return {keys_kernel(spec, c,
+                      k && v ? BackwardMakes::kDkDv
+                      : k    ? BackwardMakes::kDk
+                             : BackwardMakes::kDv)};
 }
 
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {

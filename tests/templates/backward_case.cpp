@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
@@ -104,8 +103,6 @@ void BackwardCase::run_forward() {
 void BackwardCase::run_plan(const Problem& problem, const KernelTemplate& t,
                             const Config& config) const {
   const KernelSpec spec = spec_of(problem);
-  const Arch arch = arch_for(*device_, t, spec);
-  const KernelImage image = device_->compiler().compile(render(t, spec, arch, config), arch);
   Plan plan;
   plan.problem = problem;
   plan.operands = operands_of(problem);
@@ -113,7 +110,7 @@ void BackwardCase::run_plan(const Problem& problem, const KernelTemplate& t,
   plan.config = config;
   plan.device = device_;
   plan.launch = t.launch(spec, config, shape_of(problem), device_->facts());
-  plan.kernel = device_->load(image, spec, t.structure(spec, config));
+  plan.kernel = device_->load(image(problem, t, config), spec, t.structure(spec, config));
   Operands operands{};
   for (const Tensor& tensor : tensors_) operands.*tensor_of(tensor.spec.role) = tensor.view;
   operands.lse = reinterpret_cast<float*>(lse_.data());
@@ -125,12 +122,21 @@ void BackwardCase::run_plan(const Problem& problem, const KernelTemplate& t,
   device_->synchronize();
 }
 
+const KernelImage& BackwardCase::image(const Problem& problem, const KernelTemplate& t,
+                                       const Config& config) const {
+  const auto [at, is_new] =
+      images_.try_emplace(fmt::format("{} {}", t.name(), config.to_text()), KernelImage{});
+  if (is_new) {
+    const KernelSpec spec = spec_of(problem);
+    const Arch arch = arch_for(*device_, t, spec);
+    at->second = device_->compiler().compile(render(t, spec, arch, config), arch);
+  }
+  return at->second;
+}
+
 std::string BackwardCase::fault(const KernelTemplate& t, const Config& config) const {
-  const KernelSpec spec = spec_of(problem_);
-  const Arch arch = arch_for(*device_, t, spec);
   try {
-    return image_fault(device_->compiler().compile(render(t, spec, arch, config), arch).info)
-        .value_or("");
+    return image_fault(image(problem_, t, config).info).value_or("");
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCompile) throw;
     return error.what();

@@ -3,8 +3,10 @@
 // gradients that a config makes of them. Used by backward_test.cpp.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/core/op.hpp"
@@ -65,6 +67,8 @@ class BackwardCase {
   void add(const OperandSpec& spec, uint64_t seed);
   void run_forward();
   void run_plan(const Problem& problem, const KernelTemplate& t, const Config& config) const;
+  const KernelImage& image(const Problem& problem, const KernelTemplate& t,
+                           const Config& config) const;
   HostTensor download(const Tensor& tensor) const;
   const Tensor& of(Role role) const;
 
@@ -73,6 +77,7 @@ class BackwardCase {
   BackwardOptions options_;
   std::vector<Tensor> tensors_;
   DeviceMemory lse_, dlse_;
+  mutable std::map<std::string, KernelImage> images_;
 };
 
 }  // namespace attune::testing

@@ -22,8 +22,8 @@ namespace attune {
 
 // A kernel that makes dK, dV or both.
 template <bool kMakesK>
-constexpr BackwardSm90Layout kKeysLayout = backward_sm90_layout(
-    {kKeyBlockN, kKeyBlockM, kKeySlots, kHeadDimQk, kHeadDimV, kMakesK, true});
+constexpr BackwardSm90Layout kKeysLayout =
+    backward_sm90_layout({kKeyBlockN, kKeyBlockM, kKeySlots, kHeadDimQk, kHeadDimV, kMakesK, true});
 constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kKeysRegisters =
     backward_sm90_registers(kKeyBlockN / kWarpgroupRows);
@@ -47,7 +47,8 @@ __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& args) {
   turned.num_heads_q = args.num_heads_kv;
   turned.seqlen_kv = args.seqlen_q * kGqaRatio;
   Tile place = TileScheduler<kOrder, kKeyBlockN, kL2SectionMb, 1>(turned)(blockIdx.x);
-  if (kIsCausal) place.row_block = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN - 1 - place.row_block;
+  if (kIsCausal)
+    place.row_block = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN - 1 - place.row_block;
   const int first = place.row_block * kKeyBlockN;
   return {first, place.head, place.batch,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
@@ -66,8 +67,7 @@ struct KeysMaps {
 // A streamed tile of kPanels panels, with its rows' statistics.
 template <int kPanels, class Ring>
 __device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map,
-                                            const float* statistics, int row, int head,
-                                            int batch) {
+                                            const float* statistics, int row, int head, int batch) {
   constexpr int kStatisticsBytes = 4 * kKeyBlockM;
   const unsigned full = ring.await_free();
   mbarrier_arrive_expect_tx(full, kPanels * kKeyBlockM * kPanelRowBytes + kStatisticsBytes);
@@ -82,9 +82,9 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, const Ke
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   TileRing<kKeysLayout<kMakesK>> ring(shared);
   if (tile.steps() == 0) return;
-  load_staying<kLayout.panels_qk, kLayout.warpgroups>(
-      shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,
-      tile.first_key, tile.head, tile.batch);
+  load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
+                                                      *maps.k, shared + kLayout.first_full,
+                                                      tile.first_key, tile.head, tile.batch);
   bool first = true;
 #pragma unroll 1
   for (int i = 0; i < kGqaRatio; ++i) {
@@ -235,8 +235,8 @@ class KeysConsumer {
       load_pair(delta, i / 4, of);
 #pragma unroll
       for (int j = 0; j < 4; j += 2)
-        ds[(i + j) / 2] = pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]),
-                                        p[i + j + 1] * (dp[i + j + 1] - of[1]));
+        ds[(i + j) / 2] =
+            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
     }
   }
 

@@ -39,10 +39,9 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   if (args.seqlen_q == 0) return;
   const int rows = static_cast<int>(backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM));
   const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
-  const NumberedRow at =
-      numbered_row(static_cast<long long>(blockIdx.x) * (kPrepareThreads / kRowLanes) +
-                       threadIdx.x / kRowLanes,
-                   args.batch, args.num_heads_q, rows);
+  const NumberedRow at = numbered_row(
+      static_cast<long long>(blockIdx.x) * (kPrepareThreads / kRowLanes) + threadIdx.x / kRowLanes,
+      args.batch, args.num_heads_q, rows);
   const bool inside = at.exists && at.row < args.seqlen_q;
   float sum = 0.f;
   if (inside) sum = partial_delta(args, gradients.dout, at, lane);
@@ -52,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   if (!at.exists || lane != 0) return;
   const float infinity = __int_as_float(0x7f800000);
   float lse = -infinity;
-  if (inside) lse = args.lse[at.batch * args.lse_batch_stride + at.head * args.lse_head_stride + at.row];
+  if (inside)
+    lse = args.lse[at.batch * args.lse_batch_stride + at.head * args.lse_head_stride + at.row];
   if (inside && gradients.dlse != nullptr)
     sum -= gradients.dlse[at.batch * gradients.dlse_batch_stride +
                           at.head * gradients.dlse_head_stride + at.row];

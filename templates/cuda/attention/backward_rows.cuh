@@ -52,9 +52,9 @@ __device__ __forceinline__ void produce_keys(const RowsTile& tile, unsigned shar
   RowsRing ring(shared);
   const int kv_head = tile.head / kGqaRatio;
   if (tile.blocks.begin >= tile.blocks.end) return;
-  load_staying<kLayout.panels_qk, kLayout.warpgroups>(
-      shared + kLayout.first, kLayout.first_bytes, map_q, shared + kLayout.first_full,
-      tile.first_row, tile.head, tile.batch);
+  load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
+                                                      map_q, shared + kLayout.first_full,
+                                                      tile.first_row, tile.head, tile.batch);
   bool first = true;
 #pragma unroll 1
   for (int key = tile.blocks.begin * kBlockN; key < tile.blocks.end * kBlockN; key += kBlockN) {
@@ -194,8 +194,8 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     RowsConsumer(args, tile, shared, warpgroup).run(tile, dq);
     store_gradient<kDtypeQ>(
         map_dq, shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes, warpgroup,
-        {0, tile.first_row + warpgroup * kWarpgroupRows, tile.head, tile.batch},
-        args.softmax_scale, dq);
+        {0, tile.first_row + warpgroup * kWarpgroupRows, tile.head, tile.batch}, args.softmax_scale,
+        dq);
     if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
   }
 }
