@@ -204,7 +204,7 @@ class BackwardSm90 final : public KernelTemplate {
                                    .threads = kPrepareThreads,
                                    .early = true}},
                         .main_step = 1,
-                        .workspace = {{.name = "l2"}, {.name = "delta"}}};
+                        .workspace = {{.name = "row_sums"}}};
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, config));
     return all;
@@ -214,12 +214,12 @@ class BackwardSm90 final : public KernelTemplate {
                     const DeviceFacts&) const override {
     const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
-    const TensorExtents sums{
-        .columns = rows, .rows = shape.num_heads_q, .heads = 1, .batch = shape.batch};
     const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
+    const int64_t all = rows * shape.num_heads_q * shape.batch;
     LaunchSizes sizes{
-        .steps = {{.grid_x = grid_extent((sums.count() + in_a_block - 1) / in_a_block)}},
-        .workspace = {sums, sums}};
+        .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
+        .workspace = {
+            {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}}};
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       sizes.steps.push_back({.grid_x = grid_extent(backward_tiles(kernel, shape))});
     return sizes;

@@ -88,11 +88,11 @@ constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {
   return 2 * (step_rows / 2) + step_rows / 4 + gradient_columns / 2;
 }
 
-// Rows of L2 and delta in the workspace for each head: whole steps and tiles of either kernel, and rows of 16 bytes.
+// The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole steps and tiles of either kernel.
 constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_block_m) {
   const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;
   const long long steps = (seqlen_q + key_block_m - 1) / key_block_m * key_block_m;
-  return ((tiles > steps ? tiles : steps) + 3) / 4 * 4;
+  return tiles > steps ? tiles : steps;
 }
 
 // Lanes that make delta of a row, eight columns each.
@@ -101,8 +101,5 @@ constexpr int backward_row_lanes(int head_dim_v) {
   while (8 * lanes < head_dim_v) lanes *= 2;
   return lanes;
 }
-
-// Where the second tensor of the workspace begins, in floats: both begin at 256 bytes.
-constexpr long long backward_sm90_second(long long floats) { return (floats + 63) / 64 * 64; }
 
 }  // namespace attune

@@ -15,6 +15,7 @@
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/load_shared_pair.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 #include "generated/wgmma.cuh"
 
@@ -72,7 +73,7 @@ __device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map,
   const unsigned full = ring.await_free();
   mbarrier_arrive_expect_tx(full, kPanels * kKeyBlockM * kPanelRowBytes + kStatisticsBytes);
   load_tile<kPanels, kKeyBlockM>(ring.tile(), map, full, row, head, batch);
-  bulk_load(ring.statistics(), statistics + row, kStatisticsBytes, full);
+  bulk_load(ring.statistics(), statistics, kStatisticsBytes, full);
   ring.advance();
 }
 
@@ -85,22 +86,24 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, const Ke
   load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
                                                       *maps.k, shared + kLayout.first_full,
                                                       tile.first_key, tile.head, tile.batch);
-  bool first = true;
+  if constexpr (kMakesK)
+    load_staying<kLayout.panels_v, kLayout.warpgroups>(
+        shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
+        tile.first_key, tile.head, tile.batch);
+  int head = tile.head * kGqaRatio;
+  int row = tile.blocks.begin * kKeyBlockM;
+  const float* sums = row_sums(args, tile.batch, head) + row;
 #pragma unroll 1
-  for (int i = 0; i < kGqaRatio; ++i) {
-    const int head = tile.head * kGqaRatio + i;
-    const RowSums sums = row_sums(args, tile.batch, head);
-#pragma unroll 1
-    for (int row = tile.blocks.begin * kKeyBlockM; row < tile.blocks.end * kKeyBlockM;
-         row += kKeyBlockM) {
-      stream_tile<kLayout.panels_qk>(ring, *maps.q, sums.l2, row, head, tile.batch);
-      if (kMakesK && first)
-        load_staying<kLayout.panels_v, kLayout.warpgroups>(
-            shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
-            tile.first_key, tile.head, tile.batch);
-      first = false;
-      stream_tile<kLayout.panels_v>(ring, *maps.dout, sums.delta, row, head, tile.batch);
-    }
+  for (int i = tile.steps(); i > 0; --i) {
+    const int rows = reread(padded_rows(args));
+    stream_tile<kLayout.panels_qk>(ring, *maps.q, sums, row, head, tile.batch);
+    stream_tile<kLayout.panels_v>(ring, *maps.dout, sums + rows, row, head, tile.batch);
+    row += kKeyBlockM;
+    sums += kKeyBlockM;
+    if (row < tile.blocks.end * kKeyBlockM) continue;
+    row = tile.blocks.begin * kKeyBlockM;  // of the next head
+    sums += 2 * rows - (tile.blocks.end - tile.blocks.begin) * kKeyBlockM;
+    ++head;
   }
 }
 

@@ -21,18 +21,15 @@ static_assert(kSlots >= 4 && kKeySlots >= 4,
 constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
 constexpr float kLog2E = 1.44269504088896341f;
 
-// Both tensors of the workspace are fp32 [batch, num_heads_q, rows], one behind the other.
-struct RowSums {
-  float* l2;     // lse in units of log2; +inf for rows that see no key and beyond the last row
-  float* delta;  // rowsum(dout * o) - dlse; 0 for these rows
-};
+__device__ __forceinline__ int padded_rows(const AttentionArgs& args) {
+  return static_cast<int>(backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM));
+}
 
-__device__ __forceinline__ RowSums row_sums(const AttentionArgs& args, int batch, int head) {
-  const long long rows = backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM);
-  const long long heads = static_cast<long long>(args.batch) * args.num_heads_q;
-  float* const all = static_cast<float*>(args.workspace);
-  const long long at = (static_cast<long long>(batch) * args.num_heads_q + head) * rows;
-  return {all + at, all + backward_sm90_second(heads * rows) + at};
+// L2 of a head's rows: lse in units of log2, +inf for rows that see no key and beyond the last row. Behind them, padded_rows() on,
+// delta: rowsum(dout * o) - dlse, 0 for these rows. Then the next head.
+__device__ __forceinline__ float* row_sums(const AttentionArgs& args, int batch, int head) {
+  const long long heads = static_cast<long long>(batch) * args.num_heads_q + head;
+  return static_cast<float*>(args.workspace) + 2 * heads * padded_rows(args);
 }
 
 // First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8 further down.

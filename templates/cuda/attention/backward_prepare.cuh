@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   let_next_grid_start();
   wait_for_prior_grid();
   if (args.seqlen_q == 0) return;
-  const int rows = static_cast<int>(backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM));
+  const int rows = padded_rows(args);
   const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
   const NumberedRow at = numbered_row(
       static_cast<long long>(blockIdx.x) * (kPrepareThreads / kRowLanes) + threadIdx.x / kRowLanes,
@@ -57,9 +57,9 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     sum -= gradients.dlse[at.batch * gradients.dlse_batch_stride +
                           at.head * gradients.dlse_head_stride + at.row];
   const bool empty = lse == -infinity;
-  const RowSums sums = row_sums(args, at.batch, at.head);
-  sums.l2[at.row] = empty ? infinity : lse * kLog2E;
-  sums.delta[at.row] = empty ? 0.f : sum;
+  float* const sums = row_sums(args, at.batch, at.head);
+  sums[at.row] = empty ? infinity : lse * kLog2E;
+  sums[rows + at.row] = empty ? 0.f : sum;
 }
 
 }  // namespace attune

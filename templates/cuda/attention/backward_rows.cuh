@@ -80,12 +80,12 @@ class RowsConsumer {
         first_row_(tile.first_row + warpgroup * kWarpgroupRows),
         // Rows past seqlen_q count as rows: L2 hides them.
         blocks_(visible_blocks<kBlockN>(args, first_row_, first_row_ + kWarpgroupRows)) {
-    const RowSums sums = row_sums(args, tile.batch, tile.head);
+    const float* const sums = row_sums(args, tile.batch, tile.head);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row_ + first_accumulator_row() + 8 * half;
-      l2_[half] = sums.l2[row];
-      delta_[half] = sums.delta[row];
+      l2_[half] = sums[row];
+      delta_[half] = sums[padded_rows(args) + row];
     }
   }
 
