@@ -32,7 +32,7 @@ Problem random_backward(std::mt19937_64& random) {
       "op=attention_backward,dtype={},{},heads={},batch={},seqlen_q={},seqlen_kv={},mask={}{}{}",
       pick(random, "bf16", "bf16", "fp16"),
       pick(random, "head_dim=64", "head_dim=128", "head_dim=64", "head_dim=128", "head_dim=96",
-           "head_dim=256", "head_dim=8", "head_dim=72", "head_dim=200", "head_dim=192",
+           "head_dim=256", "head_dim=16", "head_dim=72", "head_dim=200", "head_dim=192",
            "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=136",
            "head_dim_qk=104,head_dim_v=16"),
       pick(random, "2/2", "4/1", "6/2", "1/1"), pick(random, "1", "2", "3"), random_length(random),
