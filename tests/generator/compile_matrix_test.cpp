@@ -59,9 +59,9 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
     for (const char* mask :
          {"none", "causal_top_left", "causal_bottom_right", "causal_bottom_right,window=1024:0"})
       for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1"})
-        specs->push_back(spec_of(parse_problem(
-            fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={}{}", heads, dims,
-                        mask, kGradients[specs->size() % 5]))));
+        specs->push_back(spec_of(
+            parse_problem(fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={}{}",
+                                      heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
 std::vector<KernelSpec> matrix_specs() {

@@ -97,8 +97,7 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
     const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
                                     std::to_string(head_dim) + gradients);
     const Config config = default_of(p);
-    const LaunchPlan plan =
-        backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
     const std::string source = render(backward_sm90(), spec_of(p), hopper(), config).text;
     std::string all;
     for (const LaunchStep& step : plan.steps) {
@@ -137,9 +136,9 @@ TEST(BackwardSm90Space, SentencesNameTheRule) {
 TEST(BackwardSm90Space, RefusesWithAReason) {
   const auto refusal = [](const char* text, const char* arch) {
     return backward_sm90()
-        .refuses(spec_of(parse_problem(std::string("op=attention_backward,heads=8,seqlen=64,") +
-                                       text)),
-                 parse_arch(arch))
+        .refuses(
+            spec_of(parse_problem(std::string("op=attention_backward,heads=8,seqlen=64,") + text)),
+            parse_arch(arch))
         .value_or("");
   };
   EXPECT_EQ(refusal("head_dim=128", "sm_90a"), "");
@@ -153,11 +152,10 @@ class BackwardSm90Compile : public testing::HopperCompile {};
 
 TEST_F(BackwardSm90Compile, DefaultsCompileWithoutFaults) {
   const std::string op = "op=attention_backward,seqlen=4096,dtype=bf16,";
-  expect_free_defaults(backward_sm90(),
-                       {op + "heads=16,head_dim=64,mask=causal_bottom_right",
-                        op + "heads=32/8,head_dim=128,mask=causal_bottom_right",
-                        op + "heads=16,head_dim=128,batch=4",
-                        op + "heads=16/2,head_dim=256,batch=8,window=100:100"});
+  expect_free_defaults(backward_sm90(), {op + "heads=16,head_dim=64,mask=causal_bottom_right",
+                                         op + "heads=32/8,head_dim=128,mask=causal_bottom_right",
+                                         op + "heads=16,head_dim=128,batch=4",
+                                         op + "heads=16/2,head_dim=256,batch=8,window=100:100"});
 }
 
 }  // namespace
