@@ -39,10 +39,12 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return {
       {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
       {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
-      {"slots", values(rows, {4, 5, 6}), "tiles of k and v in shared memory"},
+      {"k_slots", values(rows, {2, 3}), "tiles of k in shared memory"},
+      {"v_slots", values(rows, {1, 2, 3}), "tiles of v in shared memory"},
       {"key_block_n", values(keys, {128, 192, 64}), "keys that stay, 64 for each warpgroup"},
       {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows of a step of dk and dv"},
-      {"key_slots", values(keys, {4, 5, 6}), "tiles of q and dout in shared memory"},
+      {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
+      {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
 }
 
@@ -70,17 +72,18 @@ Broken broken_kernel(const BackwardKernel& kernel, const Arch& arch) {
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all;
   if (makes(spec, Gradients::kQ))
-    all.push_back({"rows", {"block_m", "block_n", "slots"}, [=](const Config& c) {
+    all.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
                      return broken_kernel(backward_rows_kernel(spec, c), arch);
                    }});
   if (makes_keys(spec))
-    all.push_back(
-        {"keys", {"key_block_n", "key_block_m", "key_slots", "split_kv"}, [=](const Config& c) {
-           Broken broken;
-           for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
-             if (!broken) broken = broken_kernel(kernel, arch);
-           return broken;
-         }});
+    all.push_back({"keys",
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv"},
+                   [=](const Config& c) {
+                     Broken broken;
+                     for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
+                       if (!broken) broken = broken_kernel(kernel, arch);
+                     return broken;
+                   }});
   return all;
 }
 
@@ -134,20 +137,17 @@ class BackwardSm90 final : public KernelTemplate {
     return {knobs(spec), rules(spec, arch)};
   }
 
-  // More slots cost nothing, so that of equal configs those with most are taken.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    constexpr size_t kKnobsOfRows = 3;
+    constexpr size_t kKnobsOfRows = 4;
     const SearchSpace legal = space(spec, arch);
     Config config;
     for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
     config = cheapest(legal, config, 0, kKnobsOfRows, [&](const Config& c) {
-      const double slots = static_cast<double>(c.at("slots"));
-      return clocks_of({backward_rows_kernel(spec, c)}, spec, shape, device) * (1 + 0.05 / slots);
+      return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
     });
     return cheapest(legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
-      const double slots = static_cast<double>(c.at("key_slots"));
-      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device) * (1 + 0.05 / slots);
+      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device);
     });
   }
 

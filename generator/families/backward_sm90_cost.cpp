@@ -45,7 +45,11 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double shared = warpgroups * step.bytes / kSharedBytes;
   const double chain = 1.6 * elements / kExponentials;  // and the arithmetic of dS
   const double hidden = warpgroups >= 2 ? 0.25 : 0.7;
-  return std::max({mma, shared, chain}) + hidden * std::min(mma, chain) + kStepClocks;
+  const double clocks =
+      std::max({mma, shared, chain}) + hidden * std::min(mma, chain) + kStepClocks;
+  // Loads of the next steps have the longer to come.
+  return clocks *
+         (1 + 0.02 * (3 - kernel.tile.first_slots) + 0.02 * (3 - kernel.tile.second_slots));
 }
 
 // Steps of the tile whose first row, or key, is `first`.
@@ -70,8 +74,8 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
   const int rows = knob(c, "key_block_m");
   const int columns = (k ? spec.head_dim_qk : 0) + (v ? spec.head_dim_v : 0);
   return {makes,
-          {knob(c, "key_block_n"), rows, knob(c, "key_slots"), spec.head_dim_qk, spec.head_dim_v, k,
-           true},
+          {knob(c, "key_block_n"), rows, knob(c, "q_slots"), knob(c, "dout_slots"),
+           spec.head_dim_qk, spec.head_dim_v, k, true},
           backward_sm90_accumulators(rows, columns) - (k ? 0 : rows / 2),
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
@@ -80,11 +84,11 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
   const int keys = knob(c, "block_n");
-  return {
-      BackwardMakes::kDq,
-      {knob(c, "block_m"), keys, knob(c, "slots"), spec.head_dim_qk, spec.head_dim_v, true, false},
-      backward_sm90_accumulators(keys, spec.head_dim_qk),
-      std::max(keys, spec.head_dim_qk)};
+  return {BackwardMakes::kDq,
+          {knob(c, "block_m"), keys, knob(c, "k_slots"), knob(c, "v_slots"), spec.head_dim_qk,
+           spec.head_dim_v, true, false},
+          backward_sm90_accumulators(keys, spec.head_dim_qk),
+          std::max(keys, spec.head_dim_qk)};
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {

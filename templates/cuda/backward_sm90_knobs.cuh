@@ -12,11 +12,13 @@ constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
 
 constexpr int kBlockM = 128;  // attune_kernel: rows of Q and dout that stay, 64 for each warpgroup
 constexpr int kBlockN = 96;   // rows of K and V per step
-constexpr int kSlots = 5;     // of the ring of K and V
+constexpr int kKSlots = 3;    // tiles of K, and of V, in shared memory
+constexpr int kVSlots = 3;
 constexpr int kKeyBlockN = 128;  // attune_keys: rows of K and V that stay
 constexpr int kKeyBlockM = 64;   // rows of Q and dout per step
-constexpr int kKeySlots = 6;     // of the ring of Q and dout
-constexpr int kSplitKv = 0;      // 1: dK and dV each by a kernel of its own
+constexpr int kQSlots = 3;       // tiles of Q, and of dout, in shared memory
+constexpr int kDoutSlots = 3;
+constexpr int kSplitKv = 0;  // 1: dK and dV each by a kernel of its own
 
 constexpr bool kHasKeys = true;                       // dK or dV is asked
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // what attune_keys makes

@@ -2,20 +2,21 @@
 // Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels, search space and launch read this one
 // text. Sizes in bytes, registers per thread. Panels and swizzle are those of prefill_sm90_layout.h.
 //
-// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past them through one ring, by turns.
+// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past them, each through a ring.
 //
-// | kernel        | stays: first, second | streams: first, second | statistics of the ring |
-// |---------------|----------------------|------------------------|------------------------|
-// | attune_kernel | q, dout              | k, v                   | none                   |
-// | attune_keys   | k, v                 | q, dout                | L2 with q, delta with dout |
+// | kernel        | stays: first, second | streams: first, second | statistics with them |
+// |---------------|----------------------|------------------------|----------------------|
+// | attune_kernel | q, dout              | k, v                   | none                 |
+// | attune_keys   | k, v                 | q, dout                | L2, delta            |
 //
-// | region     | bytes                                                | written by | read by           |
-// |------------|------------------------------------------------------|------------|-------------------|
-// | first      | warpgroups * 64 rows * panels_qk * 128               | TMA        | wgmma, its own    |
-// | second     | warpgroups * 64 rows * panels_v * 128                | TMA        | wgmma, its own    |
-// | ring       | slots * step_rows * the larger number of panels * 128 | TMA       | wgmma, warpgroups |
-// | statistics | slots * step_rows * 4                                | bulk copy  | warpgroups        |
-// | barriers   | 8 each                                               | mbarrier   |                   |
+// | region         | bytes                                  | written by | read by           |
+// |----------------|----------------------------------------|------------|-------------------|
+// | first          | warpgroups * 64 rows * panels_qk * 128 | TMA        | wgmma, its own    |
+// | second         | warpgroups * 64 rows * panels_v * 128  | TMA        | wgmma, its own    |
+// | ring of first  | slots * step_rows * panels_qk * 128    | TMA        | wgmma, warpgroups |
+// | ring of second | slots * step_rows * panels_v * 128     | TMA        | wgmma, warpgroups |
+// | statistics     | of each ring: slots * step_rows * 4    | bulk copy  | warpgroups        |
+// | barriers       | 8 each                                 | mbarrier   |                   |
 //
 // When its last product is complete a warpgroup writes its gradients over its own tiles that stay, and TMA reads them there.
 #pragma once
@@ -27,11 +28,23 @@ namespace attune {
 struct BackwardSm90Tile {
   int stay_rows;  // 64 for each warpgroup
   int step_rows;
-  int slots;
+  int first_slots;  // of the rings
+  int second_slots;
   int head_dim_qk;
   int head_dim_v;
   bool has_second;      // the second tile stays, too
-  bool has_statistics;  // the ring has them
+  bool has_statistics;  // come with the streams
+};
+
+// What streams through shared memory: offsets, bytes of a slot.
+struct BackwardSm90Ring {
+  int slots;
+  int slot_bytes;
+  int statistics_bytes;
+  int tiles;
+  int statistics;
+  int full;
+  int empty;
 };
 
 struct BackwardSm90Layout {
@@ -40,17 +53,12 @@ struct BackwardSm90Layout {
   int panels_v;
   int first_bytes;  // of one warpgroup
   int second_bytes;
-  int slots;
-  int slot_bytes;
-  int statistics_bytes;  // of a slot
-  int first;             // offsets from here on
+  int first;  // offsets from here on
   int second;
-  int ring;
-  int statistics;
+  BackwardSm90Ring first_ring;
+  BackwardSm90Ring second_ring;
   int first_full;
   int second_full;
-  int full;
-  int empty;
   int bytes;
 };
 
@@ -63,18 +71,25 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   // Where the second does not stay, its gradient leaves through the first.
   l.first_bytes = (t.has_second ? l.panels_qk : widest) * kWarpgroupRows * kPanelRowBytes;
   l.second_bytes = t.has_second ? l.panels_v * kWarpgroupRows * kPanelRowBytes : 0;
-  l.slots = t.slots;
-  l.slot_bytes = aligned_slot(widest * t.step_rows * kPanelRowBytes);
-  l.statistics_bytes = t.has_statistics ? 4 * t.step_rows : 0;
-  l.first = 0;
   l.second = l.first + l.warpgroups * l.first_bytes;
-  l.ring = l.second + l.warpgroups * l.second_bytes;
-  l.statistics = l.ring + l.slots * l.slot_bytes;
-  l.first_full = l.statistics + l.slots * l.statistics_bytes;
+  BackwardSm90Ring& a = l.first_ring;
+  BackwardSm90Ring& b = l.second_ring;
+  a.slots = t.first_slots;
+  b.slots = t.second_slots;
+  a.slot_bytes = l.panels_qk * t.step_rows * kPanelRowBytes;
+  b.slot_bytes = l.panels_v * t.step_rows * kPanelRowBytes;
+  a.statistics_bytes = b.statistics_bytes = t.has_statistics ? 4 * t.step_rows : 0;
+  a.tiles = l.second + l.warpgroups * l.second_bytes;
+  b.tiles = a.tiles + a.slots * a.slot_bytes;
+  a.statistics = b.tiles + b.slots * b.slot_bytes;
+  b.statistics = a.statistics + a.slots * a.statistics_bytes;
+  a.full = b.statistics + b.slots * b.statistics_bytes;
+  a.empty = a.full + 8 * a.slots;
+  b.full = a.empty + 8 * a.slots;
+  b.empty = b.full + 8 * b.slots;
+  l.first_full = b.empty + 8 * b.slots;
   l.second_full = l.first_full + 8;
-  l.full = l.second_full + 8;
-  l.empty = l.full + 8 * l.slots;
-  l.bytes = l.empty + 8 * l.slots;
+  l.bytes = l.second_full + 8;
   return l;
 }
 

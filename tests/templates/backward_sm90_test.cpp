@@ -53,19 +53,24 @@ TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
   for (const int stay : {64, 128, 192})
     for (const int step : {48, 64, 112})
       for (const bool both : {false, true}) {
-        const BackwardSm90Layout l = backward_sm90_layout({stay, step, 5, 72, 200, both, both});
+        const BackwardSm90Layout l = backward_sm90_layout({stay, step, 3, 2, 72, 200, both, both});
+        const BackwardSm90Ring &a = l.first_ring, &b = l.second_ring;
         EXPECT_EQ(l.panels_qk, 2);
         EXPECT_EQ(l.panels_v, 4);
-        for (const int offset : {l.first_bytes, l.second_bytes, l.slot_bytes, l.second, l.ring})
+        for (const int offset : {l.first_bytes, l.second_bytes, a.slot_bytes, b.slot_bytes,
+                                 l.second, a.tiles, b.tiles})
           EXPECT_EQ(offset % 1024, 0);
         // A gradient of v leaves through one of them.
         EXPECT_GE(both ? l.second_bytes : l.first_bytes, 4 * 64 * 128);
         EXPECT_EQ(l.second, l.warpgroups * l.first_bytes);
-        EXPECT_EQ(l.ring, l.second + l.warpgroups * l.second_bytes);
-        EXPECT_EQ(l.statistics, l.ring + 5 * l.slot_bytes);
-        EXPECT_GE(l.slot_bytes, 4 * step * 128);
-        EXPECT_EQ(l.first_full, l.statistics + (both ? 5 * step * 4 : 0));
-        EXPECT_EQ(l.bytes, l.first_full + 8 * (2 + 2 * 5));
+        EXPECT_EQ(a.tiles, l.second + l.warpgroups * l.second_bytes);
+        EXPECT_EQ(a.slot_bytes, 2 * step * 128);
+        EXPECT_EQ(b.tiles, a.tiles + 3 * a.slot_bytes);
+        EXPECT_EQ(b.slot_bytes, 4 * step * 128);
+        EXPECT_EQ(a.statistics, b.tiles + 2 * b.slot_bytes);
+        EXPECT_EQ(a.full, a.statistics + (both ? 5 * step * 4 : 0));
+        EXPECT_EQ(a.full % 8, 0);
+        EXPECT_EQ(l.bytes, a.full + 8 * (2 + 2 * 5));
       }
 }
 
@@ -129,7 +134,7 @@ TEST(BackwardSm90Space, SentencesNameTheRule) {
   c.set("block_n", 48);
   c.set("key_block_n", 64);
   c.set("key_block_m", 112);
-  c.set("slots", 6);
+  c.set("k_slots", 3);
   EXPECT_NE(space.broken(c), std::nullopt);
 }
 

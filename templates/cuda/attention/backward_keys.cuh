@@ -21,10 +21,15 @@
 
 namespace attune {
 
-// A kernel that makes dK, dV or both.
+// Of a kernel that makes dK, or dV alone.
 template <bool kMakesK>
-constexpr BackwardSm90Layout kKeysLayout =
-    backward_sm90_layout({kKeyBlockN, kKeyBlockM, kKeySlots, kHeadDimQk, kHeadDimV, kMakesK, true});
+constexpr BackwardSm90Layout kKeysLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
+                                                                 kDoutSlots, kHeadDimQk, kHeadDimV,
+                                                                 kMakesK, true});
+template <bool kMakesK>
+constexpr BackwardSm90Ring kQRing = kKeysLayout<kMakesK>.first_ring;
+template <bool kMakesK>
+constexpr BackwardSm90Ring kDoutRing = kKeysLayout<kMakesK>.second_ring;
 constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kKeysRegisters =
     backward_sm90_registers(kKeyBlockN / kWarpgroupRows);
@@ -81,7 +86,8 @@ template <bool kMakesK>
 __device__ __forceinline__ void produce_rows(const AttentionArgs& args, const KeysTile& tile,
                                              unsigned shared, const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
-  TileRing<kKeysLayout<kMakesK>> ring(shared);
+  TileRing<kQRing<kMakesK>> q(shared);
+  TileRing<kDoutRing<kMakesK>> dout(shared);
   if (tile.steps() == 0) return;
   load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
                                                       *maps.k, shared + kLayout.first_full,
@@ -96,8 +102,8 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, const Ke
 #pragma unroll 1
   for (int i = tile.steps(); i > 0; --i) {
     const int rows = reread(padded_rows(args));
-    stream_tile<kLayout.panels_qk>(ring, *maps.q, sums, row, head, tile.batch);
-    stream_tile<kLayout.panels_v>(ring, *maps.dout, sums + rows, row, head, tile.batch);
+    stream_tile<kLayout.panels_qk>(q, *maps.q, sums, row, head, tile.batch);
+    stream_tile<kLayout.panels_v>(dout, *maps.dout, sums + rows, row, head, tile.batch);
     row += kKeyBlockM;
     sums += kKeyBlockM;
     if (row < tile.blocks.end * kKeyBlockM) continue;
@@ -120,7 +126,8 @@ class KeysConsumer {
   __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, const KeysTile& tile,
                                           unsigned shared, int warpgroup)
       : args_(args),
-        ring_(shared),
+        q_ring_(shared),
+        dout_ring_(shared),
         shared_(shared),
         k_(by_rows(shared + kLayout.first + warpgroup * kLayout.first_bytes)),
         v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)),
@@ -160,8 +167,8 @@ class KeysConsumer {
   template <bool kFirst>
   __device__ __forceinline__ void step(int block, Rounded& ds, Dk& dk, Dv& dv) {
     Scores s, dp;
-    const unsigned l2 = ring_.statistics();
-    const RingSlot q = ring_.take();
+    const unsigned l2 = q_ring_.statistics();
+    const RingSlot q = q_ring_.take();
     wgmma_fence();
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
@@ -171,8 +178,8 @@ class KeysConsumer {
       else
         issue_dk(ds, dk);
     }
-    const unsigned delta = ring_.statistics();
-    const RingSlot dout = ring_.take();
+    const unsigned delta = dout_ring_.statistics();
+    const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
@@ -256,7 +263,8 @@ class KeysConsumer {
   }
 
   const AttentionArgs& args_;
-  TileRing<kKeysLayout<kMakesK>> ring_;
+  TileRing<kQRing<kMakesK>> q_ring_;
+  TileRing<kDoutRing<kMakesK>> dout_ring_;
   unsigned shared_;
   unsigned long long k_, v_;  // descriptors
   int first_key_;             // of the warpgroup
@@ -269,7 +277,7 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
-  init_ring<kKeysLayout<kMakesK>>(shared);
+  init_barriers(shared, kKeysLayout<kMakesK>);
   const KeysTile tile = keys_tile(args);
   // A kernel of this plan ahead of this one lets it start when the first step, which made all that is read here, has ended.
   if constexpr (!kGradientQ && !(kMakesV && kSplitKv)) wait_for_prior_grid();

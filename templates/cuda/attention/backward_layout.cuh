@@ -9,14 +9,14 @@
 namespace attune {
 
 constexpr BackwardSm90Layout kRowsLayout =
-    backward_sm90_layout({kBlockM, kBlockN, kSlots, kHeadDimQk, kHeadDimV, true, false});
+    backward_sm90_layout({kBlockM, kBlockN, kKSlots, kVSlots, kHeadDimQk, kHeadDimV, true, false});
 constexpr int kRowsThreads = (kRowsLayout.warpgroups + 1) * kWarpgroupThreads;
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kKeyBlockN % kWarpgroupRows == 0,
               "tiles that stay have 64 rows for each warpgroup");
 static_assert(kBlockN % 16 == 0 && kKeyBlockM % 16 == 0, "a step has whole 16s of rows");
-static_assert(kSlots >= 4 && kKeySlots >= 4,
-              "a step takes two tiles before it gives back one of the step before it");
+static_assert(kKSlots >= 2 && kQSlots >= 2,
+              "a step takes its tile before it gives back that of the step before it");
 
 constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
 constexpr float kLog2E = 1.44269504088896341f;

@@ -16,7 +16,8 @@
 
 namespace attune {
 
-using RowsRing = TileRing<kRowsLayout>;
+constexpr BackwardSm90Ring kKRing = kRowsLayout.first_ring;
+constexpr BackwardSm90Ring kVRing = kRowsLayout.second_ring;
 constexpr PrefillSm90Registers kRowsRegisters = backward_sm90_registers(kRowsLayout.warpgroups);
 
 // A tile of queries and the blocks of keys that it sees.
@@ -36,8 +37,8 @@ __device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& args) {
 }
 
 // A streamed tile of kPanels panels.
-template <int kPanels>
-__device__ __forceinline__ void stream_keys(RowsRing& ring, const TensorMap& map, int key, int head,
+template <int kPanels, class Ring>
+__device__ __forceinline__ void stream_keys(Ring& ring, const TensorMap& map, int key, int head,
                                             int batch) {
   const unsigned full = ring.await_free();
   mbarrier_arrive_expect_tx(full, kPanels * kBlockN * kPanelRowBytes);
@@ -49,7 +50,8 @@ __device__ __forceinline__ void produce_keys(const RowsTile& tile, unsigned shar
                                              const TensorMap& map_q, const TensorMap& map_k,
                                              const TensorMap& map_v, const TensorMap& map_dout) {
   constexpr auto& kLayout = kRowsLayout;
-  RowsRing ring(shared);
+  TileRing<kKRing> k(shared);
+  TileRing<kVRing> v(shared);
   const int kv_head = tile.head / kGqaRatio;
   if (tile.blocks.begin >= tile.blocks.end) return;
   load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
@@ -58,13 +60,13 @@ __device__ __forceinline__ void produce_keys(const RowsTile& tile, unsigned shar
   bool first = true;
 #pragma unroll 1
   for (int key = tile.blocks.begin * kBlockN; key < tile.blocks.end * kBlockN; key += kBlockN) {
-    stream_keys<kLayout.panels_qk>(ring, map_k, key, kv_head, tile.batch);
+    stream_keys<kLayout.panels_qk>(k, map_k, key, kv_head, tile.batch);
     if (first)
       load_staying<kLayout.panels_v, kLayout.warpgroups>(
           shared + kLayout.second, kLayout.second_bytes, map_dout, shared + kLayout.second_full,
           tile.first_row, tile.head, tile.batch);
     first = false;
-    stream_keys<kLayout.panels_v>(ring, map_v, key, kv_head, tile.batch);
+    stream_keys<kLayout.panels_v>(v, map_v, key, kv_head, tile.batch);
   }
 }
 
@@ -73,7 +75,8 @@ class RowsConsumer {
   __device__ __forceinline__ RowsConsumer(const AttentionArgs& args, const RowsTile& tile,
                                           unsigned shared, int warpgroup)
       : args_(args),
-        ring_(shared),
+        k_ring_(shared),
+        v_ring_(shared),
         shared_(shared),
         q_(by_rows(shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes)),
         dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)),
@@ -116,7 +119,7 @@ class RowsConsumer {
   __device__ __forceinline__ void step(int block, unsigned (&ds)[kBlockN / 4],
                                        float (&dq)[kHeadDimQk / 2]) {
     float s[kBlockN / 2], dp[kBlockN / 2];
-    const RingSlot k = ring_.take();
+    const RingSlot k = k_ring_.take();
     wgmma_fence();
     wgmma_q_k(s, q_, by_rows(k.tile));
     wgmma_commit();
@@ -124,7 +127,7 @@ class RowsConsumer {
       mbarrier_wait(shared_ + kRowsLayout.second_full, 0, "dout_full");
     else
       issue_dq(ds, dq);
-    const RingSlot v = ring_.take();
+    const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
     wgmma_wait<kFirst ? 1 : 2>();
@@ -163,7 +166,8 @@ class RowsConsumer {
   }
 
   const AttentionArgs& args_;
-  RowsRing ring_;
+  TileRing<kKRing> k_ring_;
+  TileRing<kVRing> v_ring_;
   unsigned shared_;
   unsigned long long q_, dout_;  // descriptors
   int first_row_;                // of the warpgroup
@@ -180,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
                   const __grid_constant__ TensorMap map_dq) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
-  init_ring<kRowsLayout>(shared);
+  init_barriers(shared, kRowsLayout);
   const RowsTile tile = rows_tile(args);
   wait_for_prior_grid();
   let_next_grid_start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of shared memory through which tiles stream from the producer to the consumers of backward_sm90: mbarriers as in
-// kv_pipeline.cuh, for a kernel whose tiles all come in one order.
+// The rings of shared memory through which tiles stream from the producer to the consumers of backward_sm90, and the tiles that stay:
+// mbarriers as in kv_pipeline.cuh.
 //
 //   producer, one thread:      wait empty[slot], announce bytes on full[slot], copy
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
@@ -19,40 +19,41 @@ struct RingSlot {
   unsigned empty;  // barrier
 };
 
-// One side's place in the ring of a layout.
-template <const BackwardSm90Layout& kLayout>
+// One side's place in a ring.
+template <const BackwardSm90Ring& kRing>
 class TileRing {
  public:
   __device__ __forceinline__ explicit TileRing(unsigned shared) : shared_(shared) {}
 
   __device__ __forceinline__ RingSlot take() {
-    mbarrier_wait(shared_ + kLayout.full + 8 * slot_, parity_, "ring full");
+    mbarrier_wait(full(), parity_, "ring full");
     const RingSlot taken{tile(), empty()};
     advance();
     return taken;
   }
 
-  // Statistics of the slot that is taken next.
+  // Of the slot that is taken next.
   __device__ __forceinline__ unsigned statistics() const {
-    return shared_ + kLayout.statistics + slot_ * kLayout.statistics_bytes;
+    return shared_ + kRing.statistics + slot_ * kRing.statistics_bytes;
   }
 
   // Producer: the barrier on which the next tile is announced, once its slot is free.
   __device__ __forceinline__ unsigned await_free() const {
     mbarrier_wait(empty(), parity_ ^ 1, "ring empty");
-    return shared_ + kLayout.full + 8 * slot_;
+    return full();
   }
   __device__ __forceinline__ unsigned tile() const {
-    return shared_ + kLayout.ring + slot_ * kLayout.slot_bytes;
+    return shared_ + kRing.tiles + slot_ * kRing.slot_bytes;
   }
   __device__ __forceinline__ void advance() {
-    if (++slot_ < kLayout.slots) return;
+    if (++slot_ < kRing.slots) return;
     slot_ = 0;
     parity_ ^= 1;
   }
 
  private:
-  __device__ __forceinline__ unsigned empty() const { return shared_ + kLayout.empty + 8 * slot_; }
+  __device__ __forceinline__ unsigned full() const { return shared_ + kRing.full + 8 * slot_; }
+  __device__ __forceinline__ unsigned empty() const { return shared_ + kRing.empty + 8 * slot_; }
 
   unsigned shared_;
   int slot_ = 0;
@@ -65,16 +66,23 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-template <const BackwardSm90Layout& kLayout>
-__device__ __forceinline__ void init_ring(unsigned shared) {
+__device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Ring& ring,
+                                          int consumer_warps) {
+  for (int i = 0; i < ring.slots; ++i) {
+    mbarrier_init(shared + ring.full + 8 * i, 1);
+    mbarrier_init(shared + ring.empty + 8 * i, consumer_warps);
+  }
+}
+
+// By all threads of a block.
+__device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout) {
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
-    mbarrier_init(shared + kLayout.first_full, 1);
-    mbarrier_init(shared + kLayout.second_full, 1);
-    for (int i = 0; i < kLayout.slots; ++i) {
-      mbarrier_init(shared + kLayout.full + 8 * i, 1);
-      mbarrier_init(shared + kLayout.empty + 8 * i, kLayout.warpgroups * kWarpgroupThreads / 32);
-    }
+    const int warps = layout.warpgroups * kWarpgroupThreads / 32;
+    mbarrier_init(shared + layout.first_full, 1);
+    mbarrier_init(shared + layout.second_full, 1);
+    init_ring(shared, layout.first_ring, warps);
+    init_ring(shared, layout.second_ring, warps);
     fence_mbarrier_init();
   }
   __syncthreads();
