@@ -8,6 +8,7 @@
 #include "generator/core/problem_fields.hpp"
 #include "generator/families/backward_reference_cpu.hpp"
 #include "generator/families/backward_reference_cuda.hpp"
+#include "generator/families/backward_sm90.hpp"
 #include "generator/families/block_map_cpu.hpp"
 #include "generator/families/block_map_cuda.hpp"
 #include "generator/families/merge_cpu.hpp"
@@ -36,6 +37,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &prefill_sm89(),
                                                       &prefill_sm75(),
                                                       &prefill_cpu(),
+                                                      &backward_sm90(),
                                                       &quantise_cuda(),
                                                       &quantise_cpu(),
                                                       &block_map_cuda(),

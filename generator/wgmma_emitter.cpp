@@ -3,6 +3,7 @@
 #include "generator/wgmma_emitter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
@@ -80,17 +81,23 @@ std::string moved(std::string_view to, std::string_view from, int by) {
          line(fmt::format("mov.b64 {}, {{low, {}_high}};", to, from));
 }
 
-// What the two products of one tile have in common.
-struct Products {
-  Dtype type_q, type_p, type_kv;
-  int block_n, head_dim_qk, head_dim_v;
-  int row_qk, row_v;  // bytes
-  bool adds_qk = false;
-  bool onto_qk = false;
+// What a function is called, and its accumulators, its A and its B.
+struct Names {
+  std::string_view function, d, a, b;
+};
 
-  int step_k() const { return kStepBytes / dtype_bytes(type_kv); }
-  bool wide() const { return dtype_bytes(type_kv) == 2; }
-  std::string shape(int n) const { return fmt::format("m64n{}k{}.f32", n, step_k()); }
+// D (64, n) = A (64, k) x B.
+struct Product {
+  Names names;
+  Dtype type_a, type_b;
+  int n, k;
+  int row;  // bytes, of a panel of what is in shared memory
+  bool adds = false;
+  bool onto = false;
+
+  int step_k() const { return kStepBytes / dtype_bytes(type_b); }
+  bool wide() const { return dtype_bytes(type_b) == 2; }
+  std::string shape(int columns) const { return fmt::format("m64n{}k{}.f32", columns, step_k()); }
 };
 
 // Start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32 bytes on within
@@ -101,76 +108,97 @@ int k_major_step(int step, int rows, int row_bytes) {
          kDescriptorUnit;
 }
 
-// 16-bit V is MN-major: a k-step is so many rows further down.
-int v_step(const Products& t, int step) {
+// 16-bit B is MN-major: a k-step is so many rows further down.
+int b_step(const Product& t, int step) {
   return t.wide() ? step * t.step_k() * kPanelRowBytes / kDescriptorUnit
-                  : k_major_step(step, t.head_dim_v, t.row_v);
+                  : k_major_step(step, t.n, t.row);
 }
 
-// A panel of V.
-int panel_units(const Products& t) { return t.block_n * kPanelRowBytes / kDescriptorUnit; }
+// A panel of an MN-major B.
+int panel_units(const Product& t) { return t.k * kPanelRowBytes / kDescriptorUnit; }
 
-std::string emit_qk(const Products& t) {
-  const int count = t.block_n / 2;
-  const int steps = (t.head_dim_qk + t.step_k() - 1) / t.step_k();
-  const std::string s = operands(0, count);
+// A and B in shared memory, both K-major.
+std::string emit_shared(const Product& t) {
+  const auto& [function, d, a, b] = t.names;
+  const int count = t.n / 2;
+  const int steps = (t.k + t.step_k() - 1) / t.step_k();
+  const std::string accumulators = operands(0, count);
+  const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
   std::string text = fmt::format(
       "// (64, {0}) = (64, {1}) x ({0}, {1})^T\n"
-      "__device__ __forceinline__ void wgmma_qk(float (&s)[{2}], unsigned long long q,\n"
-      "                                         unsigned long long k{3}) {{\n  asm volatile(\n",
-      t.block_n, t.head_dim_qk, count, t.adds_qk ? ", int adds = 0" : "");
-  text += line("{ .reg .pred p; .reg .b64 a, b; .reg .b32 q_low, q_high, k_low, k_high, low;");
-  text += line(fmt::format("mov.b64 {{q_low, q_high}}, %{};", count));
-  text += line(fmt::format("mov.b64 {{k_low, k_high}}, %{};", count + 1));
+      "{4}float (&{5})[{2}], unsigned long long {6},\n"
+      "{8:{9}}unsigned long long {7}{3}) {{\n  asm volatile(\n",
+      t.n, t.k, count, t.adds ? ", int adds = 0" : "", opening, d, a, b, "", opening.size());
+  text += line(fmt::format(
+      "{{ .reg .pred p; .reg .b64 a, b; .reg .b32 {0}_low, {0}_high, {1}_low, {1}_high, low;", a,
+      b));
+  text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", a, count));
+  text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", b, count + 1));
   for (int step = 0; step < steps; ++step) {
-    // 0: overwrites s
-    const std::string first = t.adds_qk ? fmt::format("%{}", count + 2) : t.onto_qk ? "1" : "0";
+    // 0: overwrites d
+    const std::string first = t.adds ? fmt::format("%{}", count + 2) : t.onto ? "1" : "0";
     text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? first : "1"));
-    text += moved("a", "q", k_major_step(step, kRowsOfQ, t.row_qk));
-    text += moved("b", "k", k_major_step(step, t.block_n, t.row_qk));
+    text += moved("a", a, k_major_step(step, kRowsOfQ, t.row));
+    text += moved("b", b, k_major_step(step, t.n, t.row));
     text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
-                             t.shape(t.block_n), ptx_type(t.type_q), ptx_type(t.type_kv), s,
+                             t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b), accumulators,
                              t.wide() ? ", 0, 0" : ""));
   }
   text += line("}");
-  return text + operand_list(bindings("+f", "s", count)) +
-         fmt::format("      : \"l\"(q), \"l\"(k){}\n      : \"memory\");\n}}\n",
-                     t.adds_qk ? ", \"r\"(adds)" : "");
+  return text + operand_list(bindings("+f", d, count)) +
+         fmt::format("      : \"l\"({}), \"l\"({}){}\n      : \"memory\");\n}}\n", a, b,
+                     t.adds ? ", \"r\"(adds)" : "");
 }
 
-std::string emit_pv(const Products& t) {
-  const int count = t.head_dim_v / 2;
-  const int steps = t.block_n / t.step_k();
-  const int p_count = 4 * steps;
+// A in registers, B in shared memory.
+std::string emit_registers(const Product& t) {
+  const auto& [function, d, a, b] = t.names;
+  const int count = t.n / 2;
+  const int steps = t.k / t.step_k();
+  const int a_count = 4 * steps;
+  const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
   std::string text = fmt::format(
       "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
-      "__device__ __forceinline__ void wgmma_pv(float (&o)[{2}], const unsigned (&p)[{3}],\n"
-      "                                         unsigned long long v, int adds) {{\n  asm "
-      "volatile(\n",
-      t.head_dim_v, t.block_n, count, p_count);
-  text += line("{ .reg .pred p; .reg .b64 b; .reg .b32 v_low, v_high, low;");
-  text += line(fmt::format("mov.b64 {{v_low, v_high}}, %{};", count + p_count));
+      "{4}float (&{5})[{2}], const unsigned (&{6})[{3}],\n"
+      "{8:{9}}unsigned long long {7}, int adds) {{\n  asm volatile(\n",
+      t.n, t.k, count, a_count, opening, d, a, b, "", opening.size());
+  text += line(fmt::format("{{ .reg .pred p; .reg .b64 b; .reg .b32 {0}_low, {0}_high, low;", b));
+  text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", b, count + a_count));
   for (int step = 0; step < steps; ++step) {
-    if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + p_count + 1));
+    if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + a_count + 1));
     if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
-    const int width = wgmma_columns_of_v(t.head_dim_v);
-    for (int first = 0; first < t.head_dim_v; first += width) {
-      const int columns = std::min(width, t.head_dim_v - first);
-      text += moved("b", "v", v_step(t, step) + first / kPanelColumns * panel_units(t));
+    const int width = wgmma_columns_of_v(t.n);
+    for (int first = 0; first < t.n; first += width) {
+      const int columns = std::min(width, t.n - first);
+      text += moved("b", b, b_step(t, step) + first / kPanelColumns * panel_units(t));
       text += line(fmt::format(
           "wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, {{{}}}, b, p, 1, 1{};", t.shape(columns),
-          ptx_type(t.type_p), ptx_type(t.type_kv), operands(first / 2, columns / 2),
+          ptx_type(t.type_a), ptx_type(t.type_b), operands(first / 2, columns / 2),
           operands(count + 4 * step, 4), t.wide() ? ", 1" : ""));
     }
   }
   text += line("}");
-  return text + operand_list(bindings("+f", "o", count)) +
-         operand_list(bindings("r", "p", p_count) + ", \"l\"(v), \"r\"(adds)") +
+  return text + operand_list(bindings("+f", d, count)) +
+         operand_list(bindings("r", a, a_count) + fmt::format(", \"l\"({}), \"r\"(adds)", b)) +
          "      : \"memory\");\n}\n";
 }
 
-std::string emit(const Products& t) {
-  return "namespace attune {\n\n" + emit_qk(t) + "\n" + emit_pv(t) + "\n}  // namespace attune\n";
+std::string in_namespace(const std::vector<std::string>& functions) {
+  return fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n",
+                     fmt::join(functions, "\n"));
+}
+
+std::string emit(const Product& qk, const Product& pv) {
+  return in_namespace({emit_shared(qk), emit_registers(pv)});
+}
+
+constexpr Names kQk{"wgmma_qk", "s", "q", "k"};
+constexpr Names kPv{"wgmma_pv", "o", "p", "v"};
+
+void check_16_bits(Dtype dtype) {
+  if (dtype_bytes(dtype) != 2)
+    throw Error(ErrorCode::kInternal,
+                fmt::format("no 16-bit wgmma statement for {}", dtype_name(dtype)));
 }
 
 }  // namespace
@@ -181,19 +209,29 @@ int wgmma_columns_of_v(int head_dim_v) {
 }
 
 std::string emit_wgmma_products(const WgmmaTile& tile) {
-  if (dtype_bytes(tile.dtype) != 2)
-    throw Error(ErrorCode::kInternal,
-                fmt::format("no 16-bit wgmma statement for {}", dtype_name(tile.dtype)));
-  return emit({tile.dtype, tile.dtype, tile.dtype, tile.block_n, tile.head_dim_qk, tile.head_dim_v,
-               kPanelRowBytes, kPanelRowBytes, tile.adds_qk, tile.onto_qk});
+  check_16_bits(tile.dtype);
+  return emit({kQk, tile.dtype, tile.dtype, tile.block_n, tile.head_dim_qk, kPanelRowBytes,
+               tile.adds_qk, tile.onto_qk},
+              {kPv, tile.dtype, tile.dtype, tile.head_dim_v, tile.block_n, kPanelRowBytes});
 }
 
 std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {
   if (dtype_bytes(tile.dtype_kv) != 1)
     throw Error(ErrorCode::kInternal,
                 fmt::format("no 8-bit wgmma statement for {}", dtype_name(tile.dtype_kv)));
-  return emit({Dtype::kE4m3, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk,
-               tile.head_dim_v, tile.row_qk, tile.row_v});
+  return emit({kQk, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk, tile.row_qk},
+              {kPv, Dtype::kE4m3, tile.dtype_kv, tile.head_dim_v, tile.block_n, tile.row_v});
+}
+
+std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products) {
+  check_16_bits(dtype);
+  std::vector<std::string> functions;
+  for (const WgmmaProduct& one : products) {
+    const Product product{
+        {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
+    functions.push_back(one.a == WgmmaA::kShared ? emit_shared(product) : emit_registers(product));
+  }
+  return in_namespace(functions);
 }
 
 }  // namespace attune

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "generator/core/dtype.hpp"
 
@@ -45,5 +47,19 @@ struct Fp8WgmmaTile {
 
 // The same two functions, with P in `unsigned (&p)[block_n / 8]`.
 std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile);
+
+// Other products of 16-bit operands, a function each:
+//   kShared:     d = A B^T with A (64, k) and B (n, k) in shared memory, both K-major
+//                function(float (&d)[n / 2], u64 first, u64 second)
+//   kRegisters:  d += A B with A (64, k) in registers and B (k, n) MN-major in shared memory; = where adds is 0
+//                function(float (&d)[n / 2], const unsigned (&first)[k / 4], u64 second, int adds)
+enum class WgmmaA { kShared, kRegisters };
+struct WgmmaProduct {
+  std::string_view function;
+  WgmmaA a;
+  int n;  // a multiple of 8 up to 256
+  int k;  // kShared: memory is zero beyond it up to a multiple of 16; kRegisters: a multiple of 16
+};
+std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products);
 
 }  // namespace attune

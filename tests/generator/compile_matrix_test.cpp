@@ -49,6 +49,21 @@ void add_fp8_specs(std::vector<KernelSpec>* specs) {
                                               kHeads[specs->size() % 3], mask, options))));
 }
 
+// Each kernel alone and with the others.
+void add_gradient_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kGradients[] = {"", ",gradients=q", ",gradients=kv", ",gradients=k",
+                                        ",gradients=v"};
+  for (const char* dims :
+       {"head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128", "head_dim=192", "head_dim=256",
+        "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256"})
+    for (const char* mask :
+         {"none", "causal_top_left", "causal_bottom_right", "causal_bottom_right,window=1024:0"})
+      for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1"})
+        specs->push_back(spec_of(
+            parse_problem(fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={}{}",
+                                      heads, dims, mask, kGradients[specs->size() % 5]))));
+}
+
 std::vector<KernelSpec> matrix_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16"})
@@ -84,6 +99,7 @@ std::vector<KernelSpec> matrix_specs() {
     for (const char* dims : {"head_dim=16", "head_dim=40", "head_dim=128", "head_dim=512"})
       specs.push_back(spec_of(
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
+  add_gradient_specs(&specs);
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",
         "key_lengths=1,chunk=64", "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})

@@ -45,6 +45,12 @@ const GoldenCase kCases[] = {
     {"sm90_fp8_d256_blocks_fast", "prefill_sm90_fp8", "sm_90a",
      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=256,heads=8,seqlen=8192,accuracy=fast,scale_"
      "block=128,v_layout=transposed"},
+    {"backward_sm90_d128_causal", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=128,heads=32/"
+     "8,seqlen=4096,mask=causal_bottom_right"},
+    {"backward_sm90_d256_window", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,window=1000:1000,"
+     "gradients=qv"},
     {"sm80_d128_causal_bf16", "prefill_sm80", "sm_80",
      "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"sm80_d72_full_fp16", "prefill_sm80", "sm_86", "dtype=fp16,head_dim=72,heads=16,seqlen=577"},

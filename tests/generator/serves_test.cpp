@@ -31,7 +31,7 @@ std::vector<Case> plain_cases() {
   std::vector<Case> cases;
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text : {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3",
-                             "op=merge", "dtype=fp32,accuracy=fast"}) {
+                             "op=merge", "op=attention_backward", "dtype=fp32,accuracy=fast"}) {
       const KernelSpec spec =
           spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));
       for (const Arch& arch : archs())
@@ -71,7 +71,8 @@ const std::map<std::string, std::string>& other_values() {
       {"prefix", "1"},
       {"chunk", "64"},
       {"sinks", "fp32"},
-      {"block_map", "hides"}};
+      {"block_map", "hides"},
+      {"gradients", "kv"}};
   return values;
 }
 

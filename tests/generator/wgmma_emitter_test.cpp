@@ -98,7 +98,7 @@ std::vector<Statement> statements_of(const std::string& text, const std::string&
   Statement next;
   int moved = 0;
   std::smatch m;
-  const std::regex add("add\\.u32 low, [qkv]_low, (\\d+);"), move("mov\\.b64 ([ab]), \\{low, .*");
+  const std::regex add("add\\.u32 low, [a-z]+_low, (\\d+);"), move("mov\\.b64 ([ab]), \\{low, .*");
   const std::regex predicate("setp\\.ne\\.b32 p, (\\S+), 0;");
   const std::regex product(
       "wgmma\\.mma_async\\.sync\\.aligned\\.m64n(\\d+)k(\\d+)\\.(\\S+) \\{([^}]*)\\}, "
@@ -139,11 +139,11 @@ struct Case {
 };
 
 // S = Q K^T by the statements.
-void expect_qk(const std::string& text, const Case& c) {
+void expect_qk(const std::string& text, const Case& c, const char* function = "wgmma_qk") {
   const Tile q{numbered(kRows, c.head_dim_qk, 1), c.row_qk, c.element_bytes};
   const Tile k{numbered(c.block_n, c.head_dim_qk, 2), c.row_qk, c.element_bytes};
   Matrix s = numbered(kRows, c.block_n, 3);  // left from the step before
-  for (const Statement& step : statements_of(text, "wgmma_qk")) {
+  for (const Statement& step : statements_of(text, function)) {
     ASSERT_EQ(step.types, c.qk_types);
     ASSERT_EQ(step.n, c.block_n);
     ASSERT_EQ(step.accumulators, counted(0, c.block_n / 2));
@@ -164,7 +164,7 @@ void expect_qk(const std::string& text, const Case& c) {
 }
 
 // O += P V by the statements. 16-bit V lies as it was given, a row for each key; 8-bit V transposed.
-void expect_pv(const std::string& text, const Case& c) {
+void expect_pv(const std::string& text, const Case& c, const char* function = "wgmma_pv") {
   const bool wide = c.element_bytes == 2;
   const Matrix p = numbered(kRows, c.block_n, 4), v = numbered(c.block_n, c.head_dim_v, 5);
   Matrix turned(c.head_dim_v, c.block_n);
@@ -177,7 +177,7 @@ void expect_pv(const std::string& text, const Case& c) {
       first_register + kRegistersPerStep * c.block_n * c.element_bytes / 32 + 1;
   Matrix o(kRows, c.head_dim_v);
   std::string adds = "%" + std::to_string(adds_operand);
-  for (const Statement& step : statements_of(text, "wgmma_pv")) {
+  for (const Statement& step : statements_of(text, function)) {
     ASSERT_EQ(step.types, c.pv_types);
     ASSERT_EQ(step.n, c.head_dim_v);
     ASSERT_EQ(step.accumulators, counted(0, c.head_dim_v / 2));
@@ -221,6 +221,29 @@ TEST(WgmmaEmitter, SixteenBitStatementsComputeTheProducts) {
         expect_qk(text, c);
         expect_pv(text, c);
       }
+}
+
+// The same products by other names, one after the other in one text.
+TEST(WgmmaEmitter, EachProductHasItsFunction) {
+  const Case wide{.block_n = 96,
+                  .head_dim_qk = 72,
+                  .head_dim_v = 200,
+                  .qk_types = "f32.f16.f16",
+                  .pv_types = "f32.f16.f16"};
+  const Case narrow{.block_n = 64,
+                    .head_dim_qk = 256,
+                    .head_dim_v = 40,
+                    .qk_types = "f32.f16.f16",
+                    .pv_types = "f32.f16.f16"};
+  const std::string text =
+      emit_wgmma_products(Dtype::kFp16, {{"first_scores", WgmmaA::kShared, 96, 72},
+                                         {"first_sums", WgmmaA::kRegisters, 200, 96},
+                                         {"second_scores", WgmmaA::kShared, 64, 256},
+                                         {"second_sums", WgmmaA::kRegisters, 40, 64}});
+  expect_qk(text, wide, "first_scores");
+  expect_pv(text, wide, "first_sums");
+  expect_qk(text, narrow, "second_scores");
+  expect_pv(text, narrow, "second_sums");
 }
 
 TEST(WgmmaEmitter, EightBitStatementsComputeTheProducts) {

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What backward_sm90 serves, its knobs and their rules, and how it is launched.
+#include "generator/families/backward_sm90.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "generator/core/error.hpp"
+#include "generator/families/backward_sm90_cost.hpp"
+#include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/wgmma_emitter.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr int kPrepareThreads = 256;
+constexpr int kL2SectionMb = 32;
+// What accumulators leave of a consumer's registers for addresses, statistics and temporaries.
+constexpr int kOtherRegisters = 28;
+
+using Broken = std::optional<std::string>;
+
+bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
+bool makes_keys(const KernelSpec& spec) {
+  return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
+}
+
+// Knobs of a kernel that is not there have one value.
+std::vector<Knob> knobs(const KernelSpec& spec) {
+  const auto values = [](bool there, std::vector<int64_t> all) {
+    if (!there) all.resize(1);
+    return all;
+  };
+  const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
+  const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
+  return {
+      {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
+      {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
+      {"k_slots", values(rows, {2, 3}), "tiles of k in shared memory"},
+      {"v_slots", values(rows, {1, 2, 3}), "tiles of v in shared memory"},
+      {"key_block_n", values(keys, {128, 192, 64}), "keys that stay, 64 for each warpgroup"},
+      {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows of a step of dk and dv"},
+      {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
+      {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
+      {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
+}
+
+int shared_bytes(const BackwardKernel& kernel) { return backward_sm90_layout(kernel.tile).bytes; }
+
+PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
+  return backward_sm90_registers(kernel.tile.stay_rows / kWarpgroupRows);
+}
+
+Broken broken_kernel(const BackwardKernel& kernel, const Arch& arch) {
+  const PrefillSm90Registers registers = registers_of(kernel);
+  const int most = (registers.moved ? registers.consumer : registers.launch) - kOtherRegisters;
+  if (kernel.accumulators > most)
+    return fmt::format("accumulators take {} registers of at most {}", kernel.accumulators, most);
+  if (kernel.widest / 2 > registers.launch - 24)
+    return fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
+                       kernel.widest / 2, registers.launch, registers.launch - 24);
+  const int bytes = shared_bytes(kernel);
+  if (bytes > arch.shared_bytes_per_block)
+    return fmt::format("needs {} bytes of shared memory; a block has {}", bytes,
+                       arch.shared_bytes_per_block);
+  return std::nullopt;
+}
+
+std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
+  std::vector<Constraint> all;
+  if (makes(spec, Gradients::kQ))
+    all.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
+                     return broken_kernel(backward_rows_kernel(spec, c), arch);
+                   }});
+  if (makes_keys(spec))
+    all.push_back({"keys",
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv"},
+                   [=](const Config& c) {
+                     Broken broken;
+                     for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
+                       if (!broken) broken = broken_kernel(kernel, arch);
+                     return broken;
+                   }});
+  return all;
+}
+
+double clocks_of(const std::vector<BackwardKernel>& kernels, const KernelSpec& spec,
+                 const Shape& shape, const DeviceFacts& device) {
+  double clocks = 0;
+  for (const BackwardKernel& kernel : kernels)
+    clocks += backward_clocks(kernel, spec, shape, device);
+  return clocks;
+}
+
+// Of all legal values of some knobs those that `cost` finds cheapest; the others stay as they are. Knobs of the two kernels do not
+// touch each other, so that each kernel's are chosen by themselves.
+template <class Cost>
+Config cheapest(const SearchSpace& space, const Config& config, size_t first, size_t last,
+                const Cost& cost) {
+  std::vector<Config> all{config};
+  for (size_t i = first; i < last; ++i) {
+    std::vector<Config> more;
+    for (const Config& one : all)
+      for (const int64_t value : space.knobs()[i].values) {
+        more.push_back(one);
+        more.back().set(space.knobs()[i].name, value);
+      }
+    all = std::move(more);
+  }
+  const std::string& rule = first == 0 ? "rows" : "keys";
+  const auto broken = [&](const Config& one) {
+    return std::any_of(space.constraints().begin(), space.constraints().end(),
+                       [&](const Constraint& c) { return c.name == rule && c.broken(one); });
+  };
+  std::erase_if(all, broken);
+  if (all.empty())
+    throw Error(ErrorCode::kInternal, fmt::format("backward_sm90 has no legal config of {}", rule));
+  return *std::min_element(all.begin(), all.end(),
+                           [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+}
+
+class BackwardSm90 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "backward_sm90"; }
+  std::string_view source_path() const override { return "cuda/backward_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/backward_sm90_knobs.cuh"; }
+
+  const Served& serves() const override {
+    static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}};
+    return served;
+  }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    return {knobs(spec), rules(spec, arch)};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    constexpr size_t kKnobsOfRows = 4;
+    const SearchSpace legal = space(spec, arch);
+    Config config;
+    for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
+    config = cheapest(legal, config, 0, kKnobsOfRows, [&](const Config& c) {
+      return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
+    });
+    return cheapest(legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
+      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device);
+    });
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch& arch,
+                      const Config& config) const override {
+    Resources r{.threads = kPrepareThreads, .max_registers = 0};
+    for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
+      const PrefillSm90Registers registers = registers_of(kernel);
+      r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel));
+      r.max_registers = std::max(
+          r.max_registers, registers.moved ? registers.launch : arch.max_registers_per_thread);
+    }
+    return r;
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config& config) const override {
+    const bool split = config.at("split_kv") != 0;
+    const auto yes = [](const char* name, bool value) {
+      return Constant{"bool", name, value ? "true" : "false"};
+    };
+    return {yes("kHasKeys", makes_keys(spec)),
+            yes("kKeysMakeK", makes(spec, Gradients::kK)),
+            yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
+            {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config& config) const override {
+    const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
+    const int qk = spec.head_dim_qk, v = spec.head_dim_v;
+    const int keys = knob("block_n"), rows = knob("key_block_m");
+    std::vector<WgmmaProduct> products;
+    const auto add = [&](std::string_view function, WgmmaA a, int n, int k) {
+      products.push_back({function, a, n, k});
+    };
+    if (makes(spec, Gradients::kQ)) {
+      add("wgmma_q_k", WgmmaA::kShared, keys, qk);
+      add("wgmma_dout_v", WgmmaA::kShared, keys, v);
+      add("wgmma_ds_k", WgmmaA::kRegisters, qk, keys);
+    }
+    if (makes_keys(spec)) add("wgmma_k_q", WgmmaA::kShared, rows, qk);
+    if (makes(spec, Gradients::kK)) {
+      add("wgmma_v_dout", WgmmaA::kShared, rows, v);
+      add("wgmma_ds_q", WgmmaA::kRegisters, qk, rows);
+    }
+    if (makes(spec, Gradients::kV)) add("wgmma_p_dout", WgmmaA::kRegisters, v, rows);
+    return {{"generated/wgmma.cuh", emit_wgmma_products(spec.dtype_q, products)}};
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    LaunchStructure all{.steps = {{.entry = "attune_prepare",
+                                   .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
+                                   .threads = kPrepareThreads,
+                                   .early = true}},
+                        .main_step = 1,
+                        .workspace = {{.name = "row_sums"}}};
+    for (const BackwardKernel& kernel : backward_kernels(spec, config))
+      all.steps.push_back(step_of(kernel, config));
+    return all;
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts&) const override {
+    const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
+    const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
+    const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
+    const int64_t all = rows * shape.num_heads_q * shape.batch;
+    LaunchSizes sizes{
+        .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
+        .workspace = {
+            {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}}};
+    for (const BackwardKernel& kernel : backward_kernels(spec, config))
+      sizes.steps.push_back({.grid_x = grid_extent(backward_tiles(kernel, shape))});
+    return sizes;
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    return clocks_of(backward_kernels(spec, config), spec, shape, device);
+  }
+
+ private:
+  static StepStructure step_of(const BackwardKernel& kernel, const Config& config) {
+    const auto box = [](Operand operand, int rows) {
+      return TensorMapPlan{operand, kPanelColumns, rows, kPanelRowBytes};
+    };
+    const auto stays = [&](Operand operand) { return box(operand, kWarpgroupRows); };
+    const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };
+    StepStructure step{
+        .threads =
+            static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) * kWarpgroupThreads,
+        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
+        .early = true};
+    if (kernel.of_rows()) {
+      step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
+                          stays(Operand::kDout), stays(Operand::kDq)};
+      return step;
+    }
+    const bool k = kernel.makes != BackwardMakes::kDv, v = kernel.makes != BackwardMakes::kDk;
+    step.entry = !k && config.at("split_kv") != 0 ? "attune_values" : "attune_keys";
+    step.tensor_maps = {streams(Operand::kQ), stays(Operand::kK)};
+    if (k) step.tensor_maps.push_back(stays(Operand::kV));
+    if (k) step.tensor_maps.push_back(stays(Operand::kDk));
+    if (v) step.tensor_maps.push_back(stays(Operand::kDv));
+    step.tensor_maps.push_back(streams(Operand::kDout));
+    return step;
+  }
+
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    for (const auto& [name, value] :
+         {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
+      if (value > kMaxHeadDim) return fmt::format("{} {} is above {}", name, value, kMaxHeadDim);
+    if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
+      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& backward_sm90() {
+  static const BackwardSm90 instance;
+  return instance;
+}
+
+}  // namespace attune

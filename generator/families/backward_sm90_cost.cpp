@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model: clocks of a step from the busiest units, steps of a tile from the mask, tiles over multiprocessors.
+#include "generator/families/backward_sm90_cost.hpp"
+
+#include <algorithm>
+
+#include "generator/core/visibility.hpp"
+#include "templates/shared/visible_rows.h"
+
+namespace attune {
+namespace {
+
+// Per multiprocessor and clock (sm_90).
+constexpr double kMmaFlops = 4096;  // dense 16-bit
+constexpr double kExponentials = 16;
+constexpr double kSharedBytes = 128;
+constexpr double kTileClocks =
+    4500;                            // start of a block, first loads, first and last product, store
+constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
+
+int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
+
+// Columns of head dims that a step multiplies, and bytes of shared memory that its products read for each warpgroup.
+struct Step {
+  double columns, bytes;
+};
+
+Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
+  const double n = kernel.tile.step_rows, qk = spec.head_dim_qk, v = spec.head_dim_v;
+  const double row = 2.0 * (kWarpgroupRows + n);       // bytes for a column of both operands
+  const bool ds = kernel.makes != BackwardMakes::kDv;  // wants dP
+  Step step{qk, row * qk};
+  if (ds) step.columns += v + qk, step.bytes += row * v + 2 * n * qk;
+  if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv)
+    step.columns += v, step.bytes += 2 * n * v;
+  return step;
+}
+
+// Of all warpgroups of a block. Two or three of them hide what one alone shows.
+double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
+  const Step step = step_of(kernel, spec);
+  const double warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
+  const double elements = warpgroups * kWarpgroupRows * kernel.tile.step_rows;
+  const double mma = elements * 2 * step.columns / kMmaFlops;
+  const double shared = warpgroups * step.bytes / kSharedBytes;
+  const double chain = 1.6 * elements / kExponentials;  // and the arithmetic of dS
+  const double hidden = warpgroups >= 2 ? 0.25 : 0.7;
+  const double clocks =
+      std::max({mma, shared, chain}) + hidden * std::min(mma, chain) + kStepClocks;
+  // Loads of the next steps have the longer to come.
+  return clocks *
+         (1 + 0.02 * (3 - kernel.tile.first_slots) + 0.02 * (3 - kernel.tile.second_slots));
+}
+
+// Steps of the tile whose first row, or key, is `first`.
+int64_t steps_of(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                 int64_t first) {
+  const int64_t step = kernel.tile.step_rows;
+  const auto blocks = [&](int64_t from, int64_t to) {
+    return to < from ? 0 : to / step - from / step + 1;
+  };
+  if (kernel.of_rows()) {
+    const int64_t last = std::min(first + kernel.tile.stay_rows, shape.seqlen_q) - 1;
+    const auto keys = keys_of_rows(spec, shape, first, last);
+    return blocks(keys.first, keys.last);
+  }
+  const int64_t last = std::min(first + kernel.tile.stay_rows, shape.seqlen_kv) - 1;
+  return spec.gqa_ratio *
+         blocks(visible_rows(spec, shape, first).first, visible_rows(spec, shape, last).last);
+}
+
+BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMakes makes) {
+  const bool k = makes != BackwardMakes::kDv, v = makes != BackwardMakes::kDk;
+  const int rows = knob(c, "key_block_m");
+  const int columns = (k ? spec.head_dim_qk : 0) + (v ? spec.head_dim_v : 0);
+  return {makes,
+          {knob(c, "key_block_n"), rows, knob(c, "q_slots"), knob(c, "dout_slots"),
+           spec.head_dim_qk, spec.head_dim_v, k, true},
+          backward_sm90_accumulators(rows, columns) - (k ? 0 : rows / 2),
+          std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
+}
+
+}  // namespace
+
+BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
+  const int keys = knob(c, "block_n");
+  return {BackwardMakes::kDq,
+          {knob(c, "block_m"), keys, knob(c, "k_slots"), knob(c, "v_slots"), spec.head_dim_qk,
+           spec.head_dim_v, true, false},
+          backward_sm90_accumulators(keys, spec.head_dim_qk),
+          std::max(keys, spec.head_dim_qk)};
+}
+
+std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
+  const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
+  if (k && v && knob(c, "split_kv") != 0)
+    return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
+  if (!k && !v) return {};
+  return {keys_kernel(spec, c,
+                      k && v ? BackwardMakes::kDkDv
+                      : k    ? BackwardMakes::kDk
+                             : BackwardMakes::kDv)};
+}
+
+std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {
+  std::vector<BackwardKernel> kernels;
+  if (asks(spec.gradients, Gradients::kQ)) kernels.push_back(backward_rows_kernel(spec, c));
+  for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
+  return kernels;
+}
+
+int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape) {
+  const int64_t length = kernel.of_rows() ? shape.seqlen_q : shape.seqlen_kv;
+  const int64_t heads = kernel.of_rows() ? shape.num_heads_q : shape.num_heads_kv;
+  return (length + kernel.tile.stay_rows - 1) / kernel.tile.stay_rows * heads * shape.batch;
+}
+
+double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                       const DeviceFacts& device) {
+  constexpr int64_t kSamples = 64;
+  const int64_t length = kernel.of_rows() ? shape.seqlen_q : shape.seqlen_kv;
+  const int64_t blocks = (length + kernel.tile.stay_rows - 1) / kernel.tile.stay_rows;
+  if (blocks == 0) return 0;
+  const int64_t sampled = std::min(blocks, kSamples);
+  const double step = step_clocks(kernel, spec);
+  double sum = 0, longest = 0;
+  for (int64_t i = 0; i < sampled; ++i) {
+    const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);
+    const double clocks =
+        step * static_cast<double>(steps_of(kernel, spec, shape, block * kernel.tile.stay_rows)) +
+        kTileClocks;
+    sum += clocks;
+    longest = std::max(longest, clocks);
+  }
+  const double mean = sum / static_cast<double>(sampled);
+  const double total = mean * static_cast<double>(backward_tiles(kernel, shape));
+  return std::max(longest, total / device.sm_count + 0.5 * mean);
+}
+
+}  // namespace attune

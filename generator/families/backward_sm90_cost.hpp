@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of backward_sm90 as functions of spec and config, and their rough run time, for ranking configs before any is
+// compiled. The roofline is in templates/cuda/backward_sm90.md.
+#pragma once
+
+#include <vector>
+
+#include "generator/kernel_template.hpp"
+#include "templates/shared/backward_sm90_layout.h"
+
+namespace attune {
+
+enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv };
+
+// One of the kernels that multiply. `config` needs the knobs of that kernel alone.
+struct BackwardKernel {
+  BackwardMakes makes;
+  BackwardSm90Tile tile;
+  int accumulators;  // registers of a consumer thread
+  int widest;        // columns of the accumulators of its widest wgmma
+
+  bool of_rows() const { return makes == BackwardMakes::kDq; }
+};
+
+BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config);
+// One or two, in the order of a launch; none where neither dK nor dV is asked.
+std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& config);
+// Those that the asked gradients need, in the order of a launch.
+std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& config);
+
+// Work tiles of a kernel, one a block.
+int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);
+
+// Clocks until the last multiprocessor ends.
+double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
+                       const DeviceFacts& device);
+
+}  // namespace attune

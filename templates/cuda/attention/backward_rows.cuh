@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// dQ of backward_sm90: rows of Q and dout stay, K and V stream. Per step of kBlockN keys, in each warpgroup of 64 rows:
+//   S = Q K^T,  P = exp2(S c - L2),  dP = dout V^T,  dS = P (dP - delta), rounded in registers,  dQ += dS K
+// The product of a step's dS is issued behind S of the step after it, so that exponentials have two products beside them.
+#pragma once
+
+#include "cuda/attention/backward_store.cuh"
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/tile_ring.cuh"
+#include "cuda/attention/tile_scheduler.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/setmaxnreg.cuh"
+
+#include "generated/wgmma.cuh"
+
+namespace attune {
+
+constexpr BackwardSm90Ring kKRing = kRowsLayout.first_ring;
+constexpr BackwardSm90Ring kVRing = kRowsLayout.second_ring;
+constexpr PrefillSm90Registers kRowsRegisters = backward_sm90_registers(kRowsLayout.warpgroups);
+
+// A tile of queries and the blocks of keys that it sees.
+struct RowsTile {
+  int first_row;
+  int head;
+  int batch;
+  BlockRange blocks;
+};
+
+__device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& args) {
+  constexpr int kOrder = kIsCausal ? kSectionsLongestFirst : kRowsFirst;
+  const Tile place = TileScheduler<kOrder, kBlockM, kL2SectionMb>(args)(blockIdx.x);
+  const int first = place.row_block * kBlockM;
+  return {first, place.head, place.batch,
+          visible_blocks<kBlockN>(args, first, min(first + kBlockM, args.seqlen_q))};
+}
+
+// A streamed tile of kPanels panels.
+template <int kPanels, class Ring>
+__device__ __forceinline__ void stream_keys(Ring& ring, const TensorMap& map, int key, int head,
+                                            int batch) {
+  const unsigned full = ring.await_free();
+  mbarrier_arrive_expect_tx(full, kPanels * kBlockN * kPanelRowBytes);
+  load_tile<kPanels, kBlockN>(ring.tile(), map, full, key, head, batch);
+  ring.advance();
+}
+
+__device__ __forceinline__ void produce_keys(const RowsTile& tile, unsigned shared,
+                                             const TensorMap& map_q, const TensorMap& map_k,
+                                             const TensorMap& map_v, const TensorMap& map_dout) {
+  constexpr auto& kLayout = kRowsLayout;
+  TileRing<kKRing> k(shared);
+  TileRing<kVRing> v(shared);
+  const int kv_head = tile.head / kGqaRatio;
+  if (tile.blocks.begin >= tile.blocks.end) return;
+  load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
+                                                      map_q, shared + kLayout.first_full,
+                                                      tile.first_row, tile.head, tile.batch);
+  bool first = true;
+#pragma unroll 1
+  for (int key = tile.blocks.begin * kBlockN; key < tile.blocks.end * kBlockN; key += kBlockN) {
+    stream_keys<kLayout.panels_qk>(k, map_k, key, kv_head, tile.batch);
+    if (first)
+      load_staying<kLayout.panels_v, kLayout.warpgroups>(
+          shared + kLayout.second, kLayout.second_bytes, map_dout, shared + kLayout.second_full,
+          tile.first_row, tile.head, tile.batch);
+    first = false;
+    stream_keys<kLayout.panels_v>(v, map_v, key, kv_head, tile.batch);
+  }
+}
+
+class RowsConsumer {
+ public:
+  __device__ __forceinline__ RowsConsumer(const AttentionArgs& args, const RowsTile& tile,
+                                          unsigned shared, int warpgroup)
+      : args_(args),
+        k_ring_(shared),
+        v_ring_(shared),
+        shared_(shared),
+        q_(by_rows(shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes)),
+        dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)),
+        first_row_(tile.first_row + warpgroup * kWarpgroupRows),
+        // Rows past seqlen_q count as rows: L2 hides them.
+        blocks_(visible_blocks<kBlockN>(args, first_row_, first_row_ + kWarpgroupRows)) {
+    const float* const sums = row_sums(args, tile.batch, tile.head);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row_ + first_accumulator_row() + 8 * half;
+      l2_[half] = sums[row];
+      delta_[half] = sums[padded_rows(args) + row];
+    }
+  }
+
+  // Without softmax_scale.
+  __device__ __forceinline__ void run(const RowsTile& tile, float (&dq)[kHeadDimQk / 2]) {
+    clear(dq);
+    if (tile.blocks.begin >= tile.blocks.end) return;
+    unsigned ds[kBlockN / 4];
+    mbarrier_wait(shared_ + kRowsLayout.first_full, 0, "q_full");
+    step<true>(tile.blocks.begin, ds, dq);
+#pragma unroll 1
+    for (int block = tile.blocks.begin + 1; block < tile.blocks.end; ++block)
+      step<false>(block, ds, dq);
+    wgmma_fence();
+    issue_dq(ds, dq);
+    wgmma_wait<0>();
+    wgmma_pin(dq);
+  }
+
+ private:
+  __device__ __forceinline__ void issue_dq(const unsigned (&ds)[kBlockN / 4],
+                                           float (&dq)[kHeadDimQk / 2]) {
+    wgmma_ds_k(dq, ds, by_columns<kBlockN>(k_.tile), 1);
+    wgmma_commit();
+  }
+
+  template <bool kFirst>
+  __device__ __forceinline__ void step(int block, unsigned (&ds)[kBlockN / 4],
+                                       float (&dq)[kHeadDimQk / 2]) {
+    float s[kBlockN / 2], dp[kBlockN / 2];
+    const RingSlot k = k_ring_.take();
+    wgmma_fence();
+    wgmma_q_k(s, q_, by_rows(k.tile));
+    wgmma_commit();
+    if constexpr (kFirst)
+      mbarrier_wait(shared_ + kRowsLayout.second_full, 0, "dout_full");
+    else
+      issue_dq(ds, dq);
+    const RingSlot v = v_ring_.take();
+    wgmma_dout_v(dp, dout_, by_rows(v.tile));
+    wgmma_commit();
+    wgmma_wait<kFirst ? 1 : 2>();
+    wgmma_pin(s);
+    exponentiate(s);
+    if (blocks_.needs_mask(block)) hide(block, s);
+    if constexpr (!kFirst) {
+      wgmma_wait<1>();
+      wgmma_pin(dq);
+      give_back(k_);
+    }
+    wgmma_wait<0>();
+    wgmma_pin(dp);
+    give_back(v);
+#pragma unroll
+    for (int i = 0; i < kBlockN / 4; ++i)
+      ds[i] = pack<kDtypeQ>(s[2 * i] * (dp[2 * i] - delta_[i % 2]),
+                            s[2 * i + 1] * (dp[2 * i + 1] - delta_[i % 2]));
+    k_ = k;
+  }
+
+  __device__ __forceinline__ void exponentiate(float (&s)[kBlockN / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kBlockN / 2; ++i)
+      s[i] = exp2_approx(s[i] * args_.softmax_scale_log2 - l2_[i / 2 % 2]);
+  }
+
+  // Keys past the end too: K is zero there, and P may be inf.
+  __device__ __forceinline__ void hide(int block, float (&p)[kBlockN / 2]) const {
+    const int row = first_row_ + first_accumulator_row();
+    const int origin = block * kBlockN + static_cast<int>(threadIdx.x) % 4 * 2;
+    const KeyInterval<int> keys[2] = {visible_keys(args_, row), visible_keys(args_, row + 8)};
+#pragma unroll
+    for (int i = 0; i < kBlockN / 2; ++i)
+      if (!keys[i / 2 % 2].contains(origin + i / 4 * 8 + i % 2)) p[i] = 0.f;
+  }
+
+  const AttentionArgs& args_;
+  TileRing<kKRing> k_ring_;
+  TileRing<kVRing> v_ring_;
+  unsigned shared_;
+  unsigned long long q_, dout_;  // descriptors
+  int first_row_;                // of the warpgroup
+  BlockRange blocks_;
+  float l2_[2], delta_[2];
+  RingSlot k_{};  // of the step before, whose product with dS is still to be issued
+};
+
+extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                  const __grid_constant__ TensorMap map_v,
+                  const __grid_constant__ TensorMap map_dout,
+                  const __grid_constant__ TensorMap map_dq) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
+  init_barriers(shared, kRowsLayout);
+  const RowsTile tile = rows_tile(args);
+  wait_for_prior_grid();
+  let_next_grid_start();
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
+  if (warpgroup < 0) {
+    if constexpr (kRowsRegisters.moved) register_decrease<kRowsRegisters.producer>();
+    if (threadIdx.x == 0) produce_keys(tile, shared, map_q, map_k, map_v, map_dout);
+  } else {
+    if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
+    float dq[kHeadDimQk / 2];
+    RowsConsumer(args, tile, shared, warpgroup).run(tile, dq);
+    store_gradient<kDtypeQ>(
+        map_dq, shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes, warpgroup,
+        {0, tile.first_row + warpgroup * kWarpgroupRows, tile.head, tile.batch}, args.softmax_scale,
+        dq);
+    if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+  }
+}
+
+}  // namespace attune

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a tile of backward_sm90: a gradient of 64 rows, scaled and rounded, through the warpgroup's own shared memory and TMA.
+#pragma once
+
+#include "cuda/attention/backward_layout.cuh"
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/stmatrix.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace attune {
+
+// Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15 address rows, lanes 16 to 31 the
+// next 8 columns.
+__device__ __forceinline__ unsigned staged(unsigned staging, int i) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
+  const int row = thread / 32 * 16 + thread % 16;
+  const int chunk = i / 4 % 8 + thread % 32 / 16;
+  return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +
+         ((chunk ^ (row % 8)) << 4);
+}
+
+template <Dtype kDtype, int kCount>
+__device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
+                                               int warpgroup, TensorCoord at, float factor,
+                                               const float (&gradient)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8) {
+    unsigned words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)  // beyond the last column any: they are not stored
+      words[j] = pack<kDtype>(factor * gradient[(i + 2 * j) % kCount],
+                              factor * gradient[(i + 2 * j + 1) % kCount]);
+    if (i + 8 <= kCount)
+      stmatrix_x4(staged(staging, i), words);
+    else
+      stmatrix_x2(staged(staging, i), words[0], words[1]);
+  }
+  fence_proxy_async();
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+  if (threadIdx.x % kWarpgroupThreads != 0) return;
+#pragma unroll
+  for (int panel = 0; panel * kPanelColumns < 2 * kCount; ++panel)
+    tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
+              {panel * kPanelColumns, at.row, at.head, at.batch});
+  tma_store_commit();
+}
+
+template <int kCount>
+__device__ __forceinline__ void clear(float (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = 0.f;
+}
+
+}  // namespace attune

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// dV of backward_sm90 by a kernel of its own, where the accumulators of dK leave it no room.
+#pragma once
+
+#include "cuda/attention/backward_keys.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
+    attune_values(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
+                  const __grid_constant__ TensorMap map_dv,
+                  const __grid_constant__ TensorMap map_dout) {
+  run_keys<false, true>(args, {&map_q, &map_k, nullptr, &map_dout, nullptr, &map_dv});
+}
+
+}  // namespace attune

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rings of shared memory through which tiles stream from the producer to the consumers of backward_sm90, and the tiles that stay:
+// mbarriers as in kv_pipeline.cuh.
+//
+//   producer, one thread:      wait empty[slot], announce bytes on full[slot], copy
+//   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
+#pragma once
+
+#include "cuda/attention/backward_layout.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/ptx/wgmma_fence.cuh"
+
+namespace attune {
+
+// What a consumer holds of a slot until it gives it back.
+struct RingSlot {
+  unsigned tile;   // shared address
+  unsigned empty;  // barrier
+};
+
+// One side's place in a ring.
+template <const BackwardSm90Ring& kRing>
+class TileRing {
+ public:
+  __device__ __forceinline__ explicit TileRing(unsigned shared) : shared_(shared) {}
+
+  __device__ __forceinline__ RingSlot take() {
+    mbarrier_wait(full(), parity_, "ring full");
+    const RingSlot taken{tile(), empty()};
+    advance();
+    return taken;
+  }
+
+  // Of the slot that is taken next.
+  __device__ __forceinline__ unsigned statistics() const {
+    return shared_ + kRing.statistics + slot_ * kRing.statistics_bytes;
+  }
+
+  // Producer: the barrier on which the next tile is announced, once its slot is free.
+  __device__ __forceinline__ unsigned await_free() const {
+    mbarrier_wait(empty(), parity_ ^ 1, "ring empty");
+    return full();
+  }
+  __device__ __forceinline__ unsigned tile() const {
+    return shared_ + kRing.tiles + slot_ * kRing.slot_bytes;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++slot_ < kRing.slots) return;
+    slot_ = 0;
+    parity_ ^= 1;
+  }
+
+ private:
+  __device__ __forceinline__ unsigned full() const { return shared_ + kRing.full + 8 * slot_; }
+  __device__ __forceinline__ unsigned empty() const { return shared_ + kRing.empty + 8 * slot_; }
+
+  unsigned shared_;
+  int slot_ = 0;
+  unsigned parity_ = 0;
+};
+
+// By all lanes of a warp, when none reads the slot any more.
+__device__ __forceinline__ void give_back(const RingSlot& slot) {
+  __syncwarp();
+  mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
+}
+
+__device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Ring& ring,
+                                          int consumer_warps) {
+  for (int i = 0; i < ring.slots; ++i) {
+    mbarrier_init(shared + ring.full + 8 * i, 1);
+    mbarrier_init(shared + ring.empty + 8 * i, consumer_warps);
+  }
+}
+
+// By all threads of a block.
+__device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout) {
+  if (threadIdx.x == 0) {
+    if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
+    const int warps = layout.warpgroups * kWarpgroupThreads / 32;
+    mbarrier_init(shared + layout.first_full, 1);
+    mbarrier_init(shared + layout.second_full, 1);
+    init_ring(shared, layout.first_ring, warps);
+    init_ring(shared, layout.second_ring, warps);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+}
+
+// Panels of `rows` x 64 columns of one operand, side by side, into consecutive panels of shared memory.
+template <int kPanels, int kRows>
+__device__ __forceinline__ void load_tile(unsigned shared_address, const TensorMap& map,
+                                          unsigned full, int row, int head, int batch) {
+#pragma unroll
+  for (int panel = 0; panel < kPanels; ++panel)
+    tma_load(shared_address + panel * kRows * kPanelRowBytes, map, full,
+             {panel * kPanelColumns, row, head, batch});
+}
+
+// The tiles that stay, one for each warpgroup, from row `row` on.
+template <int kPanels, int kWarpgroups>
+__device__ __forceinline__ void load_staying(unsigned shared_address, int warpgroup_bytes,
+                                             const TensorMap& map, unsigned full, int row, int head,
+                                             int batch) {
+  mbarrier_arrive_expect_tx(full, kWarpgroups * kPanels * kWarpgroupRows * kPanelRowBytes);
+#pragma unroll
+  for (int i = 0; i < kWarpgroups; ++i)
+    load_tile<kPanels, kWarpgroupRows>(shared_address + i * warpgroup_bytes, map, full,
+                                       row + i * kWarpgroupRows, head, batch);
+}
+
+// Descriptors of 16-bit tiles of kRows rows.
+__device__ __forceinline__ unsigned long long by_rows(unsigned tile) {
+  return wgmma_descriptor<kPanelRowBytes>(wgmma_descriptor_low(tile, 0));
+}
+template <int kRows>
+__device__ __forceinline__ unsigned long long by_columns(unsigned tile) {
+  return wgmma_descriptor<kPanelRowBytes>(wgmma_descriptor_low(tile, kRows * kPanelRowBytes));
+}
+
+}  // namespace attune

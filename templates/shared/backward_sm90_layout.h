@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels, search space and launch read this one
+// text. Sizes in bytes, registers per thread. Panels and swizzle are those of prefill_sm90_layout.h.
+//
+// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past them, each through a ring.
+//
+// | kernel        | stays: first, second | streams: first, second | statistics with them |
+// |---------------|----------------------|------------------------|----------------------|
+// | attune_kernel | q, dout              | k, v                   | none                 |
+// | attune_keys   | k, v                 | q, dout                | L2, delta            |
+//
+// | region         | bytes                                  | written by | read by           |
+// |----------------|----------------------------------------|------------|-------------------|
+// | first          | warpgroups * 64 rows * panels_qk * 128 | TMA        | wgmma, its own    |
+// | second         | warpgroups * 64 rows * panels_v * 128  | TMA        | wgmma, its own    |
+// | ring of first  | slots * step_rows * panels_qk * 128    | TMA        | wgmma, warpgroups |
+// | ring of second | slots * step_rows * panels_v * 128     | TMA        | wgmma, warpgroups |
+// | statistics     | of each ring: slots * step_rows * 4    | bulk copy  | warpgroups        |
+// | barriers       | 8 each                                 | mbarrier   |                   |
+//
+// When its last product is complete a warpgroup writes its gradients over its own tiles that stay, and TMA reads them there.
+#pragma once
+
+#include "shared/prefill_sm90_layout.h"
+
+namespace attune {
+
+struct BackwardSm90Tile {
+  int stay_rows;  // 64 for each warpgroup
+  int step_rows;
+  int first_slots;  // of the rings
+  int second_slots;
+  int head_dim_qk;
+  int head_dim_v;
+  bool has_second;      // the second tile stays, too
+  bool has_statistics;  // come with the streams
+};
+
+// What streams through shared memory: offsets, bytes of a slot.
+struct BackwardSm90Ring {
+  int slots;
+  int slot_bytes;
+  int statistics_bytes;
+  int tiles;
+  int statistics;
+  int full;
+  int empty;
+};
+
+struct BackwardSm90Layout {
+  int warpgroups;  // consumers; one more produces
+  int panels_qk;
+  int panels_v;
+  int first_bytes;  // of one warpgroup
+  int second_bytes;
+  int first;  // offsets from here on
+  int second;
+  BackwardSm90Ring first_ring;
+  BackwardSm90Ring second_ring;
+  int first_full;
+  int second_full;
+  int bytes;
+};
+
+constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
+  BackwardSm90Layout l{};
+  l.warpgroups = t.stay_rows / kWarpgroupRows;
+  l.panels_qk = (t.head_dim_qk + kPanelColumns - 1) / kPanelColumns;
+  l.panels_v = (t.head_dim_v + kPanelColumns - 1) / kPanelColumns;
+  const int widest = l.panels_qk > l.panels_v ? l.panels_qk : l.panels_v;
+  // Where the second does not stay, its gradient leaves through the first.
+  l.first_bytes = (t.has_second ? l.panels_qk : widest) * kWarpgroupRows * kPanelRowBytes;
+  l.second_bytes = t.has_second ? l.panels_v * kWarpgroupRows * kPanelRowBytes : 0;
+  l.second = l.first + l.warpgroups * l.first_bytes;
+  BackwardSm90Ring& a = l.first_ring;
+  BackwardSm90Ring& b = l.second_ring;
+  a.slots = t.first_slots;
+  b.slots = t.second_slots;
+  a.slot_bytes = l.panels_qk * t.step_rows * kPanelRowBytes;
+  b.slot_bytes = l.panels_v * t.step_rows * kPanelRowBytes;
+  a.statistics_bytes = b.statistics_bytes = t.has_statistics ? 4 * t.step_rows : 0;
+  a.tiles = l.second + l.warpgroups * l.second_bytes;
+  b.tiles = a.tiles + a.slots * a.slot_bytes;
+  a.statistics = b.tiles + b.slots * b.slot_bytes;
+  b.statistics = a.statistics + a.slots * a.statistics_bytes;
+  a.full = b.statistics + b.slots * b.statistics_bytes;
+  a.empty = a.full + 8 * a.slots;
+  b.full = a.empty + 8 * a.slots;
+  b.empty = b.full + 8 * b.slots;
+  l.first_full = b.empty + 8 * b.slots;
+  l.second_full = l.first_full + 8;
+  l.bytes = l.second_full + 8;
+  return l;
+}
+
+// The producer needs few registers, so the consumers have what it can spare.
+constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
+  return prefill_sm90_registers(warpgroups, 1, 1);
+}
+
+// Accumulators of a consumer thread: scores and dP of a step in fp32, what is rounded of them for the next product, gradients.
+constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {
+  return 2 * (step_rows / 2) + step_rows / 4 + gradient_columns / 2;
+}
+
+// The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole steps and tiles of either kernel.
+constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_block_m) {
+  const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;
+  const long long steps = (seqlen_q + key_block_m - 1) / key_block_m * key_block_m;
+  return tiles > steps ? tiles : steps;
+}
+
+// Lanes that make delta of a row, eight columns each.
+constexpr int backward_row_lanes(int head_dim_v) {
+  int lanes = 1;
+  while (8 * lanes < head_dim_v) lanes *= 2;
+  return lanes;
+}
+
+}  // namespace attune

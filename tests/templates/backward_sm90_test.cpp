@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_sm90 without a device: which rows see a key, the layout of shared memory, the search space and defaults, the steps of a
+// launch, and what NVRTC says of a few defaults (skips aloud without NVRTC). What the kernels compute: backward_test.cpp.
+#include "generator/families/backward_sm90.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "generator/core/visibility.hpp"
+#include "generator/families/backward_sm90_cost.hpp"
+#include "templates/shared/visible_rows.h"
+#include "tests/templates/hopper_cases.hpp"
+
+namespace attune {
+namespace {
+
+using testing::hopper;
+using testing::kH200;
+using testing::text_of;
+
+std::vector<Problem> problems() {
+  return testing::hopper_problems(
+      "bf16,op=attention_backward",
+      {"head_dim=16", "head_dim=64", "head_dim=72", "head_dim=96", "head_dim=128", "head_dim=192",
+       "head_dim=256", "head_dim_qk=192,head_dim_v=128", "head_dim_qk=40,head_dim_v=256",
+       "head_dim_qk=256,head_dim_v=16"},
+      {"", ",gradients=q", ",gradients=k", ",gradients=v"});
+}
+
+Config default_of(const Problem& p) {
+  return backward_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+}
+
+// The rule of visibility.h, asked for each row.
+TEST(VisibleRows, AreThoseThatSeeTheKey) {
+  for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
+    for (const char* window : {"-:-", "5:-", "-:3", "5:3", "0:0", "2147400000:2147400000"})
+      for (const char* lengths :
+           {"seqlen_q=20,seqlen_kv=20", "seqlen_q=7,seqlen_kv=30", "seqlen_q=30,seqlen_kv=7"}) {
+        const Problem p = parse_problem(std::string("head_dim=16,heads=1,mask=") + mask +
+                                        ",window=" + window + "," + lengths);
+        for (int64_t key = 0; key < p.seqlen_kv; ++key) {
+          const RowInterval rows = visible_rows(p, p, key);
+          for (int64_t row = 0; row < p.seqlen_q; ++row)
+            ASSERT_EQ(row >= rows.first && row <= rows.last, visible_keys(p, p, row).contains(key))
+                << to_text(p) << " key " << key << " row " << row;
+        }
+      }
+}
+
+TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
+  for (const int stay : {64, 128, 192})
+    for (const int step : {48, 64, 112})
+      for (const bool both : {false, true}) {
+        const BackwardSm90Layout l = backward_sm90_layout({stay, step, 3, 2, 72, 200, both, both});
+        const BackwardSm90Ring &a = l.first_ring, &b = l.second_ring;
+        EXPECT_EQ(l.panels_qk, 2);
+        EXPECT_EQ(l.panels_v, 4);
+        for (const int offset : {l.first_bytes, l.second_bytes, a.slot_bytes, b.slot_bytes,
+                                 l.second, a.tiles, b.tiles})
+          EXPECT_EQ(offset % 1024, 0);
+        // A gradient of v leaves through one of them.
+        EXPECT_GE(both ? l.second_bytes : l.first_bytes, 4 * 64 * 128);
+        EXPECT_EQ(l.second, l.warpgroups * l.first_bytes);
+        EXPECT_EQ(a.tiles, l.second + l.warpgroups * l.second_bytes);
+        EXPECT_EQ(a.slot_bytes, 2 * step * 128);
+        EXPECT_EQ(b.tiles, a.tiles + 3 * a.slot_bytes);
+        EXPECT_EQ(b.slot_bytes, 4 * step * 128);
+        EXPECT_EQ(a.statistics, b.tiles + 2 * b.slot_bytes);
+        EXPECT_EQ(a.full, a.statistics + (both ? 5 * step * 4 : 0));
+        EXPECT_EQ(a.full % 8, 0);
+        EXPECT_EQ(l.bytes, a.full + 8 * (2 + 2 * 5));
+      }
+}
+
+TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
+  for (const Problem& p : problems()) {
+    const KernelSpec spec = spec_of(p);
+    const SearchSpace space = backward_sm90().space(spec, hopper());
+    EXPECT_EQ(space.broken(default_of(p)), std::nullopt) << text_of(p, default_of(p));
+    if (p.seqlen_q != 1 || p.mask != Mask::kNone) continue;  // the space depends on neither
+    const std::vector<Config> all = space.enumerate();
+    ASSERT_GE(all.size(), 4u) << to_text(p);
+    for (size_t i = 0; i < all.size(); i += 7) {
+      const Resources r = backward_sm90().resources(spec, hopper(), all[i]);
+      EXPECT_LE(r.shared_bytes, hopper().shared_bytes_per_block) << text_of(p, all[i]);
+      for (const BackwardKernel& kernel : backward_kernels(spec, all[i])) {
+        const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
+        const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
+        EXPECT_LE(warpgroups * registers.consumer + registers.producer,
+                  (warpgroups + 1) * registers.launch);
+        EXPECT_LT(kernel.accumulators, registers.moved ? registers.consumer : registers.launch);
+      }
+    }
+  }
+}
+
+// Only what the asked gradients need.
+TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
+  const auto entries = [](const char* gradients, int head_dim) {
+    const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
+                                    std::to_string(head_dim) + gradients);
+    const Config config = default_of(p);
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    const std::string source = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    std::string all;
+    for (const LaunchStep& step : plan.steps) {
+      all += step.entry + " ";
+      EXPECT_NE(source.find("    " + step.entry + "("), std::string::npos) << step.entry;
+    }
+    for (const char* entry : {"attune_kernel", "attune_keys", "attune_values"})
+      if (all.find(entry) == std::string::npos) {
+        EXPECT_EQ(source.find("    " + std::string(entry) + "("), std::string::npos) << entry;
+      }
+    return all;
+  };
+  EXPECT_EQ(entries("", 128), "attune_prepare attune_kernel attune_keys ");
+  EXPECT_EQ(entries(",gradients=q", 128), "attune_prepare attune_kernel ");
+  EXPECT_EQ(entries(",gradients=k", 128), "attune_prepare attune_keys ");
+  EXPECT_EQ(entries(",gradients=kv", 128), "attune_prepare attune_keys ");
+  EXPECT_EQ(entries("", 256), "attune_prepare attune_kernel attune_keys attune_values ");
+  EXPECT_EQ(entries(",gradients=v", 256), "attune_prepare attune_keys ");
+}
+
+TEST(BackwardSm90Space, SentencesNameTheRule) {
+  const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
+  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  Config c = default_of(p);
+  c.set("block_n", 128);
+  EXPECT_NE(space.broken(c).value_or("").find("registers"), std::string::npos);
+  c = default_of(p);
+  c.set("block_m", 192);
+  c.set("block_n", 48);
+  c.set("key_block_n", 64);
+  c.set("key_block_m", 112);
+  c.set("k_slots", 3);
+  EXPECT_NE(space.broken(c), std::nullopt);
+}
+
+TEST(BackwardSm90Space, RefusesWithAReason) {
+  const auto refusal = [](const char* text, const char* arch) {
+    return backward_sm90()
+        .refuses(
+            spec_of(parse_problem(std::string("op=attention_backward,heads=8,seqlen=64,") + text)),
+            parse_arch(arch))
+        .value_or("");
+  };
+  EXPECT_EQ(refusal("head_dim=128", "sm_90a"), "");
+  EXPECT_NE(refusal("head_dim=128", "sm_90"), "");
+  EXPECT_NE(refusal("head_dim=264", "sm_90a").find("264"), std::string::npos);
+  EXPECT_NE(refusal("head_dim=128,dtype=fp32", "sm_90a").find("fp32"), std::string::npos);
+  EXPECT_NE(refusal("head_dim=128,alibi=1", "sm_90a").find("alibi"), std::string::npos);
+}
+
+class BackwardSm90Compile : public testing::HopperCompile {};
+
+TEST_F(BackwardSm90Compile, DefaultsCompileWithoutFaults) {
+  const std::string op = "op=attention_backward,seqlen=4096,dtype=bf16,";
+  expect_free_defaults(backward_sm90(), {op + "heads=16,head_dim=64,mask=causal_bottom_right",
+                                         op + "heads=32/8,head_dim=128,mask=causal_bottom_right",
+                                         op + "heads=16,head_dim=128,batch=4",
+                                         op + "heads=16/2,head_dim=256,batch=8,window=100:100"});
+}
+
+}  // namespace
+}  // namespace attune
