@@ -73,6 +73,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.scales;
     case ArgumentPart::kGradients:
       return &arguments.gradients;
+    case ArgumentPart::kDropout:
+      return &arguments.dropout;
   }
   return nullptr;
 }

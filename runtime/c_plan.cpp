@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions on plans.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
@@ -16,6 +19,33 @@ constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + size
 const attune_block_map* map_in(const attune_operands* operands) {
   constexpr size_t kWithMap = offsetof(attune_operands, block_map) + sizeof(void*);
   return operands->size < kWithMap ? nullptr : operands->block_map;
+}
+
+DropoutArgs dropout_of(const attune_operands* operands) {
+  constexpr size_t kWithDropout = offsetof(attune_operands, dropout) + sizeof(void*);
+  constexpr size_t kDropoutSize = offsetof(attune_dropout_operands, state) + sizeof(void*);
+  if (operands->size < kWithDropout || operands->dropout == nullptr)
+    refuse(
+        "operands->dropout is null; accepted is the address of a seed, for problems with "
+        "dropout_p");
+  const attune_dropout_operands c = read_struct(operands->dropout, "operands->dropout",
+                                                attune_dropout_operands{}, kDropoutSize, "sizeof");
+  for (const auto& [name, address] :
+       {std::pair<const char*, const void*>{"seed_address", c.seed_address},
+        {"offset_address", c.offset_address},
+        {"state", c.state}})
+    if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0)
+      refuse(fmt::format(
+          "operands->dropout->{} is at address {}; accepted are addresses aligned to 8 bytes", name,
+          address));
+  static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  return {reinterpret_cast<const unsigned long long*>(c.seed_address),
+          reinterpret_cast<const unsigned long long*>(c.offset_address),
+          c.seed,
+          c.offset,
+          reinterpret_cast<unsigned long long*>(c.state),
+          0,
+          0};
 }
 
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
@@ -69,6 +99,11 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     Operands given = operands_of(operands);
     const attune_block_map* const map = map_in(operands);
     const Problem& asked = plan->asked;
+    DropoutArgs dropout;
+    if (asked.dropout) [[unlikely]] {
+      dropout = dropout_of(operands);
+      given.dropout = &dropout;
+    }
     if (!known.scores.reads_operands() && map == nullptr && asked.block_map == BlockMapUse::kNone)
         [[likely]]
       return run(known, given, workspace, bytes_of(workspace_bytes), stream);

@@ -25,6 +25,8 @@ struct Operands {
   ScaleView q_scale{}, k_scale{}, v_scale{};  // 8-bit operands; null data: every factor is 1
   ScaleView o_scale{};                        // written by the quantise op
   const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
+  // Of problems with dropout; threshold and scale are the plan's. Null: seed and offset 0. Not owned.
+  const DropoutArgs* dropout = nullptr;
 };
 
 // Of roles whose kind is kTensor.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/core/error.hpp"
 #include "runtime/operand_check.hpp"
@@ -68,12 +69,22 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
   }
   if (plan.operands.list().has(Role::kDout)) [[unlikely]]
     args.gradients = gradient_args(p, operands);
+  if (p.dropout > 0) [[unlikely]]
+    args.dropout = dropout_args(p, operands.dropout);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
 }
 
 }  // namespace
+
+DropoutArgs dropout_args(const Problem& problem, const DropoutArgs* given) {
+  DropoutArgs args = given == nullptr ? DropoutArgs{} : *given;
+  args.threshold =
+      std::clamp(static_cast<unsigned>(std::lround(256 * (1 - problem.dropout))), 1U, 256U);
+  args.scale = 256.0F / static_cast<float>(args.threshold);
+  return args;
+}
 
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream) {

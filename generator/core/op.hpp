@@ -114,6 +114,7 @@ struct OpDescription {
   bool keeps_programs = false;
   // Its problems say which gradients are asked (Problem::gradients).
   bool has_gradients = false;
+  bool has_dropout = false;  // its problems may have it
 };
 
 const std::vector<const OpDescription*>& all_ops();

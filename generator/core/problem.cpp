@@ -107,6 +107,9 @@ void validate(const Problem& p) {
     refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
                        op.name));
   check_fp8_options(p);
+  if (!(p.dropout >= 0 && p.dropout < 1))
+    refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", p.dropout));
+  if (p.dropout > 0 && !op.has_dropout) refuse(fmt::format("op {} takes no dropout", op.name));
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)

@@ -89,6 +89,7 @@ struct SpecFields {
   int chunk = 0;  // keys of one chunk, which rows outside do not see; 0: all
   BlockMapUse block_map = BlockMapUse::kNone;
   Gradients gradients = Gradients::kAll;  // of the op attention_backward
+  float dropout = 0;                      // the part of P that is dropped, to the nearest 1/256
 
   bool operator==(const SpecFields&) const = default;
 };

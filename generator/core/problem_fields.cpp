@@ -266,6 +266,9 @@ std::deque<ProblemField> make_fields() {
   };
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
   fields.push_back(gradients_field());
+  fields.push_back(feature(
+      one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
+      "no dropout"));
   fields.push_back(scale_field());
   return fields;
 }

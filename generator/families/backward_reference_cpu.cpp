@@ -3,7 +3,7 @@
 #include "generator/families/backward_reference_cpu.hpp"
 
 #include "generator/core/op.hpp"
-#include "generator/core/score_feature.hpp"
+#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
@@ -17,7 +17,7 @@ class BackwardReferenceCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/backward_reference.cpp"; }
   std::string_view knobs_path() const override { return "cpu/backward_reference_knobs.hpp"; }
 
-  const Served& serves() const override { return serves_gradients(); }
+  const Served& serves() const override { return serves_every_gradient(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
                         const DeviceFacts&) const override {
@@ -26,11 +26,9 @@ class BackwardReferenceCpu final : public KernelTemplate {
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
     return {.threads = 1};
   }
-  // A kernel with gradients is told of scores, too (shared/kernel_arguments.h).
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    if (has_score_args(spec)) return {};
-    return {{"bool", "kScoreArgs", "true"}};
+    return constants_of_earlier_arguments(spec);
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -19,7 +19,7 @@ class BackwardReferenceCuda final : public KernelTemplate {
   bool is_reference() const override { return true; }
   std::string_view source_path() const override { return "cuda/backward_reference.cu"; }
   std::string_view knobs_path() const override { return "cuda/backward_reference_knobs.cuh"; }
-  const Served& serves() const override { return serves_gradients(); }
+  const Served& serves() const override { return serves_every_gradient(); }
 
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
@@ -36,6 +36,7 @@ class BackwardReferenceCuda final : public KernelTemplate {
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kGradients};
+    if (spec.dropout) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     return {.steps = {{.entry = "attune_delta",
                        .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},

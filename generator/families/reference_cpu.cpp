@@ -4,6 +4,7 @@
 
 #include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
@@ -17,7 +18,7 @@ class ReferenceCpu final : public KernelTemplate {
   std::string_view source_path() const override { return "cpu/reference_cpu.cpp"; }
   std::string_view knobs_path() const override { return "cpu/reference_cpu_knobs.hpp"; }
 
-  const Served& serves() const override { return serves_masks_and_8_bits(); }
+  const Served& serves() const override { return serves_everything(); }
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
                         const DeviceFacts&) const override {
@@ -29,7 +30,10 @@ class ReferenceCpu final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config&) const override {
-    return constants_without_8_bits(spec);
+    std::vector<Constant> constants = constants_without_8_bits(spec);
+    for (Constant& constant : constants_of_earlier_arguments(spec))
+      constants.push_back(std::move(constant));
+    return constants;
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {

@@ -23,7 +23,7 @@ class ReferenceCuda final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/reference.cu"; }
   std::string_view knobs_path() const override { return "cuda/reference_knobs.cuh"; }
 
-  const Served& serves() const override { return serves_masks_and_8_bits(); }
+  const Served& serves() const override { return serves_everything(); }
 
   SearchSpace space(const KernelSpec&, const Arch&) const override { return SearchSpace({}, {}); }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
@@ -42,6 +42,7 @@ class ReferenceCuda final : public KernelTemplate {
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales};
+    if (spec.dropout) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     return {.steps = {{.parts = parts, .threads = 32 * kWarps}}};
   }

@@ -22,6 +22,25 @@ const Served& serves_masks_and_8_bits() {
   return served;
 }
 
+namespace {
+
+Served with_dropout(Served served) {
+  served.features.insert("dropout");
+  return served;
+}
+
+}  // namespace
+
+const Served& serves_everything() {
+  static const Served served = with_dropout(serves_masks_and_8_bits());
+  return served;
+}
+
+const Served& serves_every_gradient() {
+  static const Served served = with_dropout(serves_gradients());
+  return served;
+}
+
 const Served& serves_quantising() {
   static const Served served{Op::kQuantise,
                              {"v_layout", "scale_block_q", "scale_block_kv", "rotation"}};

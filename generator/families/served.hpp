@@ -12,8 +12,10 @@ const Served& serves_masks_and_8_bits();    // and with all choices that 8-bit o
 const Served& serves_quantising();          // op quantise with all its choices
 const Served& serves_mapping();             // op block_map of all masks
 const Served& serves_merging();             // op merge, which has no choices
-
-const Served&
-serves_gradients();  // op attention_backward with every mask, window and score feature
+// Op attention_backward with every mask, window and score feature.
+const Served& serves_gradients();
+// What the references serve: all that there is of op prefill, and of op attention_backward.
+const Served& serves_everything();
+const Served& serves_every_gradient();
 
 }  // namespace attune

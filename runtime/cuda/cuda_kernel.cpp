@@ -15,7 +15,7 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 5;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 6;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -29,6 +29,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(ScaleArgs);
     case ArgumentPart::kGradients:
       return sizeof(GradientArgs);
+    case ArgumentPart::kDropout:
+      return sizeof(DropoutArgs);
   }
   return 0;
 }

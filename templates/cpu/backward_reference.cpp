@@ -6,6 +6,7 @@
 #include "cpu/backward_reference_knobs.hpp"
 #include "cpu/reference_rows.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
+#include "shared/dropout.h"         // where kDropout
 #include "shared/kernel_arguments.h"
 #include "shared/numbered_row.h"
 #include "shared/score_of.h"  // where kScored
@@ -56,7 +57,12 @@ struct Pair {
     float bend = slope_of(args.scores, score, batch, head, head_kv, row, key);  // where kSloped
     score = score_of(args.scores, score, batch, head, head_kv, row, key);       // where kScored
     p = __builtin_expf(score - lse);
-    ds = p * (dot<kHeadDimV>(dout, v) - *delta_of(args, batch, head, row));
+    float dp = dot<kHeadDimV>(dout, v);
+    const unsigned all = batch * args.num_heads_q + head;            // where kDropout
+    const float kept = dropout_factor(args.dropout, all, row, key);  // where kDropout
+    dp *= kept;                                                      // where kDropout
+    ds = p * (dp - *delta_of(args, batch, head, row));
+    p *= kept;   // where kDropout
     ds *= bend;  // where kSloped
   }
 };

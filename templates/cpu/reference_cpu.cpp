@@ -13,6 +13,7 @@
 #include "cpu/reference_rows.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
 #include "cpu/sinks.hpp"            // where kSinks
+#include "shared/dropout.h"         // where kDropout
 #include "shared/kernel_arguments.h"
 #include "shared/score_of.h"  // where kScored
 
@@ -30,6 +31,7 @@ float factor(const ScaleView& scale, int batch, int head, int row) {
 inline void attend_row(const KernelArguments& args, int batch, int head, int i, float* scores) {
 #pragma clang fp reassociate(on)  // lets sums over head_dim use vectors
   const int head_kv = head / kGqaRatio;
+  const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
   const long long q =
       batch * args.q.batch_stride + head * args.q.head_stride + i * args.q.row_stride;
   const long long k = batch * args.k.batch_stride + head_kv * args.k.head_stride;
@@ -59,7 +61,8 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
     if (!is_visible(args, i, j)) continue;
     const float weight = __builtin_expf(scores[j] - largest);
     sum += weight;
-    const float scaled = weight * factor<kScaleBlockKv>(args.scales.v_scale, batch, head_kv, j);
+    float scaled = weight * factor<kScaleBlockKv>(args.scales.v_scale, batch, head_kv, j);
+    scaled *= dropout_factor(args.dropout, head_of_all, i, j);  // where kDropout
     const long long key_stride = kVLayout == VLayout::kTransposed ? 1 : args.v.row_stride;
     const long long column_stride = kVLayout == VLayout::kTransposed ? args.v.row_stride : 1;
     for (int c = 0; c < kHeadDimV; ++c)
@@ -80,6 +83,8 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
 extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int num_threads) {
   float* scores =
       static_cast<float*>(args->workspace) + static_cast<long long>(thread) * args->seqlen_kv;
+  const auto& all = *static_cast<const attune::KernelArguments*>(args);  // where kDropout
+  attune::write_dropout_state(all.dropout, thread);                      // where kDropout
   const long long rows = static_cast<long long>(args->batch) * args->num_heads_q * args->seqlen_q;
   for (long long row = thread; row < rows; row += num_threads) {
     const long long list = row / args->seqlen_q;

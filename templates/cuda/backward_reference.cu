@@ -14,6 +14,7 @@
 #include "shared/slope_of.h"  // where kSloped
 
 #include "cuda/attention/reference_rows.cuh"
+#include "shared/dropout.h"  // where kDropout
 
 namespace attune {
 
@@ -71,7 +72,8 @@ struct Pair {
   float p = 0.0f, ds = 0.0f;
 
   __device__ Pair(const AttentionArgs& args,
-                  const ScoreArgs& scores,  // where kScoreArgs
+                  const ScoreArgs& scores,     // where kScoreArgs
+                  const DropoutArgs& dropout,  // where kDropout
                   int batch, int head, int row, int key, const RowQk& q, const RowQk& k,
                   const RowV& dout, const RowV& v) {
     const int head_kv = head / kGqaRatio;  // where kScored
@@ -81,7 +83,12 @@ struct Pair {
     float bend = slope_of(scores, score, batch, head, head_kv, row, key);  // where kSloped
     score = score_of(scores, score, batch, head, head_kv, row, key);       // where kScored
     p = expf(score - lse);
-    ds = p * (dout.dot(v) - *delta_of(args, batch, head, row));
+    float dp = dout.dot(v);
+    const unsigned all = batch * args.num_heads_q + head;       // where kDropout
+    const float kept = dropout_factor(dropout, all, row, key);  // where kDropout
+    dp *= kept;                                                 // where kDropout
+    ds = p * (dp - *delta_of(args, batch, head, row));
+    p *= kept;   // where kDropout
     ds *= bend;  // where kSloped
   }
 };
@@ -108,8 +115,9 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
 }
 
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+    attune_kernel(                                            // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
         const __grid_constant__ attune::AttentionArgs args,
         const __grid_constant__ attune::GradientArgs gradients) {
   using namespace attune;
@@ -126,7 +134,8 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     const RowQk k = RowQk::of<kDtypeKv>(args.k, at.batch, at.head / kGqaRatio, key, lane);
     const RowV v = RowV::of<kDtypeKv>(args.v, at.batch, at.head / kGqaRatio, key, lane);
     const Pair pair(args,
-                    scores,  // where kScoreArgs
+                    scores,   // where kScoreArgs
+                    dropout,  // where kDropout
                     at.batch, at.head, at.row, key, q, k, dout, v);
     dq.add(pair.ds, k);
   }
@@ -134,8 +143,9 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
 }
 
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_keys(                                           // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+    attune_keys(                                              // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
         const __grid_constant__ attune::AttentionArgs args,
         const __grid_constant__ attune::GradientArgs gradients) {
   using namespace attune;
@@ -154,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
       const RowQk q = RowQk::of<kDtypeQ>(args.q, at.batch, head, row, lane);
       const RowV dout = RowV::of<kDtypeO>(gradients.dout, at.batch, head, row, lane);
       const Pair pair(args,
-                      scores,  // where kScoreArgs
+                      scores,   // where kScoreArgs
+                      dropout,  // where kDropout
                       at.batch, head, row, at.row, q, k, dout, v);
       dv.add(pair.p, dout);
       dk.add(pair.ds, q);

@@ -14,6 +14,7 @@
 
 #include "cuda/attention/reference_rows.cuh"
 #include "cuda/attention/sinks.cuh"  // where kSinks
+#include "shared/dropout.h"          // where kDropout
 
 namespace attune {
 
@@ -59,7 +60,8 @@ __device__ float value(const AttentionArgs& args, const Place& place, int column
 }
 
 __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
-                           const ScoreArgs& scores,  // where kScoreArgs
+                           const ScoreArgs& scores,     // where kScoreArgs
+                           const DropoutArgs& dropout,  // where kDropout
                            int batch, int head, int row, int lane) {
   const int head_kv = head / kGqaRatio;
   const long long q_row =
@@ -81,6 +83,7 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
     natural = score_of(scores, natural, batch, head, head_kv, row, column);  // where kScored
     return natural;
   };
+  const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
   // Finite where all scores are -inf: the row counts as one that sees no key.
   float maximum = kNothing;
   for (int column = 0; column < args.seqlen_kv; ++column) {
@@ -92,7 +95,8 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (!visible(args, row, column)) continue;
     const float weight = expf(score_at(column) - maximum);
-    const float v_factor = factor<kScaleBlockKv>(scales.v_scale, batch, head_kv, column);
+    float v_factor = factor<kScaleBlockKv>(scales.v_scale, batch, head_kv, column);
+    v_factor *= dropout_factor(dropout, head_of_all, row, column);  // where kDropout
     sum += weight;
 #pragma unroll
     for (int i = 0; i < kVPerLane; ++i) {
@@ -122,15 +126,18 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
 // Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
 // counted row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+    attune_kernel(                                            // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
         const __grid_constant__ attune::AttentionArgs args,
         const __grid_constant__ attune::ScaleArgs scales) {
   const long long index = static_cast<long long>(blockIdx.x) * attune::kWarps + threadIdx.x / 32;
+  attune::write_dropout_state(dropout, index);  // where kDropout
   const attune::NumberedRow place =
       attune::numbered_row(index, args.batch, args.num_heads_q, args.seqlen_q);
   if (!place.exists) return;
   attune::attend_row(args, scales,
-                     scores,  // where kScoreArgs
+                     scores,   // where kScoreArgs
+                     dropout,  // where kDropout
                      place.batch, place.head, place.row, static_cast<int>(threadIdx.x) % 32);
 }

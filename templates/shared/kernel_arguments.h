@@ -12,12 +12,14 @@
 // | base    | AttentionArgs | every kernel                                      |
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 // | grads   | GradientArgs  | kernels of the op attention_backward              |
+// | dropout | DropoutArgs   | kernels with dropout                              |
 #pragma once
 
 #include "shared/attention_args.h"
-#include "shared/block_map.h"  // where kMaskProgram
+#include "shared/block_map.h"     // where kMaskProgram
+#include "shared/dropout_args.h"  // where kDropout
 #include "shared/fp8_options.h"
-#include "shared/gradient_args.h"  // where kGradients
+#include "shared/gradient_args.h"  // where kGradientArgs
 #include "shared/score_args.h"     // where kScoreArgs
 
 namespace attune {
@@ -42,11 +44,12 @@ struct ScaleArgs {
   ScaleView o_scale;  // written by the quantise op; null elsewhere
 };
 
-// A CPU kernel sees the leading members in this order: one with gradients has kScoreArgs too.
+// A CPU kernel sees the leading members in this order: one that has a later one is rendered with all before it.
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
   ScoreArgs scores;        // where kScoreArgs
-  GradientArgs gradients;  // where kGradients
+  GradientArgs gradients;  // where kGradientArgs
+  DropoutArgs dropout;     // where kDropout
   BlockMapArgs map;        // where kMaskProgram
 };
 

@@ -34,9 +34,11 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kScales:
       return "scales";
     case ArgumentPart::kGradients:
+      return "gradients";
+    case ArgumentPart::kDropout:
       break;
   }
-  return "gradients";
+  return "dropout";
 }
 
 std::string entry_line(const KernelChoice& choice) {

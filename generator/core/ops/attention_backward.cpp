@@ -64,7 +64,8 @@ const OpDescription& attention_backward_op() {
                                 .validate = check,
                                 .operands = operands,
                                 .useful_flops = flops,
-                                .has_gradients = true};
+                                .has_gradients = true,
+                                .has_dropout = true};
   return op;
 }
 

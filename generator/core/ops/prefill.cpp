@@ -72,7 +72,13 @@ OperandList operands(const Problem& p) {
 }  // namespace
 
 const OpDescription& prefill_op() {
-  static const OpDescription op{Op::kPrefill, "prefill", "", check, operands, visible_flops};
+  static const OpDescription op{.op = Op::kPrefill,
+                                .name = "prefill",
+                                .alias = "",
+                                .validate = check,
+                                .operands = operands,
+                                .useful_flops = visible_flops,
+                                .has_dropout = true};
   return op;
 }
 
