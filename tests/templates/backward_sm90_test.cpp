@@ -70,7 +70,7 @@ TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
         EXPECT_EQ(a.statistics, b.tiles + 2 * b.slot_bytes);
         EXPECT_EQ(a.full, a.statistics + (both ? 5 * step * 4 : 0));
         EXPECT_EQ(a.full % 8, 0);
-        EXPECT_EQ(l.bytes, a.full + 8 * (2 + 2 * 5));
+        EXPECT_EQ(l.bytes, a.full + 8 * (4 * l.warpgroups + 2 * 5));
       }
 }
 
@@ -115,12 +115,33 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
       }
     return all;
   };
+  // Blocks are persistent: no more than multiprocessors.
+  const Problem p = parse_problem("op=attention_backward,heads=64,seqlen=1000,head_dim=128");
+  const LaunchPlan plan = backward_sm90().launch(spec_of(p), default_of(p), shape_of(p), kH200);
+  EXPECT_EQ(plan.main().grid_x, 132u);
+  EXPECT_EQ(plan.main().num_tiles, 64 * 8);
   EXPECT_EQ(entries("", 128), "attune_prepare attune_kernel attune_keys ");
   EXPECT_EQ(entries(",gradients=q", 128), "attune_prepare attune_kernel ");
   EXPECT_EQ(entries(",gradients=k", 128), "attune_prepare attune_keys ");
   EXPECT_EQ(entries(",gradients=kv", 128), "attune_prepare attune_keys ");
   EXPECT_EQ(entries("", 256), "attune_prepare attune_kernel attune_keys attune_values ");
   EXPECT_EQ(entries(",gradients=v", 256), "attune_prepare attune_keys ");
+}
+
+// The kernel of dQ makes them, and of dQ alone nothing stands in the workspace.
+TEST(BackwardSm90Launch, HasNoFirstStepWhereSumsAreFolded) {
+  for (const char* gradients : {"", ",gradients=q", ",gradients=qk"}) {
+    const Problem p = parse_problem(
+        std::string("op=attention_backward,heads=4,seqlen=1000,head_dim=128") + gradients);
+    Config config = default_of(p);
+    config.set("fold_sums", 1);
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    EXPECT_EQ(plan.main().entry, kEntryName);
+    EXPECT_EQ(plan.steps.front().entry, kEntryName);
+    EXPECT_EQ(plan.workspace_bytes > 0, std::string(gradients) != ",gradients=q");
+    EXPECT_EQ(render(backward_sm90(), spec_of(p), hopper(), config).text.find("attune_prepare("),
+              std::string::npos);
+  }
 }
 
 TEST(BackwardSm90Space, SentencesNameTheRule) {
