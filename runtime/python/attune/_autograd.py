@@ -21,15 +21,12 @@ def _below(op, keyset, *arguments, **keywords):
         return op.redispatch(keyset & _native._after_autograd_keyset, *arguments, **keywords)
 
 
-def _check_recorded(q, k, v, spec, keywords, parse_spec):
+def _check_recorded(q, k, v, keywords):
     refuse_gradients(_tensors_of(keywords), ". attune gives gradients of q, k and v")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.element_size() == 1:
             raise ValueError(f"{name} is {tensor.dtype} in a call that autograd records; accepted are bf16, fp16 and fp32: 8-bit operands have no "
                              "gradients, and run under torch.no_grad()")
-    if parse_spec(spec).hides:
-        raise ValueError("block_map is a mask by itself in a call that autograd records; accepted are maps of masks, beside the masks that they were "
-                         "made of")
 
 
 class _Recorded(torch.autograd.Function):
@@ -76,15 +73,15 @@ class _Once(torch.autograd.Function):
                            "(create_graph=False), or PyTorch's own math attention where a second one is needed")
 
 
-def attention_kernel(op, parse_spec, hidden):
+def attention_kernel(op, hidden):
     """For the key Autograd of the op. `hidden`: a scope around a kernel whose call is not to be repeated without autograd."""
-    def attention(keyset, q, k, v, *, spec="", return_lse=True, **keywords):
+    def attention(keyset, q, k, v, *, return_lse=True, **keywords):
         inputs = (q, k, v)
         recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *(tensor for _, tensor in _tensors_of(keywords))))
         if not recorded:
-            return _below(op, keyset, q, k, v, spec=spec, return_lse=return_lse, **keywords)
-        _check_recorded(q, k, v, spec, keywords, parse_spec)
-        result = _Recorded.apply((op, keyset, return_lse, {"spec": spec, **keywords}, hidden), q, k, v)
+            return _below(op, keyset, q, k, v, return_lse=return_lse, **keywords)
+        _check_recorded(q, k, v, keywords)
+        result = _Recorded.apply((op, keyset, return_lse, keywords, hidden), q, k, v)
         return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))
 
     return attention

@@ -25,11 +25,12 @@ _Call = namedtuple("_Call", "plan template gradients extents")
 
 def gradients_asked(gradients):
     """The words of attune_problem.gradients for a text such as "qk", or three flags (of q, k and v)."""
+    asked = gradients
     if isinstance(gradients, (tuple, list)) and len(gradients) == 3 and all(isinstance(one, bool) for one in gradients):
-        gradients = "".join(name for name, wanted in zip("qkv", gradients) if wanted)
-    if not isinstance(gradients, str) or not gradients or "".join(name for name in "qkv" if name in gradients) != gradients:
-        raise ValueError(f"gradients is {gradients!r}; accepted are q, k, v, qk, qv, kv, qkv and three flags of which one is True")
-    return gradients
+        asked = "".join(name for name, wanted in zip("qkv", gradients) if wanted)
+    if not isinstance(asked, str) or not asked or "".join(name for name in "qkv" if name in asked) != asked:
+        raise ValueError(f"gradients is {gradients!r}; accepted are q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of them True")
+    return asked
 
 
 def gradient_like(x):

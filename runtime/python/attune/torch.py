@@ -232,7 +232,7 @@ def _define():
         torch.library.register_fake(f"attune::{name}", fake, lib=_library)
         _library.impl(name, _refuse_transform(name), "FuncTorchDynamicLayerFrontMode")
     ops = torch.ops.attune
-    _library.impl("attention", _autograd.attention_kernel(ops.attention.default, parse_spec, hidden), "Autograd", with_keyset=True)
+    _library.impl("attention", _autograd.attention_kernel(ops.attention.default, hidden), "Autograd", with_keyset=True)
     _library.impl("attention_backward", _autograd.backward_kernel(ops.attention_backward.default), "Autograd", with_keyset=True)
     for key in ("AutocastCPU", "AutocastCUDA"):
         _library.impl("attention", _cast_first(torch.ops.attune.attention.default), key)
