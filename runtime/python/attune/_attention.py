@@ -111,7 +111,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
 
 @in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
-    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
+    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k and v, once.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
     head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own
