@@ -1,66 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of attention through PyTorch's autograd and by attention_backward(), against autograd in float64: random problems, layouts, douts and
-features, each gradient alone, lse's own, finite differences, laws, refusals. training_test.py has compilers, checkpoints and loops.
+"""Gradients of attention through PyTorch's autograd against autograd in float64: random problems, layouts, douts and features; what is refused; known
+signatures. attention_backward_torch_test.py calls the backward by hand; training_test.py has compilers, checkpoints and loops.
 
     autograd_test.py [cuda] [whole]     whole: all features and many random problems
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
-import os
 import random
-import sys
-import unittest
 import warnings
 
+import gradient_cases
+import published_grids as grids
+import torch
+from gradient_cases import ALLOWED, BIAS, CASES, DEVICE, PLACE, RELATIVE, SLOPES, TABLE, WHOLE, GradientsTest, draw, leaf, wanted
+
 import attune
-
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
 import attune.flash
 import attune.flex
 import attune.sdpa
 import attune.torch
-import published_grids as grids
 
-DEVICE = "cuda" if "cuda" in sys.argv and sys.argv.remove("cuda") is None else "cpu"
-WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
-CASES = 60 if WHOLE else 8
-PLACE = {"context": "cpu:1"} if DEVICE == "cpu" else {}
-ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}  # of the norm of a gradient
-
-
-def draw(*shape, dtype=torch.float32):
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
-    return made.to(DEVICE, dtype)
-
-
-def leaf(x):
-    return x.detach().requires_grad_()
-
-
-def wanted(q, k, v, dout, dlse=None, **of_reference):
-    """(dq, dk, dv) in float64."""
-    leaves = [leaf(x.double()) for x in (q, k, v)]
-    o, lse = grids.reference(*leaves, **of_reference)
-    lse = torch.where(lse == -torch.inf, 0.0, lse)  # rows that see nothing
-    total = (o.nan_to_num(0.0) * dout.double()).sum()
-    if dlse is not None:
-        total = total + (lse * dlse.double()).sum()
-    return torch.autograd.grad(total, leaves)
-
-
-class GradientsTest(unittest.TestCase):
-    def assertNear(self, found, want, allowed, what=""):
-        for name, x, y in zip(("dq", "dk", "dv"), found, want):
-            if x is None:
-                continue
-            self.assertTrue(x.isfinite().all(), f"{name} {what}")
-            error = (x.double() - y).norm() / max(y.norm().item(), 1e-3 * y.numel() ** 0.5)
-            self.assertLess(error.item(), allowed, f"{name} {what}")
+SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=SLOPES)
 
 
 def layouts(rows, heads, dim, dtype, batch=2):
@@ -136,10 +96,6 @@ class RandomTest(GradientsTest):
         self.assertEqual(leaf_k.grad.shape, (1, 20, 2, 32))
 
 
-TABLE = draw(4)
-SLOPES = TABLE.abs()
-SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=SLOPES)
-BIAS, RELATIVE = draw(4, 33, 40), draw(4, 72)
 KEEP = draw(2, 1, 33, 40) > 0
 LENGTHS, PREFIX = torch.tensor([7, 40], dtype=torch.int32, device=DEVICE), torch.tensor([3, 20], dtype=torch.int32, device=DEVICE)
 ROWS = torch.arange(66, dtype=torch.int32, device=DEVICE).view(2, 33) % 33 // 9
@@ -227,106 +183,6 @@ class SignaturesTest(GradientsTest):
         want = wanted(*(x.transpose(1, 2) for x in (q, k, v)), dout.transpose(1, 2), seen=grids.visible(200, 200, "top_left", device=DEVICE),
                       score_mod=lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs())
         self.assertNear([x.transpose(1, 2) for x in found], want, 3e-5)
-
-
-class BackwardTest(GradientsTest):
-    """attention_backward() by hand."""
-
-    def setUp(self):
-        self.q, self.k, self.v = draw(2, 33, 4, 32), draw(2, 40, 2, 32), draw(2, 40, 2, 32)
-        self.o, self.lse = attune.attention(self.q, self.k, self.v, mask="causal_bottom_right", return_lse=True, **PLACE)
-        self.dout, self.dlse = draw(*self.o.shape), draw(*self.lse.shape)
-
-    def backward(self, dout=None, **keywords):
-        dout = self.dout if dout is None else dout
-        return attune.attention_backward(dout, self.q, self.k, self.v, self.o, self.lse, **{"mask": "causal_bottom_right", **PLACE, **keywords})
-
-    def test_each_gradient_alone(self):
-        want = self.backward(dlse=self.dlse)
-        self.assertNear(want, wanted(self.q, self.k, self.v, self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
-        for asked in ("q", "k", "v", "qk", "qv", "kv", (True, False, True)) if WHOLE else ("q", "kv", (True, False, True)):
-            found = self.backward(dlse=self.dlse, gradients=asked)
-            letters = asked if isinstance(asked, str) else "qv"
-            self.assertEqual([x is not None for x in found], [name in letters for name in "qkv"])
-            self.assertTrue(all(x is None or torch.allclose(x, y, atol=1e-5) for x, y in zip(found, want)))
-
-    def test_finite_differences(self):
-        step, found = 1e-2, self.backward()
-        for name, gradient in zip("qkv", found):
-            x = getattr(self, name)
-            direction = torch.nn.functional.normalize(draw(x.numel() + 1)[:-1], dim=0).view(x.shape)
-            at = lambda move: (attune.attention(*(y + move * direction if y is x else y for y in (self.q, self.k, self.v)), mask="causal_bottom_right",
-                                                **PLACE).double() * self.dout.double()).sum()
-            self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(), (gradient.double() * direction).sum().item(), delta=2e-3)
-
-    def test_laws(self):
-        dq, dk, dv = (x.double() for x in self.backward())
-        self.assertLess((dv.sum((1, 2)) - self.dout.double().sum((1, 2))).abs().max().item(), 1e-4)
-        self.assertAlmostEqual((self.q * dq).sum().item(), (self.k * dk).sum().item(), delta=1e-3)
-        for twice, once in zip(self.backward(2 * self.dout), self.backward()):
-            self.assertTrue(torch.equal(twice, 2 * once))
-        self.assertTrue(all(not x.any() for x in self.backward(torch.zeros_like(self.dout))))
-        dq, dk, dv = self.backward(torch.zeros_like(self.dout), dlse=self.dlse)  # of lse alone
-        self.assertNear((dq, dk, dv), wanted(self.q, self.k, self.v, 0 * self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
-        self.assertFalse(dv.any())
-
-    def test_strides_of_dlse(self):
-        for name, dlse in (("of sum()", torch.ones((), device=DEVICE).expand(2, 4, 33)), ("transposed", draw(2, 33, 4).transpose(1, 2)),
-                           ("of one head", draw(2, 1, 33).expand(2, 4, 33)), ("between others", draw(2, 4, 40)[..., 3:36])):
-            with self.subTest(name):
-                for x, y in zip(self.backward(dlse=dlse), self.backward(dlse=dlse.contiguous())):
-                    self.assertTrue(torch.equal(x, y))
-
-    def test_out(self):
-        want = self.backward()
-        out = tuple(torch.full_like(x, torch.nan) for x in want)
-        found = self.backward(out=out)
-        self.assertTrue(all(x is y and torch.equal(x, z) for x, y, z in zip(found, out, want)))
-        half = self.backward(gradients="q", out=(out[0], None, None))
-        self.assertTrue(half[0] is out[0] and half[1:] == (None, None))
-        with self.assertRaisesRegex(ValueError, "out has no dk, and gradients is 'qkv'"):
-            self.backward(out=(out[0], None, out[2]))
-        with self.assertRaisesRegex(ValueError, "out has dk, and gradients is 'q'"):
-            self.backward(gradients="q", out=(out[0], out[1], None))
-        with self.assertRaisesRegex(ValueError, "dk and k overlap in memory"):
-            self.backward(out=(out[0], self.k, out[2]))
-        with self.assertRaisesRegex(ValueError, "dv and dk overlap in memory"):
-            self.backward(out=(out[0], out[1], out[1]))
-        with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)"):
-            self.backward(out=(out[0][..., :16], *out[1:]))
-
-    def test_lengths_of_zero(self):
-        for rows, keys in ((0, 9), (9, 0)):
-            q, k, v = leaf(draw(2, rows, 4, 32)), leaf(draw(2, keys, 2, 32)), leaf(draw(2, keys, 2, 32))
-            attune.attention(q, k, v, **PLACE).sum().backward()
-            self.assertTrue(all(x.grad is not None and x.grad.shape == x.shape and not x.grad.any() for x in (q, k, v)))
-
-    def test_refusals(self):
-        q, k, v, o, lse = self.q, self.k, self.v, self.o, self.lse
-        backward = lambda dout=self.dout, q=q, k=k, v=v, o=o, lse=lse, **keywords: attune.attention_backward(dout, q, k, v, o, lse, **keywords)
-        for sentence, call in (
-                ("gradients is 'vq'; accepted are q, k, v, qk", lambda: backward(gradients="vq")),
-                ("gradients is ''; accepted", lambda: backward(gradients="")),
-                (r"gradients is \(False, False, False\); accepted", lambda: backward(gradients=(False,) * 3)),
-                (r"dout has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)", lambda: backward(self.dout[..., :16].contiguous())),
-                ("dout is fp16; accepted is fp32", lambda: backward(self.dout.half())),
-                ("dout has 3 dimensions", lambda: backward(self.dout[0])),
-                (r"o has shape \(2, 33, 2, 32\); accepted is", lambda: backward(o=o[:, :, :2])),
-                ("o is bf16; accepted is fp32", lambda: backward(o=o.bfloat16())),
-                (r"lse has shape \(2, 4, 1\); accepted is \(2, 4, 33\)", lambda: backward(lse=lse[..., :1])),
-                ("lse is bf16; accepted is fp32", lambda: backward(lse=lse.bfloat16())),
-                (r"dlse has shape \(2, 33, 4\); accepted is \(2, 4, 33\)", lambda: backward(dlse=lse.transpose(1, 2).contiguous())),
-                ("k is fp16 and q is fp32", lambda: backward(k=k.half())),
-                ("dout requires a gradient, and attune gives none of it here; accepted is dout.detach", lambda: backward(leaf(self.dout))),
-                ("bias requires a gradient", lambda: backward(bias=leaf(BIAS))),
-                ("mask is 'diagonal'; accepted", lambda: backward(mask="diagonal")),
-                ("out is int; accepted are None and a tuple", lambda: backward(out=3))):
-            with self.assertRaisesRegex(ValueError, sentence):
-                call()
-        with self.assertRaisesRegex(TypeError, r"attention_backward\(\) has no keyword dropout; accepted are softcap, bias"):
-            backward(dropout=0.1)
-        with self.assertRaisesRegex(TypeError, "lse is of type NoneType"):
-            backward(lse=None)
 
 
 class AutogradTest(GradientsTest):
@@ -422,12 +278,4 @@ class AutogradTest(GradientsTest):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        if DEVICE == "cuda" and not torch.cuda.is_available():
-            raise ImportError("there is no GPU here")
-        attune.Context(DEVICE, store="")
-    except (ImportError, attune.Error) as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    gradient_cases.main()
