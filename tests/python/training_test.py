@@ -3,7 +3,7 @@
 """Training through attention() in PyTorch: torch.compile, exporters of graphs, checkpoints, DistributedDataParallel, and a small GPT whose losses are
 those of PyTorch's own attention. autograd_test.py looks at the gradients themselves.
 
-    training_test.py [cuda] [whole]     whole: inductor, DistributedDataParallel, more steps
+    training_test.py [cuda] [whole]     whole: inductor, DistributedDataParallel, 200 steps
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import os
@@ -88,7 +88,7 @@ class CompileTest(unittest.TestCase):
                     self.assertTrue(torch.allclose(compiled(*given), function(*given), atol=1e-5))
 
     def test_gradients_of_compiled_functions(self):
-        self.check("aot_eager", with_state, as_sdpa)
+        self.check("aot_eager", *((attend, with_state, of_two_layers, as_sdpa) if WHOLE else (with_state,)))
 
     @unittest.skipUnless(WHOLE, "inductor takes long: run with whole")
     def test_inductor(self):
@@ -98,12 +98,14 @@ class CompileTest(unittest.TestCase):
         q, k, v = leaves()
         spec = "" if DEVICE == "cuda" else "context=cpu:1"
         tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        tests = tests if WHOLE else tests[:3]
         torch.library.opcheck(torch.ops.attune.attention.default, (q, k, v), {"spec": spec}, test_utils=tests)
         with torch.no_grad():
             o, lse = torch.ops.attune.attention(q, k, v, spec=spec)
         given = [o + 1, *(x.detach() for x in (q, k, v)), o, lse]
-        for gradients_ in ("qkv", "k"):
-            torch.library.opcheck(torch.ops.attune.attention_backward.default, given, {"spec": spec, "gradients": gradients_, "dlse": lse + 1})
+        for asked in ("qkv", "k"):
+            torch.library.opcheck(torch.ops.attune.attention_backward.default, given, {"spec": spec, "gradients": asked, "dlse": lse + 1},
+                                  test_utils=tests)
 
     def test_strides_of_fake_gradients(self):
         for turn in (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), lambda x: torch.stack([x, x], 2)[:, :, 1],
@@ -227,11 +229,11 @@ def on_two_processes(rank, file, results):
 
 class LoopTest(unittest.TestCase):
     def test_losses_are_those_of_pytorch(self):
-        steps = 200
+        steps = 200 if WHOLE or DEVICE == "cuda" else 40
         ours, theirs = trained(attune.sdpa.scaled_dot_product_attention, steps), trained(torch.nn.functional.scaled_dot_product_attention, steps)
-        self.assertLess(sum(ours[-20:]), 0.7 * sum(ours[:20]))
+        self.assertLess(sum(ours[-10:]), 0.8 * sum(ours[:10]))
         self.assertLess(max(abs(x - y) for x, y in zip(ours[:20], theirs)), 2e-3)  # before rounding grows
-        self.assertLess(abs(sum(ours[-20:]) - sum(theirs[-20:])) / 20, 0.05)
+        self.assertLess(abs(sum(ours[-10:]) - sum(theirs[-10:])) / 10, 0.05)
 
     @unittest.skipUnless(WHOLE and DEVICE == "cpu", "starts two processes: run with whole")
     def test_distributed_data_parallel(self):
@@ -252,6 +254,7 @@ if __name__ == "__main__":
         if DEVICE == "cuda" and not torch.cuda.is_available():
             raise ImportError("there is no GPU here")
         attune.Context(DEVICE, store="")
+        torch.set_num_threads(1)
     except (ImportError, attune.Error) as error:
         print(f"SKIP: {error}")
         sys.exit(77)
