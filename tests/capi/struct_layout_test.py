@@ -17,7 +17,8 @@ MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_problem": 
            "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo,
            "attune_capture": _library.Capture, "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
            "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
-           "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct}
+           "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
+           "attune_gradient_operands": _library.GradientOperands}
 
 
 def structs(header):

@@ -41,7 +41,8 @@ class FlashRegistryTest(unittest.TestCase):
     @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
     def test_kernels_are_replaced_and_put_back(self):
         """Where PyTorch was built for CUDA, also without a GPU."""
-        ops = ("_flash_attention_forward", "_scaled_dot_product_flash_attention")
+        ops = ("_flash_attention_forward", "_scaled_dot_product_flash_attention", "_flash_attention_backward",
+               "_scaled_dot_product_flash_attention_backward")
         if not all(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", "CUDA") for op in ops):
             self.skipTest("this PyTorch has no CUDA kernels")
         described = lambda: [torch._C._dispatch_dump(f"aten::{op}") for op in ops]
@@ -102,7 +103,12 @@ class FlashRegistryTest(unittest.TestCase):
         leaf = q.clone().requires_grad_()
         causal_lengths = torch.tensor([20, 33], dtype=torch.int32)
         rows = torch.tensor([0, 33], dtype=torch.int32)
-        cases = (("an input requires a gradient", lambda: sdpa(leaf, k, v)), ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)),
+        backward = self.registry.sdpa_backward_kernel(self.original)
+        turned = [x.transpose(1, 2) for x in (q, k, v)]
+        state = lambda: (None, None, 33, 33, 0.5, False, None, None)
+        cases = (("an input requires a gradient, and PyTorch's backward is not told of alibi_slopes",
+                  lambda: forward(leaf.transpose(1, 2), *turned[1:], None, None, 33, 33, 0.0, False, False, alibi_slopes=torch.rand(4))),
+                 ("dropout_p is not 0", lambda: backward(q, q, k, v, q, torch.zeros(2, 4, 33), *state())), ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)),
                  ("return_debug_mask is True", lambda: sdpa(q, k, v, 0.0, False, True)),
                  ("q is float64; accepted", lambda: sdpa(q.double(), k.double(), v.double())),
                  ("k is fp16 and q is bf16", lambda: sdpa(q, k.half(), v)),
@@ -114,9 +120,29 @@ class FlashRegistryTest(unittest.TestCase):
                 self.assertEqual([call(), call()], ["PyTorch's own"] * 2)
                 self.assertEqual(len(log.output), 1)  # said once
                 self.assertIn(reason, log.output[0])
-        self.original.reset_mock()
-        with torch.no_grad():
-            sdpa(leaf, k, v)
+
+    def test_backward(self):
+        """By hand, as autograd calls them: forward and backward of one operator."""
+        registry = self.registry
+        for causal in (False, True):
+            given = [draw(2, 33, 4, 64).transpose(1, 2), self.k, self.v]  # heads first, in two orders of memory
+            o, lse = registry.sdpa_kernel(self.original)(*given, 0.0, causal, False, scale=0.2)[:2]
+            dout = draw(2, 4, 33, 1).expand(2, 4, 33, 64)
+            found = registry.sdpa_backward_kernel(self.original)(dout, *given, o, lse, None, None, 33, 33, 0.0, causal, None, None, scale=0.2)
+            doubled = [x.double().requires_grad_() for x in given]
+            want = torch.autograd.grad(torch.nn.functional.scaled_dot_product_attention(*doubled, is_causal=causal, scale=0.2), doubled, dout.double())
+            for x, y, z in zip(found, want, given):
+                self.assertLess(((x.double() - y).norm() / y.norm()).item(), 2e-2)
+                self.assertEqual((x.stride(), x.dtype), (torch.empty_like(z).stride(), torch.bfloat16))
+        q, k, v = draw(2, 33, 4, 64), draw(2, 50, 2, 64), draw(2, 50, 2, 64)
+        o, lse = registry.forward_kernel(self.original)(q, k, v, None, None, 33, 50, 0.0, True, False, window_size_left=9, window_size_right=-1)[:2]
+        dout = draw(*o.shape)
+        found = registry.backward_kernel(self.original)(dout, q, k, v, o, lse, None, None, 33, 50, 0.0, True, None, None, window_size_left=9,
+                                                        window_size_right=-1)
+        doubled = [x.double().requires_grad_() for x in (q, k, v)]
+        want, _ = grids.reference(*doubled, grids.visible(33, 50, "bottom_right", (9, None)))
+        for x, y in zip(found, torch.autograd.grad(want, doubled, dout.double())):
+            self.assertLess(((x.double() - y).norm() / y.norm()).item(), 2e-2)
         self.original.assert_not_called()
 
 

@@ -158,11 +158,13 @@ class CompileTest(unittest.TestCase):
         for mask in map(attune.flex.prepare, masks):
             self.assertTrue(torch.equal(call(*given, mask), function(*given, mask)))
 
-    def test_gradients_are_refused(self):
+    def test_gradients_of_biases_are_refused(self):
         q, k, v = operands()
         call, _ = self.compiled(half)
-        with self.assertRaisesRegex(Exception, "q requires a gradient, and attune has no backward"):
-            call(q.requires_grad_(), k, v)
+        bias = torch.zeros(4, 33, 33, requires_grad=True)
+        biased, _ = self.compiled(lambda q, k, v: attune.attention(q, k, v, bias=bias))
+        with self.assertRaisesRegex(Exception, "bias requires a gradient, and attune gives none of it here"):
+            biased(q, k, v)
         with torch.no_grad():
             self.assertTrue(torch.equal(call(q, k, v), half(q, k, v)))
 

@@ -43,13 +43,13 @@ class TorchCpuTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "out is .* and q is bf16"):
                 attune.attention(q, k, v, out=q.to(wrong))
 
-    def test_gradients_are_refused(self):
+    def test_gradients_through_out_are_refused(self):
         q, k, v = operands()
         k.requires_grad_()
         with self.assertRaisesRegex(ValueError, r"k requires a gradient, .*k.detach\(\)"):
-            attune.attention(q, k, v)
+            attune.attention(q, k, v, out=torch.empty_like(q))
         with self.assertRaisesRegex(ValueError, "v requires a gradient"):
-            attune.attention(q, k.detach(), k * 2)  # v has a history
+            attune.attention(q, k.detach(), k * 2, out=torch.empty_like(q))  # v has a history
         for scope in (torch.no_grad(), torch.inference_mode()):
             with scope:
                 self.assertLess((attune.attention(q, k, v) - sdpa(q, k, v)).abs().max().item(), 2e-5)

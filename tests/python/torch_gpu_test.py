@@ -147,7 +147,7 @@ class TorchTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "k is fp16 and q is bf16"):
             attune.attention(q, k.half(), v.half())
         with self.assertRaisesRegex(ValueError, r"q requires a gradient, .*q.detach\(\)"):
-            attune.attention(q.requires_grad_(), k, v)
+            attune.attention(q.requires_grad_(), k, v, out=torch.empty_like(q))
         with torch.no_grad():
             self.compare(attune.attention(q, k, v), expected(q, k, v)[0])
 

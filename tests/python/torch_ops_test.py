@@ -168,15 +168,15 @@ class OpsTest(unittest.TestCase):
             with torch.autocast("cpu", enabled=False):
                 self.assertEqual(attune.attention(q, k, v).dtype, torch.float32)
 
-    def test_transforms_and_gradients_are_refused(self):
+    def test_transforms_and_gradients_that_are_not_there_are_refused(self):
         q, k, v = operands(head_dim=32)
         for transform in (lambda f: torch.func.vmap(f)(q[None]), lambda f: torch.func.grad(lambda x: f(x).sum())(q)):
             with self.assertRaisesRegex(RuntimeError, r"torch.ops.attune.attention is called inside a torch.func transform .*vmap, grad, jvp"):
                 transform(lambda x: OP(x, k, v)[0])
         leaf = q.clone().requires_grad_()
-        for wrong in (lambda: OP(leaf, k, v), lambda: OP(leaf * 2, k, v), lambda: torch.ops.attune.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
+        for wrong in (lambda: torch.ops.attune.attention_out(leaf, k, v, o=torch.empty(2, 33, 4, 32)), lambda: torch.ops.attune.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
                       lambda: torch.ops.attune.quantise(leaf), lambda: OP(q, k, v, bias=draw(33, 40).requires_grad_())):
-            with self.assertRaisesRegex(ValueError, "(q|o|x|bias) requires a gradient, and attune has no backward"):
+            with self.assertRaisesRegex(ValueError, "(q|o|x|bias) requires a gradient, and attune gives none of it here"):
                 wrong()
         with torch.no_grad():
             OP(leaf, k, v)

@@ -20,13 +20,14 @@
 attune.torch, attune.sdpa, attune.flash, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
 
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
-the library refuses raises attune.Error with the status and its sentence. There is no backward: tensors that require gradients are
-refused.
+the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients
+of q, k and v; attention_backward() computes them by hand, for NumPy too.
 """
 from ._library import Error, version
 from ._context import Context, Plan
 from . import block_map
 from ._attention import attention, prepare
+from ._backward import attention_backward
 from ._block_map import BlockMap
 from ._merge import merge, prepare_merge
 from ._problem import problem_text
@@ -36,7 +37,7 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "block_map", "mask_mod", "merge",
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "attention_backward", "block_map", "mask_mod", "merge",
            "patch_diffusers", "prepare", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
            "register_transformers", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 

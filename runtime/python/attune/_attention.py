@@ -12,13 +12,13 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
 
 
-def _choices(mask, window, scale, is_causal, dtype, dtype_kv, out_dtype, accuracy, v_layout, scale_block):
+def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate", v_layout="rows", scale_block=0):
     """The keywords of problem_text() in one form each, which can be compared; what is not understood is refused."""
     return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0), None if window is None else window_sides(window),
             softmax_scale(scale), causal_flag(is_causal), None if dtype is None else tensors.dtype_text(dtype),
@@ -86,6 +86,9 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
+    if out is None and records_gradients(q, k, v):
+        from ._graph import train
+        return train(**given), None
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
     if is_between(q, k, v):
@@ -93,7 +96,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks, block_map=block_map)
-    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
+    call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
@@ -108,7 +111,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
 
 @in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
-    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. There is no backward.
+    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k and v, once.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
     head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own
@@ -208,6 +211,6 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks, block_map=block_map)
-    call = _call_of(context, q, k, v, out, _choices(**keywords), keywords, scores)
+    call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

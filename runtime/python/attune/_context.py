@@ -22,7 +22,7 @@ from ._torch import capturing, on_stream, refuse_gradients, stream_address, sync
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-OTHER_OPS = {1: "quantise", 3: "merge"}  # of attune_op, by functions of their names
+OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward"}  # of attune_op, by functions of their names
 contexts = weakref.WeakSet()  # all that are open
 plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
@@ -312,14 +312,16 @@ class Context:
             tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
         return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)])
 
-    def plan_with_strides(self, problem, strides, programs=()):
+    def plan_with_strides(self, problem, strides, programs=(), gradients=None):
         """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None. `programs`: pairs of score_mod or mask_mod and an
-        attune_program."""
+        attune_program. `gradients`: a GradientOperands with strides, of op attention_backward."""
         operands = None
         if strides is not None:
             operands = Operands(size=ctypes.sizeof(Operands))
             for name, stride in zip("qkvo", strides):
                 setattr(operands, name, Tensor(None, *stride))
+            if gradients is not None:
+                operands.gradients = ctypes.pointer(gradients)
             operands = ctypes.byref(operands)
         handle, parsed = ctypes.c_void_p(), parse(problem)
         for field, program in programs:

@@ -3,6 +3,7 @@
 Python again. So the first call with certain shapes, spec and scope goes through it; calls like that one, of plain tensors in a scope where
 nothing but the kernel can be meant, run in the C module. Used by torch.py. What others can see stays: profilers, modes of functions
 and of dispatch, autocast, transforms, tracing, gradients and negative views lead to the dispatcher, each time."""
+import contextlib
 import threading
 
 import torch
@@ -16,6 +17,16 @@ _local = threading.local()
 def wanted_recipes():
     """A list for what attention._checked() gives beside its result, inside the kernel of a call that may be kept; else None."""
     return getattr(_local, "recipes", None)
+
+
+@contextlib.contextmanager
+def hidden():
+    """A scope in which no call is kept: of autograd's forward, which makes more than the caller asked for."""
+    before, _local.recipes = wanted_recipes(), None
+    try:
+        yield
+    finally:
+        _local.recipes = before
 
 
 def _in_plain_scope():

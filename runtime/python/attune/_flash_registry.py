@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune under PyTorch's own operators of flash attention (torch.nn.attention.register_flash_attention_impl), so that models which call
-scaled_dot_product_attention run on attune unchanged. Only after activate(), on CUDA. What attune refuses, and inputs that need
-gradients, go to the kernels that PyTorch had before. Used by torch.py."""
+scaled_dot_product_attention run and train on attune unchanged. Only after activate(), on CUDA. What attune refuses goes to the kernels that
+PyTorch had before; a forward of the one and a backward of the other fit each other. Used by torch.py."""
 import contextlib
 import logging
 
 import torch
 
-from . import _attention
+from . import _attention, _backward
 
 NAME = "attune"
 _log = logging.getLogger("attune")
 _FORWARD = "_flash_attention_forward"
 _SDPA = "_scaled_dot_product_flash_attention"
+_BACKWARD, _SDPA_BACKWARD = "_flash_attention_backward", "_scaled_dot_product_flash_attention_backward"
 _reasons = set()  # logged
 
 
@@ -35,10 +36,8 @@ def _original(op):
     return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
-def _refusal(query, key, value, dropout_p, return_debug_mask, unserved):
+def _refusal(dropout_p, return_debug_mask, unserved):
     """Why PyTorch's own kernel takes a call; None where attune does."""
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        return "an input requires a gradient, and attune has no backward"
     if dropout_p != 0.0:
         return "dropout_p is not 0"
     if return_debug_mask:
@@ -50,8 +49,8 @@ def _refusal(query, key, value, dropout_p, return_debug_mask, unserved):
 
 
 def _say(op, reason):
-    if reason not in _reasons:
-        _reasons.add(reason)
+    if (op, reason) not in _reasons:
+        _reasons.add((op, reason))
         _log.info("%s runs on PyTorch's own kernel: %s (said once)", op, reason)
 
 
@@ -72,12 +71,13 @@ def sdpa_kernel(original):
     """_scaled_dot_product_flash_attention of [batch, num_heads, seqlen, head_dim]. `original`: what takes the rest."""
 
     def run(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-        reason = _refusal(query, key, value, dropout_p, return_debug_mask, {})
+        reason = _refusal(dropout_p, return_debug_mask, {})
         if reason is None:
             out = _out_like(query, value.shape[3])
             try:
-                _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
-                                              "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2), return_lse=True)
+                with torch.no_grad():  # autograd stands above this
+                    _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
+                                                  "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2), return_lse=True)
                 return (out, lse, None, None, query.shape[2], key.shape[2], *_auxiliary(query))
             except (ValueError, RuntimeError) as error:  # attune.Error is one
                 reason = str(error)
@@ -92,15 +92,18 @@ def forward_kernel(original):
 
     def run(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
             window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
-        reason = _refusal(query, key, value, dropout_p, return_debug_mask,
+        reason = _refusal(dropout_p, return_debug_mask,
                           {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, "block_table": more.get("block_table")})
         if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or window_size_right is not None):
             reason = "seqused_k is given to a causal call, whose diagonal would end there"
+        if reason is None and (alibi_slopes is not None or seqused_k is not None) and _is_recorded(query, key, value):
+            reason = "an input requires a gradient, and PyTorch's backward is not told of alibi_slopes and seqused_k"
         if reason is None:
             try:
-                o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
-                                              (window_size_left, window_size_right), scale, return_lse=True, alibi_slopes=alibi_slopes,
-                                              key_lengths=seqused_k)
+                with torch.no_grad():  # autograd stands above this
+                    o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
+                                                  (window_size_left, window_size_right), scale, return_lse=True, alibi_slopes=alibi_slopes,
+                                                  key_lengths=seqused_k)
                 return (o, lse, *_auxiliary(query))
             except (ValueError, RuntimeError) as error:
                 reason = str(error)
@@ -112,11 +115,57 @@ def forward_kernel(original):
     return run
 
 
+def _is_recorded(*tensors):
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, is_causal, scale, window=None):
+    """(dq, dk, dv) by attune, or None and a line in the log. heads_first: tensors are [batch, num_heads, seqlen, head_dim]."""
+    turn = (lambda x: x.transpose(1, 2)) if heads_first else (lambda x: x)
+    if reason is None:
+        try:
+            found = [turn(torch.empty_like(turn(x))) for x in (query, key, value)]  # memory as the operator's fake kernel has it
+            _backward.attention_backward_checked(*map(turn, (dout, query, key, value, out)), lse, out=tuple(map(turn, found)),
+                                                 mask="causal_bottom_right" if is_causal else None, window=window, scale=scale)
+            return tuple(found)
+        except (ValueError, RuntimeError) as error:
+            reason = str(error)
+    _say(op, reason)
+    return None
+
+
+def sdpa_backward_kernel(original):
+    """_scaled_dot_product_flash_attention_backward of [batch, num_heads, seqlen, head_dim]."""
+
+    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, *, scale=None):
+        reason = _refusal(dropout_p, False, {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k})
+        found = _differentiated(_SDPA_BACKWARD, reason, True, grad_out, query, key, value, out, logsumexp, is_causal, scale)
+        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
+                                 philox_offset, scale=scale)
+
+    return run
+
+
+def backward_kernel(original):
+    """_flash_attention_backward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
+
+    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, *, scale=None,
+            window_size_left=None, window_size_right=None, **more):
+        reason = _refusal(dropout_p, False, {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, **more})
+        found = _differentiated(_BACKWARD, reason, False, grad_out, query, key, value, out, logsumexp, is_causal, scale,
+                                (window_size_left, window_size_right))
+        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
+                                 unused, scale=scale, window_size_left=window_size_left, window_size_right=window_size_right, **more)
+
+    return run
+
+
 class _Handle:
     """What PyTorch's registry keeps while attune is active."""
 
     def __init__(self):
-        kernels = {_SDPA: sdpa_kernel(_original(_SDPA)), _FORWARD: forward_kernel(_original(_FORWARD))}  # before they are replaced
+        makers = {_SDPA: sdpa_kernel, _FORWARD: forward_kernel, _SDPA_BACKWARD: sdpa_backward_kernel, _BACKWARD: backward_kernel}
+        kernels = {op: make(_original(op)) for op, make in makers.items()}  # before they are replaced
         self.library = torch.library.Library("aten", "IMPL", "CUDA")
         for op, kernel in kernels.items():
             self.library.impl(op, kernel, "CUDA")
@@ -134,8 +183,8 @@ def register():
 
 def activate():
     """From now on PyTorch's flash attention runs on attune, on CUDA: in scaled_dot_product_attention where PyTorch chooses flash attention
-    (16 bits, no attn_mask), and so in models and libraries that call it. Calls that attune refuses and inputs that need
-    gradients run on PyTorch's own kernels, with one line in the log "attune" for each reason. Causal calls see the last query at the
+    (16 bits, no attn_mask), and so in models and libraries that call it; its backward too. Calls that attune refuses run on
+    PyTorch's own kernels, with one line in the log "attune" for each reason. Causal calls see the last query at the
     last key, as in FlashAttention; scaled_dot_product_attention hands over none of unequal lengths. lse is fp32 [batch, num_heads_q,
     seqlen_q]; states of random generators are zero. Raises RuntimeError where PyTorch has no such registry. restore() ends it."""
     registry = _registry()

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
+"""attention(), attention_backward(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
 dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
 import torch
 
+from . import _tensors as tensors
 from . import torch as ops
-from ._programs import Mod, bind
+from ._backward import gradients_asked
+from ._problem import check_beside, softmax_scale
+from ._programs import KINDS, Mod, made, bind
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -36,11 +39,11 @@ def _factor(q, value):
     return value if value is None or isinstance(value, torch.Tensor) else torch.full((), float(value), dtype=torch.float32, device=q.device)
 
 
-def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None, v_scale=None,
-           scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None,
-           relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None,
-           mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
-    """attention(), of the same arguments."""
+def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
+              v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
+              mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None,
+              pad_head_dim=None):
+    """Of the ops, for those of attention()."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
     captures, scalars = [], []
@@ -56,13 +59,41 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
                  documents_kv=keys, prefix=prefix, sinks=sinks, block_map=None if block_map is None else block_map.granules, captures=captures or None,
                  scalars=scalars or None)
-    given = {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
+    """attention(), of the same arguments."""
+    given = _keywords(q, mask=mask, window=window, scale=scale, **choices)
     if out is None:
         o, lse = torch.ops.attune.attention(q, k, v, return_lse=return_lse, **given)
     else:
         o, lse = out, q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32) if return_lse else None
         torch.ops.attune.attention_out(q, k, v, o=o, lse=lse, **given)
     return (o, lse) if return_lse else o
+
+
+def train(**arguments):
+    """attention() of tensors that autograd records, in eager mode."""
+    q, k, v = arguments["q"], arguments["k"], arguments["v"]
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_beside(name, tensor, q)
+        tensors.check_device(name, tensor)
+        tensors.signature(name, tensor)
+        tensors.check_plain(name, tensor)
+    mods = {kind: made(kind, arguments[kind], {}) for kind in KINDS if callable(arguments[kind])}
+    return attend(**{**arguments, **mods, "scale": softmax_scale(arguments["scale"])})
+
+
+def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
+    """attention_backward(), of the same arguments."""
+    given = _keywords(q, **choices)
+    asked = gradients_asked(gradients)
+    found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
+    found = [gradient if name in asked else None for name, gradient in zip("qkv", found)]
+    if out is not None:
+        found = [None if gradient is None else target.copy_(gradient) for target, gradient in zip(out, found)]
+    return tuple(found)
 
 
 def attend_from_heads_first(q, k, v, *arguments, **choices):

@@ -40,7 +40,8 @@ class Problem(ctypes.Structure):
                 ("rotation", ctypes.c_int32), ("softcap", ctypes.c_float),
                 *((name, ctypes.c_int32) for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix",
                                                       "chunk")),
-                ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32)]
+                ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
+                ("gradients", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -84,11 +85,17 @@ class BlockMapStruct(ctypes.Structure):
                 *((name, ctypes.c_int64) for name in ("batch", "num_heads", "seqlen_q", "seqlen_kv", "batch_stride", "head_stride", "row_stride"))]
 
 
+class GradientOperands(ctypes.Structure):
+    """attune_gradient_operands."""
+    _fields_ = [("size", ctypes.c_size_t), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor), ("dlse", ctypes.c_void_p),
+                ("dlse_batch_stride", ctypes.c_int64), ("dlse_head_stride", ctypes.c_int64)]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
                 ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands)),
-                ("block_map", ctypes.POINTER(BlockMapStruct))]
+                ("block_map", ctypes.POINTER(BlockMapStruct)), ("gradients", ctypes.POINTER(GradientOperands))]
 
 
 class PlanInfo(ctypes.Structure):

@@ -55,7 +55,8 @@ def _checked(name, tensor, q):
     return tensor
 
 
-def _widened(name, tensor, q):
+def widened(name, tensor, q):
+    """A copy with columns of zeros behind its own; the tensor itself, where kernels take it."""
     width = _width(tensor.shape[3])
     if width == tensor.shape[3]:
         return tensor
@@ -82,7 +83,7 @@ def widened_arguments(arguments):
         raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
     if out is not None:
         _check_out(out, q, v)
-    wide = {name: _widened(name, arguments[name], q) for name in ("q", "k", "v")}
+    wide = {name: widened(name, arguments[name], q) for name in ("q", "k", "v")}
     _tell(q.shape[3], v.shape[3], pad)
     return {**arguments, **wide, "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
 

@@ -155,7 +155,8 @@ def _declaration(kind, name, value):
     raise TypeError(f"{name} is of type {type(value).__name__}; accepted for {kind} are tensors and numbers")
 
 
-def _made(kind, program, captures):
+def made(kind, program, captures):
+    """The Mod of a function, of a text, or of what is one."""
     if isinstance(program, str):
         return TextMod(kind, program, captures)
     if isinstance(program, Mod):
@@ -173,7 +174,7 @@ def _made(kind, program, captures):
 def bind(kind, program):
     """The Bound of what attention() was given as score_mod or mask_mod."""
     if isinstance(program, (str, Mod)) or not callable(program):
-        return _made(kind, program, {}).bind()
+        return made(kind, program, {}).bind()
     return _bind_function(kind, program)
 
 
@@ -188,9 +189,9 @@ def score_mod(program, **captures):
     ends are moved to them. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
     stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
     objects runs again at each call. A Python `if` on a value is refused: use torch.where."""
-    return _made("score_mod", program, captures)
+    return made("score_mod", program, captures)
 
 
 def mask_mod(program, **captures):
     """Which keys are seen, for attention(mask_mod=): a function (b, h, q_idx, kv_idx), or text, that gives a bool. As score_mod()."""
-    return _made("mask_mod", program, captures)
+    return made("mask_mod", program, captures)

@@ -62,15 +62,24 @@ def autocast_dtype(*operands):
     return dtype if floats - {dtype} else None
 
 
-def refuse_gradients(named):
-    """`named`: pairs of name and tensor (or number, or None). There is no backward: a result would lose its history in silence."""
+def records_gradients(*operands):
+    """Whether autograd is to record a call of these tensors."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "_C") or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(x, torch.Tensor) and x.requires_grad for x in operands)
+
+
+def refuse_gradients(named, instead=""):
+    """`named`: pairs of name and tensor (or number, or None), of which attune gives no gradients: a result would lose its history in silence.
+    `instead`: what else is accepted."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            raise ValueError(f"{name} requires a gradient, and attune has no backward; accepted is {name}.detach(), or a call under "
-                             "torch.no_grad()")
+            raise ValueError(f"{name} requires a gradient, and attune gives none of it here; accepted is {name}.detach(), or a call under "
+                             f"torch.no_grad(){instead}")
 
 
 def ordinal_of(target):

@@ -13,7 +13,7 @@ def patch_diffusers(backends=("native",)):
     told otherwise. A log line of level INFO (logger "attune") says so. The scope is the process's: other threads see it too.
 
     Operands are diffusers' [batch, seqlen, num_heads, head_dim]. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or [batch,
-    num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Refused with a sentence: dropout, gradients, context parallelism.
+    num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence: dropout, context parallelism.
     Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
     import logging  # milliseconds that `import attune` need not take
     try:

@@ -47,7 +47,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                     deterministic=False, return_attn_probs=False, *, qv=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0,
                     num_splits=0, pack_gqa=None, sm_margin=0, learnable_sink=None, score_mod=None, mask_mod=None, aux_tensors=None,
                     block_sparse_tensors=None, return_lse=False):
-    """FlashAttention's forward, of the arguments of its versions 2, 3 and 4; those of 3 and 4 by name alone. There is no backward.
+    """FlashAttention, of the arguments of its versions 2, 3 and 4; those of 3 and 4 by name alone. Gradients of q, k and v.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv, head_dim_v],
     of bf16, fp16, fp32 or e4m3; num_heads_kv divides num_heads_q. causal: the last query sees all keys (bottom right). window_size: (left,
@@ -58,8 +58,8 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
 
     Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
     version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
-    sees no key, whose out is 0. deterministic is of a backward and changes nothing here. num_splits, pack_gqa and sm_margin are ignored,
-    with one warning: the tuner owns them. Refused with a sentence: dropout_p above 0, gradients, qv, aux_tensors, block_sparse_tensors."""
+    sees no key, whose out is 0. deterministic changes nothing: gradients always have the same bits. num_splits, pack_gqa and sm_margin are ignored,
+    with one warning: the tuner owns them. Refused with a sentence: dropout_p above 0, gradients of others, qv, aux_tensors, block_sparse_tensors."""
     given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
     _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
     hints = [f"{name}={value}" for name, value, plain in (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)),

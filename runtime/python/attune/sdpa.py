@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for its forward."""
+"""torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too."""
 from ._attention import attend_heads_first
 from ._known import check_heads, marked_constant
 
@@ -19,7 +19,7 @@ def _check(ranks, mask_rank, dropout_p, is_causal):
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. There is no backward.
+    """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key and value.
 
     query: [batch, num_heads, seqlen_q, head_dim] or [batch, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [..,
     num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any strides that attention() takes, without copies; the
@@ -29,7 +29,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     finite but below -1e30, of which PyTorch makes a mean.
     is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
 
-    Refused with a sentence: dropout_p above 0, gradients, attn_mask beside is_causal, other ranks."""
+    Refused with a sentence: dropout_p above 0, an attn_mask that requires a gradient, attn_mask beside is_causal, other ranks."""
     _check((query.dim(), key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
     flat = query.dim() == 3
     if flat:

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, quantise, block_map and merge. Importing this module defines them;
-attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md shows their use.
+"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, quantise, block_map and merge. Importing
+this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md
+shows their use.
 
 One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
-lse contiguous whatever strides q has. There is no backward: tensors that require gradients raise ValueError under grad mode. Inside
-torch.func transforms (vmap, grad, jvp) the ops raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule:
-give x.to_local()."""
+lse contiguous whatever strides q has. attention has gradients of q, k and v (_autograd.py), which attention_backward computes; the other ops
+have none, and raise ValueError of tensors that require them under grad mode. Inside torch.func transforms (vmap, grad, jvp) the ops
+raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule: give x.to_local()."""
 import functools
 
 import torch
 
-from . import _attention, _merge, _quantise
+from . import _attention, _autograd, _backward, _merge, _quantise
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
-from ._eager import shorten, wanted_recipes
+from ._eager import hidden, shorten, wanted_recipes
 from ._flash_registry import activate, register as _register_flash, restore
 from ._spec import captures_of, mods_of, parse_spec, spec
 from ._torch import autocast_dtype, refuse_gradients
@@ -29,6 +30,8 @@ _SCHEMAS = {
                  f"{_PROGRAMS}) -> (Tensor o, Tensor lse)",
     "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, Tensor(a!) o, "
                      "Tensor(b!)? lse=None) -> ()",
+    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, str gradients='qkv', str spec='', "
+                          f"float? scale=None, {_FEATURES}, {_PROGRAMS}) -> (Tensor dq, Tensor dk, Tensor dv)",
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
@@ -117,6 +120,20 @@ def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=N
     torch._check(o.dim() == 4 and o.dtype == wanted.dtype, lambda: f"o is {o.dtype} with {o.dim()} dimensions; accepted is {wanted.dtype} with 4")
 
 
+def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", spec="", captures=None, scalars=None, block_map=None, **given):
+    keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
+    if block_map is not None and not parse_spec(spec).hides:
+        del keywords["block_map"]  # of masks that are here
+    keywords.pop("out_dtype", None)
+    found = _backward.attention_backward_checked(dout, q, k, v, o, lse, dlse=dlse, gradients=gradients, **keywords)
+    return tuple(q.new_empty((0,)) if gradient is None else gradient for gradient in found)
+
+
+def _backward_fake(dout, q, k, v, o, lse, *, gradients="qkv", **given):
+    asked = _backward.gradients_asked(gradients)
+    return tuple(_backward.gradient_like(x) if name in asked else x.new_empty((0,)) for name, x in (("q", q), ("k", k), ("v", v)))
+
+
 def _quantise_impl(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows"):
     return _quantise.quantise(x, dtype, scale_block, rotation, v_layout)
 
@@ -198,12 +215,12 @@ def _cast_first(op):
 def _refuse_transform(name):
     def refuse(*_, **__):
         raise RuntimeError(f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for it; accepted are "
-                           "plain tensors: fold a mapped axis into batch, and leave gradients to SDPA")
+                           "plain tensors: fold a mapped axis into batch, and take gradients by torch.autograd")
     return refuse
 
 
 _IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
-          "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
+          "attention_backward": (_backward_impl, _backward_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
 _library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
 
 
@@ -212,9 +229,11 @@ def _define():
         _library.define(name + _SCHEMAS[name], tags=_TAGS)
         for key in ("CPU", "CUDA"):
             _library.impl(name, run, key)
-        # Training: torch.library.register_autograd("attune::attention", backward, setup_context=..., lib=_library) belongs here.
         torch.library.register_fake(f"attune::{name}", fake, lib=_library)
         _library.impl(name, _refuse_transform(name), "FuncTorchDynamicLayerFrontMode")
+    ops = torch.ops.attune
+    _library.impl("attention", _autograd.attention_kernel(ops.attention.default, hidden), "Autograd", with_keyset=True)
+    _library.impl("attention_backward", _autograd.backward_kernel(ops.attention_backward.default), "Autograd", with_keyset=True)
     for key in ("AutocastCPU", "AutocastCUDA"):
         _library.impl("attention", _cast_first(torch.ops.attune.attention.default), key)
 

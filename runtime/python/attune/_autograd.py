@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Autograd of torch.ops.attune.attention: kernels of the dispatch key Autograd, which torch.py registers. (torch.library's
+register_autograd takes no op whose keywords are tensors.) A forward that is recorded makes its lse, asked for or not, and saves q, k, v, o and
+lse; its backward is one call of torch.ops.attune.attention_backward, of the gradients that are needed alone."""
+import torch
+
+from ._torch import refuse_gradients
+
+_native = torch._C
+
+
+def _tensors_of(keywords):
+    """Pairs of name and tensor, of an op's keywords."""
+    found = [(name, value) for name, value in keywords.items() if isinstance(value, torch.Tensor)]
+    return found + [(f"captures[{number}]", value) for number, value in enumerate(keywords.get("captures") or ())]
+
+
+def _below(op, keyset, *arguments, **keywords):
+    """The op behind autograd, with whatever of dispatch lies there."""
+    with _native._AutoDispatchBelowAutograd():
+        return op.redispatch(keyset & _native._after_autograd_keyset, *arguments, **keywords)
+
+
+def _check_recorded(q, k, v, keywords):
+    refuse_gradients(_tensors_of(keywords), ". attune gives gradients of q, k and v")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.element_size() == 1:
+            raise ValueError(f"{name} is {tensor.dtype} in a call that autograd records; accepted are bf16, fp16 and fp32: 8-bit operands have no "
+                             "gradients, and run under torch.no_grad()")
+
+
+class _Recorded(torch.autograd.Function):
+    """attention, as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx, call, q, k, v):
+        op, keyset, return_lse, keywords, hidden = call
+        with hidden():
+            o, lse = _below(op, keyset, q, k, v, return_lse=True, **keywords)
+        ctx.set_materialize_grads(False)
+        ctx.keywords = {name: value for name, value in keywords.items() if not isinstance(value, torch.Tensor) and name != "captures"}
+        named = {name: value for name, value in keywords.items() if isinstance(value, torch.Tensor)}
+        ctx.names = tuple(named)
+        ctx.save_for_backward(q, k, v, o, lse, *named.values(), *(keywords.get("captures") or ()))
+        return (o, lse) if return_lse else o
+
+    @staticmethod
+    def backward(ctx, dout, dlse=None):
+        asked = "".join(name for name, needed in zip("qkv", ctx.needs_input_grad[1:]) if needed)
+        if not asked or dout is None and dlse is None:
+            return None, None, None, None
+        q, k, v, o, lse, *rest = ctx.saved_tensors
+        given = {**ctx.keywords, **dict(zip(ctx.names, rest))}
+        captures = rest[len(ctx.names):]
+        if captures:
+            given["captures"] = captures
+        dout = torch.zeros_like(o) if dout is None else dout
+        found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
+        return None, *(gradient if name in asked else None for name, gradient in zip("qkv", found))
+
+
+class _Once(torch.autograd.Function):
+    """attention_backward, as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx, call, *arguments):
+        op, keyset, keywords = call
+        return _below(op, keyset, *arguments, **keywords)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("gradients of attention are differentiated, and attune has no second derivative; accepted is one backward "
+                           "(create_graph=False), or PyTorch's own math attention where a second one is needed")
+
+
+def attention_kernel(op, hidden):
+    """For the key Autograd of the op. `hidden`: a scope around a kernel whose call is not to be repeated without autograd."""
+    def attention(keyset, q, k, v, *, return_lse=True, **keywords):
+        inputs = (q, k, v)
+        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *(tensor for _, tensor in _tensors_of(keywords))))
+        if not recorded:
+            return _below(op, keyset, q, k, v, return_lse=return_lse, **keywords)
+        _check_recorded(q, k, v, keywords)
+        result = _Recorded.apply((op, keyset, return_lse, keywords, hidden), q, k, v)
+        return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))
+
+    return attention
+
+
+def backward_kernel(op):
+    """For the key Autograd of attention_backward."""
+    def attention_backward(keyset, *arguments, **keywords):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):
+            return _Once.apply((op, keyset, keywords), *arguments)
+        return _below(op, keyset, *arguments, **keywords)
+
+    return attention_backward

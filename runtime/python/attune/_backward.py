@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention_backward(): gradients of attention's q, k and v. As _attention.py, what is settled for tensors of the same shapes, strides and
+choices is made once. _autograd.py calls it for PyTorch's autograd."""
+import ctypes
+import sys
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._attention import choices_of
+from ._context import context_of, refuse_capture
+from ._library import GradientOperands, Operands, Tensor
+from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_memory
+from ._padding import is_between, widened, widened_arguments
+from ._problem import check_beside, problem_text, word
+from ._scores import scores_of
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+
+_GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
+_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
+             "sinks")
+_INPUTS = ("q", "k", "v", "o")  # by the names of attune_operands; dout stands among the gradients
+
+_Call = namedtuple("_Call", "plan template gradients extents")
+
+
+def gradients_asked(gradients):
+    """The words of attune_problem.gradients for a text such as "qk", or three flags (of q, k and v)."""
+    asked = gradients
+    if isinstance(gradients, (tuple, list)) and len(gradients) == 3 and all(isinstance(one, bool) for one in gradients):
+        asked = "".join(name for name, wanted in zip("qkv", gradients) if wanted)
+    if not isinstance(asked, str) or not asked or "".join(name for name in "qkv" if name in asked) != asked:
+        raise ValueError(f"gradients is {gradients!r}; accepted are q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of them True")
+    return asked
+
+
+def gradient_like(x):
+    """New memory for a gradient: strides in the order of x, without gaps."""
+    if tensors.is_torch(x):
+        torch = sys.modules["torch"]
+        repeats = any(stride == 0 and extent > 1 for stride, extent in zip(x.stride(), x.shape))
+        made = None if repeats else torch.empty_like(x, requires_grad=False)
+        return made if made is not None and made.stride(3) == 1 else x.new_empty(x.shape)
+    numpy = sys.modules["numpy"]
+    made = numpy.empty_like(x, subok=False)
+    return made if made.strides[3] == made.itemsize else numpy.empty(x.shape, x.dtype)
+
+
+def _copy(like, tensor):
+    made = tensors.empty(like, tuple(tensor.shape), tensor.dtype)
+    made[...] = tensor
+    return made
+
+
+def _readable(tensor, like):
+    """dout with strides that kernels take: of what comes from sum() or from a slice, a copy."""
+    strides, item = tensors.element_strides("dout", tensor), tensors.item_bytes(tensor)
+    outer = [stride for stride, extent in zip(strides[:3], tensor.shape) if extent > 1]
+    fits = (strides[3] == 1 or tensor.shape[3] <= 1) and all(stride >= 0 and stride * item % ALIGNMENT == 0 for stride in outer)
+    negative = tensors.is_torch(tensor) and tensor.is_neg()
+    return tensor if fits and not negative and (tensors.address("dout", tensor) or 0) % ALIGNMENT == 0 else _copy(like, tensor)
+
+
+def _readable_dlse(tensor, like):
+    """dlse, which the library reads with rows side by side and without repeats."""
+    if tensor is None or len(tensor.shape) != 3:
+        return tensor
+    strides = tensors.element_strides("dlse", tensor)
+    fits = all(extent == 1 or stride > 0 for stride, extent in zip(strides, tensor.shape)) and (strides[2] == 1 or tensor.shape[2] == 1)
+    return tensor if fits and not (tensors.is_torch(tensor) and tensor.is_neg()) else _copy(like, tensor)
+
+
+def _struct_of(extent):
+    return Tensor(None, *extent.strides[:3])
+
+
+def _extents(problem, target, given):
+    """Of each operand by name, checked against the problem."""
+    p, q = problem, given["q"]
+    dtype = tensors.DTYPES[p.dtype]
+    rows, keys = (p.batch, p.seqlen_q, p.num_heads_q), (p.batch, p.seqlen_kv, p.num_heads_kv)
+    shapes = {"q": (*rows, p.head_dim_qk), "k": (*keys, p.head_dim_qk), "v": (*keys, p.head_dim_v), "o": (*rows, p.head_dim_v)}
+    shapes.update(dout=shapes["o"], dq=shapes["q"], dk=shapes["k"], dv=shapes["v"])
+    found = {name: extent_of(name, given[name], shape, dtype, target, q) for name, shape in shapes.items() if given.get(name) is not None}
+    for name in ("lse", "dlse"):
+        if given.get(name) is not None:
+            found[name] = lse_extent(name, given[name], (p.batch, p.num_heads_q, p.seqlen_q), target, q)
+    return found
+
+
+def _make_call(context, given, asked, keywords, scores):
+    q, k, v = given["q"], given["k"], given["v"]
+    for name, tensor in given.items():
+        if tensor is not None:
+            check_beside(name, tensor, q)
+            tensors.check_plain(name, tensor)
+    refuse_capture(ordinal_of(tensors.target_of(q)), "attention_backward")
+    text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},gradients={asked}"
+    for name in ("o", "dout"):
+        tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
+    strides = GradientOperands(size=ctypes.sizeof(GradientOperands))
+    for name in ("dout", "dq", "dk", "dv"):
+        if given.get(name) is not None:
+            tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
+            setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
+    programs = () if scores is None else scores.programs()
+    plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS], programs, strides)
+    extents = _extents(plan.problem, plan.target, given)
+    template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
+    template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]
+    for name in ("dout", "dq", "dk", "dv"):
+        if name in extents:
+            setattr(strides, name, _struct_of(extents[name]))
+    if "dlse" in extents:
+        strides.dlse_batch_stride, strides.dlse_head_stride = extents["dlse"].strides[:2]
+    plan.prepare()  # captures of later steps need no call of their own
+    return _Call(plan, template, strides, extents)
+
+
+def _bind(call, given):
+    """The structs with the addresses of these tensors."""
+    operands, gradients = Operands.from_buffer_copy(call.template), GradientOperands.from_buffer_copy(call.gradients)
+    at = {}
+    for name in call.extents:
+        if name in ("lse", "dlse"):
+            at[name] = tensors.address(name, given[name])
+            setattr(operands if name == "lse" else gradients, name, at[name])
+        else:
+            at[name] = operand_address(name, given[name], written=name in ("dq", "dk", "dv"))
+            getattr(operands if name in _INPUTS else gradients, name).data = at[name]
+    operands.gradients = ctypes.pointer(gradients)
+    operands.kept = gradients
+    return operands, at
+
+
+def _refuse_overlap(call, at):
+    written = [name for _, name in _GRADIENTS if name in at]
+    for number, name in enumerate(written):
+        for other in (*(each for each in at if each not in written), *written[:number]):
+            if share_memory(at[name] or 0, call.extents[name], at[other] or 0, call.extents[other]):
+                raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own")
+
+
+def _outputs(out, asked, q, k, v):
+    """The gradients' memory by name: what was given as `out`, or new; None of those that are not asked."""
+    if out is None:
+        return {name: gradient_like(x) if letter in asked else None for (letter, name), x in zip(_GRADIENTS, (q, k, v))}
+    if not isinstance(out, (tuple, list)) or len(out) != 3:
+        raise ValueError(f"out is {type(out).__name__}; accepted are None and a tuple (dq, dk, dv), None in it where a gradient is not asked")
+    for (letter, name), tensor in zip(_GRADIENTS, out):
+        if (tensor is None) == (letter in asked):
+            raise ValueError(f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; accepted are tensors of those asked, and "
+                             "None for the others")
+    return {name: tensor for (_, name), tensor in zip(_GRADIENTS, out)}
+
+
+def _padded(given, dlse, asked, out, choices):
+    """Of head dims that kernels take in wider tensors alone: see _padding.py."""
+    q, v = given["q"], given["v"]
+    wide = widened_arguments({"out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name] for name in "qkv"}})
+    wide_o, wide_dout = (widened(name, check_like_o(name, given[name], q, v), q) for name in ("o", "dout"))
+    choices = {**choices, "scale": wide["scale"]}
+    found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse, gradients=asked, **choices)
+    outputs = _outputs(out, asked, *(given[name] for name in "qkv"))
+    for made, target in zip(found, outputs.values()):
+        if target is not None:
+            target[...] = made[..., :target.shape[3]]
+    return tuple(outputs.values())
+
+
+def check_like_o(name, tensor, q, v):
+    wanted = (*q.shape[:3], v.shape[3])
+    if tuple(tensor.shape) != wanted:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {wanted}, {tensors.DIMENSIONS[tensors.ROWS]}")
+    return tensor
+
+
+def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None, scale=None, is_causal=False,
+                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, **features):
+    """attention_backward() of tensors with memory, without history."""
+    asked = gradients_asked(gradients)
+    word("accuracy", accuracy)
+    for name in features:
+        if name not in _FEATURES:
+            raise TypeError(f"attention_backward() has no keyword {name}; accepted are {', '.join(_FEATURES)} and those that its text names")
+    given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
+    for name, tensor in given.items():
+        tensors.signature(name, tensor)
+        check_beside(name, tensor, q)
+    if is_between(q, k, v):
+        return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim, **features})
+    tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
+    scores = scores_of(block_map=block_map, **features)
+    given.update(dout=_readable(dout, q), dlse=_readable_dlse(dlse, q))
+    check_ranks(q, k, v)
+    given.update(_outputs(out, asked, q, k, v))
+    key = ("backward", asked, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
+           choices_of(**keywords), None if scores is None else scores.key)
+    context = context_of(context, tensors.check_device("q", q))
+    call = context.recent.find(key)
+    if call is None:
+        call = _make_call(context, given, asked, keywords, scores)
+        context.recent.keep(key, call)
+    operands, at = _bind(call, given)
+    if out is not None:
+        _refuse_overlap(call, at)
+    kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
+    call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    del kept
+    return tuple(given[name] for _, name in _GRADIENTS)
+
+
+def check_ranks(q, k, v):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
+
+
+@in_graphs("differentiate")
+@untraced
+def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
+    """Gradients of attention(): what q, k and v change of a number of which dout tells what o changes, and dlse what lse changes.
+
+    dout: as o. q, k, v: as attention() was given. o, lse: what it returned, with return_lse=True. PyTorch or NumPy, of bf16, fp16 or fp32 (lse and
+    dlse: fp32 [batch, num_heads_q, seqlen_q]); q, k, v and o in any strides that attention() takes. dout too; where its head_dim is not
+    contiguous, or rows do not begin at multiples of 16 bytes, it is copied once. dlse: None is 0.
+    gradients: "q", "kv", .., or three flags; only those are computed. Other keywords are those that attention() was given: mask, window, scale,
+    is_causal, context, pad_head_dim, block_map and the score features. accuracy changes nothing: fp32 gradients are computed in fp32.
+
+    Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
+    order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0. Equal calls give equal bits.
+    Biases, slopes and sinks take part; of themselves they get no gradients here. Not differentiated a second time.
+
+    PyTorch's autograd does all this by itself for attention() of tensors that require gradients. A call inside a CUDA graph's capture wants
+    one with the same shapes before. Raises ValueError or TypeError where arguments do not fit, attune.Error where the library refuses."""
+    given = dict(dlse=dlse, gradients=gradients, out=out, **choices)
+    graph = needs_op(dout, q, k, v, o, lse, autocast=False)
+    if graph is not None:
+        return graph.differentiate(dout, q, k, v, o, lse, **given)
+    refuse_gradients((("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
+    return attention_backward_checked(dout, q, k, v, o, lse, **given)

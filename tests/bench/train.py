@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on PyTorch's SDPA, in bf16
+autocast with fp32 weights: loss curves and time of a step.
+
+    python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--device cpu --small]
+
+Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from another, which tells what
+seeds change. A step is forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock); its
+time is the median behind the first tenth of the steps. Exits with 1 where attune's curve leaves SDPA's by more than seeds do.
+"""
+import argparse
+import datetime
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+import attune  # noqa: E402
+import attune.sdpa  # noqa: E402
+
+DROPOUT = 0.0  # of attention; attune has none yet, and refuses others by a sentence
+# GPT-2 and BERT-base: dim 768, 12 heads. Fewer layers and words.
+MODELS = {"gpt": dict(causal=True, layers=6, dim=768, heads=12, rows=1024, batch=8, words=8192),
+          "bert": dict(causal=False, layers=6, dim=768, heads=12, rows=512, batch=16, words=8192)}
+SMALL = dict(layers=2, dim=64, heads=4, rows=64, batch=2, words=101)
+ATTENTION = {"sdpa": functional.scaled_dot_product_attention, "attune": attune.sdpa.scaled_dot_product_attention}
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, dim, heads, causal, attention):
+        super().__init__()
+        self.heads, self.causal, self.attention = heads, causal, attention
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(dim) for _ in range(2))
+        self.qkv, self.out = torch.nn.Linear(dim, 3 * dim), torch.nn.Linear(dim, dim)
+        self.up, self.down = torch.nn.Linear(dim, 4 * dim), torch.nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norms[0](x)).view(*x.shape[:2], 3, self.heads, -1).transpose(1, 3).unbind(2)
+        o = self.attention(q, k, v, dropout_p=DROPOUT, is_causal=self.causal)
+        x = x + self.out(o.transpose(1, 2).flatten(2))
+        return x + self.down(functional.gelu(self.up(self.norms[1](x))))
+
+
+class Model(torch.nn.Module):
+    """Words in, logits of words out."""
+
+    def __init__(self, attention, causal, layers, dim, heads, rows, batch, words):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(words + 1, dim), torch.nn.Embedding(rows, dim)  # the last word hides one
+        self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention]) for _ in range(layers)))
+        self.norm, self.logits = torch.nn.LayerNorm(dim), torch.nn.Linear(dim, words)
+        for weight in (self.words.weight, self.places.weight):
+            torch.nn.init.normal_(weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places.weight[:tokens.shape[1]]
+        return self.logits(self.norm(self.layers(x)))
+
+
+def text(chance, batch, rows, words):
+    """Words with the frequencies of a language, of which each second tends to follow from the word before it, and phrases come back."""
+    found = ((words ** torch.rand(batch, rows, generator=chance)) - 1).long().clamp_(0, words - 1)
+    follows = torch.rand(batch, rows, generator=chance) < 0.5
+    follows[:, 0] = False
+    found = torch.where(follows, (found.roll(1, 1) * 7 + 3) % words, found)
+    half = rows // 2
+    found[:, half:half + half // 2] = found[:, :half // 2]
+    return found
+
+
+def batches(config, steps, seed):
+    """(tokens, goals), -100 where there is no goal."""
+    chance = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        tokens = text(chance, config["batch"], config["rows"] + 1, config["words"])
+        if config["causal"]:
+            yield tokens[:, :-1], tokens[:, 1:]
+        else:
+            tokens = tokens[:, :-1]
+            hidden = torch.rand(tokens.shape, generator=chance) < 0.15
+            yield tokens.masked_fill(hidden, config["words"]), tokens.masked_fill(~hidden, -100)
+
+
+class Run:
+    """One model that learns."""
+
+    def __init__(self, attention, config, seed, steps, device):
+        torch.manual_seed(seed)
+        self.model = Model(attention, **config).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 6e-4, betas=(0.9, 0.95))
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 30))
+        self.batches, self.device, self.losses, self.times = batches(config, steps, seed), device, [], []
+
+    def step(self):
+        tokens, goals = (x.to(self.device) for x in next(self.batches))
+        begin = clock(self.device)
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = functional.cross_entropy(self.model(tokens).flatten(0, 1).float(), goals.flatten())
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.schedule.step()
+        self.times.append((begin, clock(self.device)))
+        self.losses.append(loss.detach())
+
+    def report(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        times = [begin.elapsed_time(end) if self.device == "cuda" else (end - begin) * 1e3 for begin, end in self.times]
+        times = times[len(times) // 10:]
+        return {"losses": [round(loss.item(), 5) for loss in self.losses], "step_ms": statistics.median(times), "least_step_ms": min(times)}
+
+
+def clock(device):
+    if device != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def smooth(losses, width):
+    return [statistics.fmean(losses[i:i + width]) for i in range(0, len(losses) - width + 1, width)]
+
+
+def compare(name, config, steps, device):
+    runs = {"sdpa": Run("sdpa", config, 1, steps, device), "attune": Run("attune", config, 1, steps, device),
+            "sdpa, another seed": Run("sdpa", config, 2, steps, device)}
+    order = random.Random(0)
+    for _ in range(steps):
+        for run in order.sample(list(runs.values()), len(runs)):
+            run.step()
+    found = {label: run.report() for label, run in runs.items()}
+    width = max(1, steps // 15)
+    curves = {label: smooth(one["losses"], width) for label, one in found.items()}
+    apart = lambda other: max(abs(x - y) for x, y in zip(curves["sdpa"], curves[other]))
+    result = {"model": name, "config": config, "runs": found, "apart": apart("attune"), "apart_by_seed": apart("sdpa, another seed"),
+              "speed": found["sdpa"]["step_ms"] / found["attune"]["step_ms"]}
+    print(f"{name}: loss {curves['sdpa'][0]:.3f} to {curves['sdpa'][-1]:.3f} (SDPA), {curves['attune'][-1]:.3f} (attune); curves apart by at most "
+          f"{result['apart']:.4f}, of another seed {result['apart_by_seed']:.4f}; step {found['sdpa']['step_ms']:.2f} ms (SDPA), "
+          f"{found['attune']['step_ms']:.2f} ms (attune): {result['speed']:.3f} times as fast", flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--only", choices=MODELS)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="tiny models, to see that it runs")
+    given = parser.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        print("SKIP: there is no GPU here")
+        sys.exit(77)
+    results = [compare(name, {**config, **(SMALL if given.small else {})}, given.steps, given.device) for name, config in MODELS.items()
+               if given.only in (None, name)]
+    device = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor()
+    report = {"device": device, "date": datetime.date.today().isoformat(), "torch": torch.__version__, "attune": attune.version(), "steps": given.steps,
+              "dropout": DROPOUT, "dtype": "bf16 autocast", "models": results}
+    if given.out:
+        Path(given.out).write_text(json.dumps(report, indent=1) + "\n")
+    sys.exit(any(one["apart"] > 2 * one["apart_by_seed"] for one in results))
+
+
+if __name__ == "__main__":
+    main()

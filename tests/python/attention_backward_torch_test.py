@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attention_backward() by hand on PyTorch's tensors: each gradient alone, finite differences, laws, strides, outputs, refusals. Arguments: cuda, whole.
+Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+import gradient_cases
+import published_grids as grids
+import torch
+from gradient_cases import BIAS, DEVICE, PLACE, WHOLE, GradientsTest, draw, leaf, wanted
+
+import attune
+
+
+class BackwardTest(GradientsTest):
+    """attention_backward() by hand."""
+
+    def setUp(self):
+        self.q, self.k, self.v = draw(2, 33, 4, 32), draw(2, 40, 2, 32), draw(2, 40, 2, 32)
+        self.o, self.lse = attune.attention(self.q, self.k, self.v, mask="causal_bottom_right", return_lse=True, **PLACE)
+        self.dout, self.dlse = draw(*self.o.shape), draw(*self.lse.shape)
+
+    def backward(self, dout=None, **keywords):
+        dout = self.dout if dout is None else dout
+        return attune.attention_backward(dout, self.q, self.k, self.v, self.o, self.lse, **{"mask": "causal_bottom_right", **PLACE, **keywords})
+
+    def test_each_gradient_alone(self):
+        want = self.backward(dlse=self.dlse)
+        self.assertNear(want, wanted(self.q, self.k, self.v, self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
+        for asked in ("q", "k", "v", "qk", "qv", "kv", (True, False, True)) if WHOLE else ("q", "kv", (True, False, True)):
+            found = self.backward(dlse=self.dlse, gradients=asked)
+            letters = asked if isinstance(asked, str) else "qv"
+            self.assertEqual([x is not None for x in found], [name in letters for name in "qkv"])
+            self.assertTrue(all(x is None or torch.allclose(x, y, atol=1e-5) for x, y in zip(found, want)))
+
+    def test_finite_differences(self):
+        step, found = 1e-2, self.backward()
+        for name, gradient in zip("qkv", found):
+            x = getattr(self, name)
+            direction = torch.nn.functional.normalize(draw(x.numel() + 1)[:-1], dim=0).view(x.shape)
+            at = lambda move: (attune.attention(*(y + move * direction if y is x else y for y in (self.q, self.k, self.v)), mask="causal_bottom_right",
+                                                **PLACE).double() * self.dout.double()).sum()
+            self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(), (gradient.double() * direction).sum().item(), delta=2e-3)
+
+    def test_laws(self):
+        dq, dk, dv = (x.double() for x in self.backward())
+        self.assertLess((dv.sum((1, 2)) - self.dout.double().sum((1, 2))).abs().max().item(), 1e-4)
+        self.assertAlmostEqual((self.q * dq).sum().item(), (self.k * dk).sum().item(), delta=1e-3)
+        for twice, once in zip(self.backward(2 * self.dout), self.backward()):
+            self.assertTrue(torch.equal(twice, 2 * once))
+        self.assertTrue(all(not x.any() for x in self.backward(torch.zeros_like(self.dout))))
+        dq, dk, dv = self.backward(torch.zeros_like(self.dout), dlse=self.dlse)  # of lse alone
+        self.assertNear((dq, dk, dv), wanted(self.q, self.k, self.v, 0 * self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
+        self.assertFalse(dv.any())
+
+    def test_strides_of_dlse(self):
+        for name, dlse in (("of sum()", torch.ones((), device=DEVICE).expand(2, 4, 33)), ("transposed", draw(2, 33, 4).transpose(1, 2)),
+                           ("of one head", draw(2, 1, 33).expand(2, 4, 33)), ("between others", draw(2, 4, 40)[..., 3:36])):
+            with self.subTest(name):
+                for x, y in zip(self.backward(dlse=dlse), self.backward(dlse=dlse.contiguous())):
+                    self.assertTrue(torch.equal(x, y))
+
+    def test_out(self):
+        want = self.backward()
+        out = tuple(torch.full_like(x, torch.nan) for x in want)
+        found = self.backward(out=out)
+        self.assertTrue(all(x is y and torch.equal(x, z) for x, y, z in zip(found, out, want)))
+        half = self.backward(gradients="q", out=(out[0], None, None))
+        self.assertTrue(half[0] is out[0] and half[1:] == (None, None))
+        with self.assertRaisesRegex(ValueError, "out has no dk, and gradients is 'qkv'"):
+            self.backward(out=(out[0], None, out[2]))
+        with self.assertRaisesRegex(ValueError, "out has dk, and gradients is 'q'"):
+            self.backward(gradients="q", out=(out[0], out[1], None))
+        with self.assertRaisesRegex(ValueError, "dk and k overlap in memory"):
+            self.backward(out=(out[0], self.k, out[2]))
+        with self.assertRaisesRegex(ValueError, "dv and dk overlap in memory"):
+            self.backward(out=(out[0], out[1], out[1]))
+        with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)"):
+            self.backward(out=(out[0][..., :16], *out[1:]))
+
+    def test_lengths_of_zero(self):
+        for rows, keys in ((0, 9), (9, 0)):
+            q, k, v = leaf(draw(2, rows, 4, 32)), leaf(draw(2, keys, 2, 32)), leaf(draw(2, keys, 2, 32))
+            attune.attention(q, k, v, **PLACE).sum().backward()
+            self.assertTrue(all(x.grad is not None and x.grad.shape == x.shape and not x.grad.any() for x in (q, k, v)))
+
+    def test_refusals(self):
+        q, k, v, o, lse = self.q, self.k, self.v, self.o, self.lse
+        backward = lambda dout=self.dout, q=q, k=k, v=v, o=o, lse=lse, **keywords: attune.attention_backward(dout, q, k, v, o, lse, **keywords)
+        for sentence, call in (
+                ("gradients is 'vq'; accepted are q, k, v, qk", lambda: backward(gradients="vq")),
+                ("gradients is ''; accepted", lambda: backward(gradients="")),
+                (r"gradients is \(False, False, False\); accepted", lambda: backward(gradients=(False,) * 3)),
+                (r"dout has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)", lambda: backward(self.dout[..., :16].contiguous())),
+                ("dout is fp16; accepted is fp32", lambda: backward(self.dout.half())),
+                ("dout has 3 dimensions", lambda: backward(self.dout[0])),
+                (r"o has shape \(2, 33, 2, 32\); accepted is", lambda: backward(o=o[:, :, :2])),
+                ("o is bf16; accepted is fp32", lambda: backward(o=o.bfloat16())),
+                (r"lse has shape \(2, 4, 1\); accepted is \(2, 4, 33\)", lambda: backward(lse=lse[..., :1])),
+                ("lse is bf16; accepted is fp32", lambda: backward(lse=lse.bfloat16())),
+                (r"dlse has shape \(2, 33, 4\); accepted is \(2, 4, 33\)", lambda: backward(dlse=lse.transpose(1, 2).contiguous())),
+                ("k is fp16 and q is fp32", lambda: backward(k=k.half())),
+                ("dout requires a gradient, and attune gives none of it here; accepted is dout.detach", lambda: backward(leaf(self.dout))),
+                ("bias requires a gradient", lambda: backward(bias=leaf(BIAS))),
+                ("mask is 'diagonal'; accepted", lambda: backward(mask="diagonal")),
+                ("out is int; accepted are None and a tuple", lambda: backward(out=3))):
+            with self.assertRaisesRegex(ValueError, sentence):
+                call()
+        with self.assertRaisesRegex(TypeError, r"attention_backward\(\) has no keyword dropout; accepted are softcap, bias"):
+            backward(dropout=0.1)
+        with self.assertRaisesRegex(TypeError, "lse is of type NoneType"):
+            backward(lse=None)
+
+
+if __name__ == "__main__":
+    gradient_cases.main()

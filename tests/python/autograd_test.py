@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of attention through PyTorch's autograd against autograd in float64: random problems, layouts, douts and features; what is refused; known
+signatures. attention_backward_torch_test.py calls the backward by hand; training_test.py has compilers, checkpoints and loops.
+
+    autograd_test.py [cuda] [whole]     whole: all features and many random problems
+
+Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+import random
+import warnings
+
+import gradient_cases
+import published_grids as grids
+import torch
+from gradient_cases import ALLOWED, BIAS, CASES, DEVICE, PLACE, RELATIVE, SLOPES, TABLE, WHOLE, GradientsTest, draw, leaf, wanted
+
+import attune
+import attune.flash
+import attune.flex
+import attune.sdpa
+import attune.torch
+
+SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=SLOPES)
+
+
+def layouts(rows, heads, dim, dtype, batch=2):
+    """Tensors [batch, rows, heads, dim] in several memory orders, by name."""
+    yield "plain", draw(batch, rows, heads, dim, dtype=dtype)
+    yield "heads first", draw(batch, heads, rows, dim, dtype=dtype).transpose(1, 2)
+    yield "of a packed tensor", draw(batch, rows, 3, heads, dim, dtype=dtype)[:, :, 1]
+    yield "rows first", draw(rows, batch, heads, dim, dtype=dtype).transpose(0, 1)
+
+
+def douts(o):
+    """Gradients of o as they come, by name: some have strides that kernels do not take."""
+    yield "plain", torch.randn_like(o)
+    yield "of sum()", torch.ones((), dtype=o.dtype, device=o.device).expand(o.shape)
+    yield "of a mean over rows", draw(o.shape[0], 1, *o.shape[2:], dtype=o.dtype).expand(o.shape)
+    yield "of a sum over columns", draw(*o.shape[:3], 1, dtype=o.dtype).expand(o.shape)
+    yield "transposed", draw(o.shape[0], o.shape[3], o.shape[2], o.shape[1], dtype=o.dtype).permute(0, 3, 2, 1)
+    yield "heads first", draw(o.shape[0], o.shape[2], o.shape[1], o.shape[3], dtype=o.dtype).transpose(1, 2)
+    yield "between others", draw(*o.shape[:3], o.shape[3] + 3, dtype=o.dtype)[..., 1:-2]
+
+
+class RandomTest(GradientsTest):
+    def test_random_problems(self):
+        for seed in range(CASES):
+            self.one(random.Random(seed))
+
+    def one(self, chance):
+        dtype = chance.choice(list(ALLOWED))
+        rows, keys = chance.choice(((33, 33), (64, 64), (17, 40), (40, 17), (1, 30), (65, 128)))
+        heads_kv = chance.choice((1, 2))
+        heads, dim, dim_v = heads_kv * chance.choice((1, 3)), *chance.choice(((32, 32), (64, 64), (48, 32), (40, 24), (59, 59)))
+        causal = chance.choice((None, "top_left", "bottom_right"))
+        window = chance.choice((None, (5, None), (3, 2), (None, 4)))
+        scale = chance.choice((None, 0.3))
+        kinds = [list(layouts(*of, dtype)) for of in ((rows, heads, dim), (keys, heads_kv, dim), (keys, heads_kv, dim_v))]
+        names, given = zip(*(chance.choice(kind) for kind in kinds))
+        needs = chance.choice(((True, True, True), (True, False, False), (False, True, True), (False, False, True), (True, True, False)))
+        q, k, v = (leaf(x) if need else x for x, need in zip(given, needs))
+        what = f"{dtype} {rows}x{keys} heads {heads}/{heads_kv} dims {dim}/{dim_v} {causal} {window} {names} {needs}"
+        with_lse = chance.random() < 0.5
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # head dim 59 is padded
+            found = attune.attention(q, k, v, causal and f"causal_{causal}", window, scale, return_lse=with_lse, **PLACE)
+            o, lse = found if with_lse else (found, None)
+            kind, dout = chance.choice(list(douts(o)))
+            seen = grids.visible(rows, keys, causal, window, device=DEVICE)
+            dlse = draw(*lse.shape) * seen.any(-1) if with_lse else None
+            if with_lse:
+                torch.autograd.backward([o, lse], [dout, dlse])
+            else:
+                o.backward(dout)
+        # In float64 rows that see nothing see all, without a gradient.
+        dout = dout * seen.any(-1)[:, None, None]
+        want = wanted(q, k, v, dout, dlse, seen=seen | ~seen.any(-1, keepdim=True), scale=scale)
+        found = [x.grad for x in (q, k, v)]
+        self.assertEqual([x is not None for x in found], list(needs), what)
+        self.assertNear(found, want, ALLOWED[dtype], f"{what} {kind}")
+        for x, gradient in zip((q, k, v), found):
+            if gradient is not None:
+                self.assertEqual((gradient.dtype, gradient.shape), (dtype, x.shape))
+
+    def test_memory_of_gradients_is_ordered_as_their_tensors(self):
+        for name, q in layouts(33, 4, 32, torch.float32):
+            k, v = draw(2, 20, 2, 32), draw(2, 20, 2, 32)
+            o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
+            dq, dk, dv = attune.attention_backward(torch.ones_like(o), q, k, v, o, lse, **PLACE)
+            order = lambda x: sorted(range(4), key=lambda axis: -x.stride(axis))
+            self.assertEqual((order(dq), dq.stride(3)), (order(q), 1), name)
+            self.assertTrue(dq.is_contiguous() or name != "plain")
+        repeated = draw(1, 20, 2, 32).expand(2, -1, -1, -1)  # keys for all batch entries
+        leaf_k = leaf(draw(1, 20, 2, 32))
+        attune.attention(draw(2, 33, 4, 32), leaf_k.expand(2, -1, -1, -1), repeated, **PLACE).sum().backward()
+        self.assertEqual(leaf_k.grad.shape, (1, 20, 2, 32))
+
+
+KEEP = draw(2, 1, 33, 40) > 0
+LENGTHS, PREFIX = torch.tensor([7, 40], dtype=torch.int32, device=DEVICE), torch.tensor([3, 20], dtype=torch.int32, device=DEVICE)
+ROWS = torch.arange(66, dtype=torch.int32, device=DEVICE).view(2, 33) % 33 // 9
+KEYS = torch.arange(80, dtype=torch.int32, device=DEVICE).view(2, 40) % 40 // 9
+I, J = torch.arange(33, device=DEVICE)[:, None], torch.arange(40, device=DEVICE)[None]
+
+
+def features():
+    """(keywords of attention(), those of the reference)."""
+    yield {"softcap": 2.0}, {"softcap": 2.0}
+    yield {"bias": BIAS}, {"bias": BIAS}
+    yield {"relative_bias": RELATIVE}, {"bias": RELATIVE[:, J - I + 32]}
+    yield {"alibi_slopes": SLOPES}, {"alibi": SLOPES.expand(2, 4)}
+    yield {"mask_tensor": KEEP}, {"seen": KEEP}
+    yield {"key_lengths": LENGTHS}, {"seen": (J < LENGTHS[:, None, None])[:, None]}
+    yield {"documents": (ROWS, KEYS)}, {"seen": (ROWS[:, :, None] == KEYS[:, None, :])[:, None]}
+    yield {"prefix": PREFIX}, {"seen": ((J <= I + 7) | (J < PREFIX[:, None, None]))[:, None]}
+    yield {"sinks": TABLE}, {"sinks": TABLE}
+    yield {"score_mod": SCORE}, {"score_mod": lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs()}
+    yield {"score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}, {"score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}
+    yield {"mask_mod": lambda b, h, i, j: (i - j) % 3 != 1}, {"seen": (I - J) % 3 != 1}
+    yield {"softcap": 3.0, "bias": BIAS, "mask": "causal_bottom_right"}, {"softcap": 3.0, "bias": BIAS, "seen": grids.visible(33, 40, "bottom_right", device=DEVICE)}
+
+
+class FeaturesTest(GradientsTest):
+    def test_features(self):
+        q, k, v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 48)[..., :32])
+        for keywords, of_reference in list(features())[::1 if WHOLE or DEVICE == "cuda" else 6]:
+            with self.subTest(keywords=list(keywords)):
+                o = attune.attention(q, k, v, **keywords, **PLACE)
+                dout = draw(*o.shape)
+                self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted(q, k, v, dout, **of_reference), 3e-5)
+
+    def test_maps_of_masks(self):
+        q, k, v = leaf(draw(2, 200, 4, 32)), leaf(draw(2, 300, 2, 32)), leaf(draw(2, 300, 2, 32))
+        causal = attune.mask_mod(lambda b, h, q_idx, kv_idx: kv_idx <= q_idx + 100)
+        found = attune.block_map.build(q.detach(), k.detach(), mask_mod=causal)
+        o = attune.attention(q, k, v, mask_mod=causal, block_map=found, **PLACE)
+        dout = draw(*o.shape)
+        self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted(q, k, v, dout, seen=grids.visible(200, 300, "bottom_right", device=DEVICE)), 3e-5)
+        blocks = attune.BlockMap(torch.ones((1, 1, 4, 19), dtype=torch.uint8, device=DEVICE), 200, 300)
+        blocks.granules[..., 3:7] = 0
+        o = attune.attention(q, k, v, block_map=blocks, **PLACE)
+        seen = blocks.granules[0, 0].repeat_interleave(64, 0).repeat_interleave(16, 1)[:200, :300] > 0
+        self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted(q, k, v, dout, seen=seen), 3e-5)
+
+
+class SignaturesTest(GradientsTest):
+    """Adapters train as attention() does."""
+
+    def test_sdpa(self):
+        q, k, v = leaf(draw(2, 4, 33, 32)), leaf(draw(2, 2, 33, 32)), leaf(draw(2, 2, 33, 32))
+        theirs = torch.nn.functional.scaled_dot_product_attention
+        for keywords in ({}, {"is_causal": True}, {"attn_mask": draw(33, 33)}, {"attn_mask": draw(1, 1, 33, 33) > -1, "scale": 0.2}):
+            dout = draw(2, 4, 33, 32)
+            found = torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, **keywords), (q, k, v), dout)
+            doubled = [leaf(x.double()) for x in (q, k, v)]
+            if keywords.get("attn_mask") is not None and keywords["attn_mask"].is_floating_point():
+                keywords = {"attn_mask": keywords["attn_mask"].double()}
+            self.assertNear(found, torch.autograd.grad(theirs(*doubled, enable_gqa=True, **keywords), doubled, dout.double()), 3e-5)
+        flat = [leaf(draw(2, 33, 32)) for _ in range(3)]
+        self.assertEqual(torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(*flat).sum(), flat)[0].shape, (2, 33, 32))
+        with self.assertRaisesRegex(ValueError, "dropout_p is 0.1; accepted is 0.0"):
+            attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=0.1, enable_gqa=True)
+
+    def test_flash(self):
+        q, k, v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))
+        o, lse = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(9, -1), alibi_slopes=SLOPES, return_lse=True, deterministic=True)
+        dout, dlse = draw(*o.shape), draw(*lse.shape)
+        found = torch.autograd.grad((o, lse), (q, k, v), (dout, dlse))
+        of_reference = {"seen": grids.visible(33, 40, "bottom_right", (9, None), device=DEVICE), "alibi": SLOPES.expand(2, 4)}
+        self.assertNear(found, wanted(q, k, v, dout, dlse, **of_reference), 3e-5)
+        qkv = leaf(draw(2, 33, 3, 4, 32))
+        attune.flash.flash_attn_qkvpacked_func(qkv, causal=True).backward(dout)
+        want = wanted(*qkv.unbind(2), dout, seen=grids.visible(33, 33, "bottom_right", device=DEVICE))
+        self.assertNear(qkv.grad.unbind(2), want, 3e-5)
+
+    def test_flex(self):
+        from torch.nn.attention.flex_attention import create_block_mask
+        q, k, v = leaf(draw(2, 4, 200, 32)), leaf(draw(2, 2, 200, 32)), leaf(draw(2, 2, 200, 32))
+        mask = create_block_mask(lambda b, h, q_idx, kv_idx: kv_idx <= q_idx, None, None, 200, 200, device=DEVICE)
+        o = attune.flex.flex_attention(q, k, v, SCORE, mask, enable_gqa=True)
+        dout = draw(*o.shape)
+        found = torch.autograd.grad(o, (q, k, v), dout)
+        want = wanted(*(x.transpose(1, 2) for x in (q, k, v)), dout.transpose(1, 2), seen=grids.visible(200, 200, "top_left", device=DEVICE),
+                      score_mod=lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs())
+        self.assertNear([x.transpose(1, 2) for x in found], want, 3e-5)
+
+
+class AutogradTest(GradientsTest):
+    def setUp(self):
+        self.q, self.k, self.v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))
+
+    def test_what_has_no_gradient_is_refused(self):
+        q, k, v = self.q, self.k, self.v
+        for name, keywords in (("bias", {"bias": leaf(BIAS)}), ("sinks", {"sinks": leaf(TABLE)}), ("alibi_slopes", {"alibi_slopes": leaf(SLOPES)}),
+                               ("relative_bias", {"relative_bias": leaf(RELATIVE)})):
+            for given in ((q, k, v), (q.detach(), k.detach(), v.detach())):
+                with self.assertRaisesRegex(ValueError, rf"{name} requires a gradient, and attune gives none of it here; accepted is {name}.detach\(\)"):
+                    attune.attention(*given, **keywords)
+                with self.assertRaisesRegex(ValueError, f"{name} requires a gradient"):
+                    torch.ops.attune.attention(*given, **keywords)
+        with self.assertRaisesRegex(ValueError, "q requires a gradient.*accepted is q.detach"):
+            attune.attention(q, k, v, out=torch.empty(2, 33, 4, 32, device=DEVICE))
+        for name in ("q", "k", "v"):
+            given = {one: getattr(self, one).detach().to(torch.float8_e4m3fn) for one in "qkv"}
+            given[name].requires_grad_()
+            with self.assertRaisesRegex(ValueError, "is torch.float8_e4m3fn in a call that autograd records; accepted are bf16, fp16 and fp32"):
+                attune.attention(**given, q_scale=1.0, k_scale=1.0, v_scale=1.0)
+        with self.assertRaisesRegex(ValueError, "k is a NumPy array and q is a PyTorch tensor"):
+            attune.attention(q.cpu(), k.detach().cpu().numpy(), v.cpu())
+
+    def test_a_second_derivative_is_refused(self):
+        q, k, v = self.q, self.k, self.v
+        for call in (attune.attention, lambda *given, **_: torch.ops.attune.attention(*given)[0]):
+            first, = torch.autograd.grad(call(q, k, v, **PLACE).square().sum(), q, create_graph=True)
+            self.assertGreater(first.abs().max().item(), 0)
+            with self.assertRaisesRegex(RuntimeError, "gradients of attention are differentiated, and attune has no second derivative; accepted is one"):
+                first.sum().backward()
+
+    def test_the_op(self):
+        q, k, v = self.q, self.k, self.v
+        for return_lse in (True, False):
+            for call in (torch.ops.attune.attention, torch.ops.attune.attention.default):
+                o, lse = call(q, k, v, spec="context=cpu:1" if PLACE else "", return_lse=return_lse)
+                self.assertEqual(lse.numel(), lse.numel() and 264 if return_lse else 0)
+                dout = draw(*o.shape)
+                self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted(q, k, v, dout), 2e-5)
+        for _ in range(3):  # known calls without history, between those with one
+            with torch.no_grad():
+                self.assertIsNone(torch.ops.attune.attention.default(q, k, v, return_lse=False)[0].grad_fn)
+            o, lse = torch.ops.attune.attention.default(q, k, v, return_lse=False)
+            self.assertEqual((lse.numel(), o.grad_fn is None), (0, False))
+        o, lse = torch.ops.attune.attention(q.detach(), k.detach(), v.detach())
+        self.assertIsNone(o.grad_fn)
+        dq, dk, dv = torch.ops.attune.attention_backward(o, q.detach(), k.detach(), v.detach(), o, lse, gradients="k")
+        self.assertEqual([x.numel() for x in (dq, dk, dv)], [0, k.numel(), 0])
+
+    def test_saved_tensors_are_watched(self):
+        q = self.q * 1
+        o = attune.attention(q, self.k, self.v)
+        q += 1
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            o.sum().backward()
+
+    def test_calls_with_and_without_history_in_turns(self):
+        q, k, v = self.q, self.k, self.v
+        want = attune.attention(q.detach(), k.detach(), v.detach(), softcap=5.0)
+        for _ in range(3):
+            for recorded in (True, False):
+                with torch.set_grad_enabled(recorded):
+                    o = attune.attention(q, k, v, softcap=5.0)
+                self.assertEqual(o.requires_grad, recorded)
+                self.assertLess((o - want).abs().max().item(), 1e-5)
+
+    def test_equal_runs_have_equal_bits(self):
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)
+        try:
+            q, k, v = (leaf(draw(2, 130, heads, 64, dtype=torch.bfloat16)) for heads in (4, 2, 2))
+            runs = [torch.autograd.grad(attune.attention(q, k, v, mask="causal").square().sum(), (q, k, v)) for _ in range(4)]
+        finally:
+            torch.use_deterministic_algorithms(before)
+        for run in runs[1:]:
+            self.assertTrue(all(torch.equal(x, y) for x, y in zip(run, runs[0])))
+
+    def test_autocast(self):
+        q, k, v = self.q, self.k, self.v
+        with torch.autocast(DEVICE, torch.bfloat16):
+            o = attune.attention(q, k, v)
+        self.assertEqual(o.dtype, torch.bfloat16)
+        dout = draw(*o.shape, dtype=torch.bfloat16)
+        found = torch.autograd.grad(o, (q, k, v), dout)
+        self.assertEqual({x.dtype for x in found}, {torch.float32})
+        self.assertNear(found, wanted(q, k, v, dout), 2e-2)
+
+    def test_transforms_are_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "torch.ops.attune.attention is called inside a torch.func transform"):
+            torch.func.grad(lambda q: attune.attention(q, self.k.detach(), self.v.detach()).sum())(self.q.detach())
+
+
+if __name__ == "__main__":
+    gradient_cases.main()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of gradients share: tensors of one device, gradients in float64, and how near others must be. Used by autograd_test.py and
+attention_backward_torch_test.py, whose arguments it reads: cuda, whole."""
+import os
+import sys
+import unittest
+
+import attune
+
+try:
+    import torch
+except ImportError:
+    print("SKIP: there is no PyTorch here")
+    sys.exit(77)
+
+import published_grids as grids
+
+DEVICE = "cuda" if "cuda" in sys.argv and sys.argv.remove("cuda") is None else "cpu"
+WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
+CASES = 60 if WHOLE else 5
+PLACE = {"context": "cpu:1"} if DEVICE == "cpu" else {}
+ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}  # of the norm of a gradient
+
+
+def draw(*shape, dtype=torch.float32):
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
+    return made.to(DEVICE, dtype)
+
+
+def leaf(x):
+    return x.detach().requires_grad_()
+
+
+def wanted(q, k, v, dout, dlse=None, **of_reference):
+    """(dq, dk, dv) in float64."""
+    leaves = [leaf(x.double()) for x in (q, k, v)]
+    o, lse = grids.reference(*leaves, **of_reference)
+    lse = torch.where(lse == -torch.inf, 0.0, lse)  # rows that see nothing
+    total = (o.nan_to_num(0.0) * dout.double()).sum()
+    if dlse is not None:
+        total = total + (lse * dlse.double()).sum()
+    return torch.autograd.grad(total, leaves)
+
+
+class GradientsTest(unittest.TestCase):
+    def assertNear(self, found, want, allowed, what=""):
+        for name, x, y in zip(("dq", "dk", "dv"), found, want):
+            if x is None:
+                continue
+            self.assertTrue(x.isfinite().all(), f"{name} {what}")
+            error = (x.double() - y).norm() / max(y.norm().item(), 1e-3 * y.numel() ** 0.5)
+            self.assertLess(error.item(), allowed, f"{name} {what}")
+
+
+TABLE = draw(4)
+SLOPES = TABLE.abs()
+BIAS, RELATIVE = draw(4, 33, 40), draw(4, 72)
+
+
+def main():
+    """Runs the tests of the program, or skips."""
+    os.environ["ATTUNE_STORE"] = ""
+    try:
+        if DEVICE == "cuda" and not torch.cuda.is_available():
+            raise ImportError("there is no GPU here")
+        attune.Context(DEVICE, store="")
+    except (ImportError, attune.Error) as error:
+        print(f"SKIP: {error}")
+        sys.exit(77)
+    torch.set_num_threads(1)
+    unittest.main()
