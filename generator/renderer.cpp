@@ -179,7 +179,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   for (Constant& constant : score_constants(kernel_template, spec, config))
     constants.push_back(std::move(constant));
   for (Constant& constant : gradient_constants(spec)) constants.push_back(std::move(constant));
-  if (spec.dropout) constants.push_back({"bool", "kDropout", "true"});
+  if (spec.dropout > 0) constants.push_back({"bool", "kDropout", "true"});
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(

@@ -27,7 +27,7 @@ DropoutArgs dropout_of(const attune_operands* operands) {
   if (operands->size < kWithDropout || operands->dropout == nullptr)
     refuse(
         "operands->dropout is null; accepted is the address of a seed, for problems with "
-        "dropout_p");
+        "dropout");
   const attune_dropout_operands c = read_struct(operands->dropout, "operands->dropout",
                                                 attune_dropout_operands{}, kDropoutSize, "sizeof");
   for (const auto& [name, address] :

@@ -75,7 +75,7 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .sinks = ATTUNE_SCORE_TENSOR_NONE,
                                          .block_map = ATTUNE_BLOCK_MAP_NONE,
                                          .gradients = 0,
-                                         .dropout_p = 0};
+                                         .dropout = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -210,7 +210,7 @@ attune_problem c_problem(const Problem& p) {
           .sinks = static_cast<int32_t>(p.sinks),
           .block_map = static_cast<int32_t>(p.block_map),
           .gradients = static_cast<int32_t>(p.gradients),
-          .dropout_p = p.dropout_p};
+          .dropout = p.dropout};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -236,8 +236,7 @@ Problem problem_of(const attune_problem* given) {
   p.window_right = std::max<int64_t>(c.window_right, -1);
   if (c.softmax_scale != 0) p.softmax_scale = c.softmax_scale;
   read_scores(c, &p);
-  p.dropout_p = c.dropout_p;
-  p.dropout = c.dropout_p != 0;
+  p.dropout = c.dropout;
   constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");

@@ -36,7 +36,7 @@ class BackwardReferenceCuda final : public KernelTemplate {
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kGradients};
-    if (spec.dropout) parts.insert(parts.begin(), ArgumentPart::kDropout);
+    if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     return {.steps = {{.entry = "attune_delta",
                        .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},

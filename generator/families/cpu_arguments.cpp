@@ -10,9 +10,9 @@ namespace attune {
 std::vector<Constant> constants_of_earlier_arguments(const KernelSpec& spec) {
   const bool gradients = describe(spec.op).has_gradients;
   std::vector<Constant> constants;
-  if ((gradients || spec.dropout) && !has_score_args(spec))
+  if ((gradients || spec.dropout > 0) && !has_score_args(spec))
     constants.push_back({"bool", "kScoreArgs", "true"});
-  if (spec.dropout && !gradients) constants.push_back({"bool", "kGradientArgs", "true"});
+  if (spec.dropout > 0 && !gradients) constants.push_back({"bool", "kGradientArgs", "true"});
   return constants;
 }
 

@@ -42,7 +42,7 @@ class ReferenceCuda final : public KernelTemplate {
 
   LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kScales};
-    if (spec.dropout) parts.insert(parts.begin(), ArgumentPart::kDropout);
+    if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     return {.steps = {{.parts = parts, .threads = 32 * kWarps}}};
   }

@@ -127,7 +127,7 @@ static void newer_structs_are_refused_when_they_ask_for_more(attune_context* con
 /* A program built when attune_problem ended with softmax_scale and attune_operands with
  * lse_head_stride. */
 static void older_structs_are_kept_within_and_understood(attune_context* context) {
-  enum { kProblemThen = 80, kOperandsThen = sizeof(attune_operands) - 4 * sizeof(attune_scale) };
+  enum { kProblemThen = 80, kOperandsThen = offsetof(attune_operands, q_scale) };
   attune_problem problem;
   attune_operands operands;
   attune_plan* plan;

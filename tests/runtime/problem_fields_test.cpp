@@ -57,6 +57,8 @@ const std::map<std::string, std::string>& other_values() {
       {"chunk", "64"},
       {"sinks", "fp32"},
       {"block_map", "hides"},
+      {"gradients", "kv"},
+      {"dropout", "0.25"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;

@@ -162,7 +162,7 @@ class GradientExpectation final : public Expectation {
 
   // With the seed and offset of a call that gives none.
   double kept_of(int64_t batch, int head, int64_t row, int64_t key) const {
-    if (!problem_.dropout) return 1;
+    if (problem_.dropout == 0) return 1;
     const auto of_all = static_cast<unsigned>(batch * problem_.num_heads_q + head);
     return static_cast<double>(dropout_factor(dropout_args(problem_, nullptr), of_all,
                                               static_cast<int>(row), static_cast<int>(key)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dropout of P, the weights of attention: attune_problem.dropout_p says how much. attune_types.h includes this file.
+ * Dropout of P, the weights of attention: attune_problem.dropout says how much. attune_types.h includes this file.
  *
  * What is kept depends on seed, offset, batch entry, head, row and key alone: it is the same in prefill and attention_backward, on
  * every device, whatever kernel runs. A call uses ceil(seqlen_kv / 16) offsets: give the next call a further one, or another seed.

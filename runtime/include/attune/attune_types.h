@@ -142,7 +142,7 @@ typedef struct attune_problem {
                                       joins the denominator, and LSE, as it is */
   int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
   int32_t gradients; /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
-  float dropout_p;   /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
+  float dropout;     /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
 } attune_problem;
 
 typedef struct attune_operands {
@@ -162,7 +162,7 @@ typedef struct attune_operands {
   const attune_score_operands* scores;       /* NULL = nothing is captured */
   const attune_block_map* block_map;         /* of problems with block_map; NULL elsewhere */
   const attune_gradient_operands* gradients; /* of op attention_backward; NULL elsewhere */
-  const attune_dropout_operands* dropout;    /* of problems with dropout_p; NULL elsewhere */
+  const attune_dropout_operands* dropout;    /* of problems with dropout; NULL elsewhere */
 } attune_operands;
 
 typedef struct attune_plan_info {
