@@ -211,7 +211,7 @@ class BackwardSm90 final : public KernelTemplate {
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
-                    const DeviceFacts&) const override {
+                    const DeviceFacts& device) const override {
     const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
     const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
@@ -220,8 +220,11 @@ class BackwardSm90 final : public KernelTemplate {
         .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
         .workspace = {
             {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}}};
-    for (const BackwardKernel& kernel : backward_kernels(spec, config))
-      sizes.steps.push_back({.grid_x = grid_extent(backward_tiles(kernel, shape))});
+    for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
+      const int tiles = tile_count(backward_tiles(kernel, shape));
+      sizes.steps.push_back(
+          {.grid_x = grid_extent(std::min(tiles, device.sm_count)), .num_tiles = tiles});
+    }
     return sizes;
   }
 

@@ -57,8 +57,10 @@ struct BackwardSm90Layout {
   int second;
   BackwardSm90Ring first_ring;
   BackwardSm90Ring second_ring;
-  int first_full;
+  int first_full;  // one for each warpgroup, as the other three
+  int first_empty;
   int second_full;
+  int second_empty;
   int bytes;
 };
 
@@ -88,8 +90,10 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   b.full = a.empty + 8 * a.slots;
   b.empty = b.full + 8 * b.slots;
   l.first_full = b.empty + 8 * b.slots;
-  l.second_full = l.first_full + 8;
-  l.bytes = l.second_full + 8;
+  l.first_empty = l.first_full + 8 * l.warpgroups;
+  l.second_full = l.first_empty + 8 * l.warpgroups;
+  l.second_empty = l.second_full + 8 * l.warpgroups;
+  l.bytes = l.second_empty + 8 * l.warpgroups;
   return l;
 }
 

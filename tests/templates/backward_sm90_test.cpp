@@ -70,7 +70,7 @@ TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
         EXPECT_EQ(a.statistics, b.tiles + 2 * b.slot_bytes);
         EXPECT_EQ(a.full, a.statistics + (both ? 5 * step * 4 : 0));
         EXPECT_EQ(a.full % 8, 0);
-        EXPECT_EQ(l.bytes, a.full + 8 * (2 + 2 * 5));
+        EXPECT_EQ(l.bytes, a.full + 8 * (4 * l.warpgroups + 2 * 5));
       }
 }
 
@@ -115,6 +115,11 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
       }
     return all;
   };
+  // Blocks are persistent: no more than multiprocessors.
+  const Problem p = parse_problem("op=attention_backward,heads=64,seqlen=1000,head_dim=128");
+  const LaunchPlan plan = backward_sm90().launch(spec_of(p), default_of(p), shape_of(p), kH200);
+  EXPECT_EQ(plan.main().grid_x, 132u);
+  EXPECT_EQ(plan.main().num_tiles, 64 * 8);
   EXPECT_EQ(entries("", 128), "attune_prepare attune_kernel attune_keys ");
   EXPECT_EQ(entries(",gradients=q", 128), "attune_prepare attune_kernel ");
   EXPECT_EQ(entries(",gradients=k", 128), "attune_prepare attune_keys ");

@@ -8,14 +8,13 @@
 
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/row_blocks.cuh"
+#include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
-#include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/bulk_load.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/load_shared_pair.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
-#include "cuda/ptx/special_registers.cuh"
 
 #include "generated/wgmma.cuh"
 
@@ -40,22 +39,15 @@ struct KeysTile {
   int head;  // of K
   int batch;
   BlockRange blocks;
-  __device__ __forceinline__ int steps() const {
-    return max(0, blocks.end - blocks.begin) * kGqaRatio;
-  }
 };
 
 // The first keys are seen by most rows under a causal mask.
-__device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& args) {
-  constexpr int kOrder = kIsCausal ? kSectionsLongestFirst : kRowsFirst;
-  AttentionArgs turned = args;  // keys for rows
-  turned.seqlen_q = args.seqlen_kv;
-  turned.num_heads_q = args.num_heads_kv;
-  turned.seqlen_kv = args.seqlen_q * kGqaRatio;
-  Tile place = TileScheduler<kOrder, kKeyBlockN, kL2SectionMb, 1>(turned)(blockIdx.x);
-  if (kIsCausal)
-    place.row_block = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN - 1 - place.row_block;
-  const int first = place.row_block * kKeyBlockN;
+__device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all, int number) {
+  const AttentionArgs args = reread(all);
+  const int blocks = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN;
+  const TilePlace place =
+      place_of(number, blocks, args.num_heads_kv, args.batch, args.seqlen_q * kGqaRatio);
+  const int first = place.block * kKeyBlockN;
   return {first, place.head, place.batch,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
 }
@@ -70,46 +62,74 @@ struct KeysMaps {
   const TensorMap* dv;
 };
 
-// A streamed tile of kPanels panels, with its rows' statistics.
+// The steps of a tile, in the order in which all roles take them: step(head of Q, first row).
+template <class Step>
+__device__ __forceinline__ void each_step(const KeysTile& tile, const Step& step) {
+  if (tile.blocks.begin >= tile.blocks.end) return;
+  int head = tile.head * kGqaRatio;
+#pragma unroll 1
+  for (const int end = head + kGqaRatio; head < end; ++head)
+#pragma unroll 1
+    for (int row = tile.blocks.begin * kKeyBlockM; row < tile.blocks.end * kKeyBlockM;
+         row += kKeyBlockM)
+      step(head, row);
+}
+
+// Tiles of kPanels panels.
 template <int kPanels, class Ring>
-__device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map,
-                                            const float* statistics, int row, int head, int batch) {
-  constexpr int kStatisticsBytes = 4 * kKeyBlockM;
+__device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map, int row, int head,
+                                            int batch) {
   const unsigned full = ring.await_free();
-  mbarrier_arrive_expect_tx(full, kPanels * kKeyBlockM * kPanelRowBytes + kStatisticsBytes);
+  mbarrier_arrive_expect_tx(full, kPanels * kKeyBlockM * kPanelRowBytes);
   load_tile<kPanels, kKeyBlockM>(ring.tile(), map, full, row, head, batch);
-  bulk_load(ring.statistics(), statistics, kStatisticsBytes, full);
   ring.advance();
 }
 
+template <class Ring>
+__device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
+  const unsigned full = ring.await_free();
+  mbarrier_arrive_expect_tx(full, 4 * kKeyBlockM);
+  bulk_load(ring.statistics(), sums, 4 * kKeyBlockM, full);
+  ring.advance();
+}
+
+// What a thread of another warp does beside produce_rows: a thread of few registers has no room for both.
 template <bool kMakesK>
-__device__ __forceinline__ void produce_rows(const AttentionArgs& args, const KeysTile& tile,
-                                             unsigned shared, const KeysMaps& maps) {
+__device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared) {
+  TileRing<kQRing<kMakesK>> q(shared);
+  TileRing<kDoutRing<kMakesK>> dout(shared);
+#pragma unroll 1
+  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+    const KeysTile tile = keys_tile(args, tiles.number());
+    each_step(tile, [&](int head, int row) {
+      const AttentionArgs here = reread(args);
+      const float* const sums = row_sums(here, tile.batch, head) + row;
+      stream_sums(q, sums);
+      stream_sums(dout, sums + padded_rows(here));
+    });
+  }
+}
+
+template <bool kMakesK>
+__device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned shared,
+                                             const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   TileRing<kQRing<kMakesK>> q(shared);
   TileRing<kDoutRing<kMakesK>> dout(shared);
-  if (tile.steps() == 0) return;
-  load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
-                                                      *maps.k, shared + kLayout.first_full,
-                                                      tile.first_key, tile.head, tile.batch);
-  if constexpr (kMakesK)
-    load_staying<kLayout.panels_v, kLayout.warpgroups>(
-        shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
-        tile.first_key, tile.head, tile.batch);
-  int head = tile.head * kGqaRatio;
-  int row = tile.blocks.begin * kKeyBlockM;
-  const float* sums = row_sums(args, tile.batch, head) + row;
 #pragma unroll 1
-  for (int i = tile.steps(); i > 0; --i) {
-    const int rows = reread(padded_rows(args));
-    stream_tile<kLayout.panels_qk>(q, *maps.q, sums, row, head, tile.batch);
-    stream_tile<kLayout.panels_v>(dout, *maps.dout, sums + rows, row, head, tile.batch);
-    row += kKeyBlockM;
-    sums += kKeyBlockM;
-    if (row < tile.blocks.end * kKeyBlockM) continue;
-    row = tile.blocks.begin * kKeyBlockM;  // of the next head
-    sums += 2 * rows - (tile.blocks.end - tile.blocks.begin) * kKeyBlockM;
-    ++head;
+  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+    const KeysTile tile = keys_tile(args, tiles.number());
+    load_staying<kLayout.panels_qk, kLayout.warpgroups>(
+        shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,
+        shared + kLayout.first_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
+    if constexpr (kMakesK)
+      load_staying<kLayout.panels_v, kLayout.warpgroups>(
+          shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
+          shared + kLayout.second_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
+    each_step(tile, [&](int head, int row) {
+      stream_tile<kLayout.panels_qk>(q, *maps.q, row, head, tile.batch);
+      stream_tile<kLayout.panels_v>(dout, *maps.dout, row, head, tile.batch);
+    });
   }
 }
 
@@ -123,42 +143,51 @@ class KeysConsumer {
   using Dv = float[kHeadDimV / 2];
 
  public:
-  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, const KeysTile& tile,
-                                          unsigned shared, int warpgroup)
+  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : args_(args),
         q_ring_(shared),
         dout_ring_(shared),
-        shared_(shared),
+        first_full_(shared + kLayout.first_full + 8 * warpgroup),
         k_(by_rows(shared + kLayout.first + warpgroup * kLayout.first_bytes)),
-        v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)),
-        first_key_(tile.first_key + warpgroup * kWarpgroupRows),
-        // Keys past the end count as keys: nothing of them is stored.
-        blocks_(row_blocks<kKeyBlockM>(args, first_key_, first_key_ + kWarpgroupRows)) {}
+        v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)) {}
 
-  // dK without softmax_scale.
-  __device__ __forceinline__ void run(const KeysTile& tile, Dk& dk, Dv& dv) {
+  // dK without softmax_scale. `parity`: of the barriers of what stays.
+  __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
+                                      Dv& dv) {
+    first_key_ = first_key;
+    // Keys past the end count as keys where others of the warpgroup are not: nothing of them is stored.
+    blocks_ = row_blocks<kKeyBlockM>(
+        args_, first_key, first_key < args_.seqlen_kv ? first_key + kWarpgroupRows : first_key);
+    const OwnBlocks own = own_blocks(tile.blocks, blocks_);
     if constexpr (kMakesK) clear(dk);
     if constexpr (kMakesV) clear(dv);
-    const int steps = tile.steps();
-    if (steps == 0) return;
-    Rounded ds;
-    mbarrier_wait(shared_ + kLayout.first_full, 0, "k_full");
-    int block = tile.blocks.begin;
-    step<true>(block, ds, dk, dv);
+    mbarrier_wait(first_full_, parity, "k_full");
+    if constexpr (kMakesK)
+      mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
-    for (int i = 1; i < steps; ++i) {
-      if (++block == tile.blocks.end) block = tile.blocks.begin;  // of the next head
-      step<false>(block, ds, dk, dv);
+    for (int head = 0; head < kGqaRatio; ++head) {
+      skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
+      run_head(own, dk, dv);
+      skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);
     }
+  }
+
+ private:
+  __device__ __forceinline__ void run_head(const OwnBlocks& own, Dk& dk, Dv& dv) {
+    if (own.begin >= own.end) return;
+    Rounded ds;
+    step<true>(own.begin, ds, dk, dv);
+#pragma unroll 1
+    for (int block = own.begin + 1; block < own.end; ++block) step<false>(block, ds, dk, dv);
     if constexpr (kMakesK) {
       wgmma_fence();
       issue_dk(ds, dk);
       wgmma_wait<0>();
       wgmma_pin(dk);
+      give_back(q_);
     }
   }
 
- private:
   __device__ __forceinline__ void issue_dk(const Rounded& ds, Dk& dk) {
     wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q_.tile), 1);  // where kGradientK == true
     wgmma_commit();
@@ -172,12 +201,7 @@ class KeysConsumer {
     wgmma_fence();
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
-    if constexpr (kMakesK) {
-      if constexpr (kFirst)
-        mbarrier_wait(shared_ + kLayout.second_full, 0, "v_full");
-      else
-        issue_dk(ds, dk);
-    }
+    if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
@@ -265,7 +289,7 @@ class KeysConsumer {
   const AttentionArgs& args_;
   TileRing<kQRing<kMakesK>> q_ring_;
   TileRing<kDoutRing<kMakesK>> dout_ring_;
-  unsigned shared_;
+  unsigned first_full_;       // barrier
   unsigned long long k_, v_;  // descriptors
   int first_key_;             // of the warpgroup
   BlockRange blocks_;
@@ -273,31 +297,51 @@ class KeysConsumer {
 };
 
 template <bool kMakesK, bool kMakesV>
+__device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned shared,
+                                             int warpgroup, const KeysMaps& maps) {
+  constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
+  const unsigned first = shared + kLayout.first + warpgroup * kLayout.first_bytes;
+  const unsigned second = shared + kLayout.second + warpgroup * kLayout.second_bytes;
+  KeysConsumer<kMakesK, kMakesV> consumer(args, shared, warpgroup);
+#pragma unroll 1
+  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+    const KeysTile tile = keys_tile(args, tiles.number());
+    const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
+    float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
+    consumer.run(tile, first_key, tiles.parity(), dk, dv);
+    const TensorCoord at{0, first_key, tile.head, tile.batch};
+    if constexpr (kMakesV)
+      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
+    if constexpr (kMakesK)
+      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
+    if (threadIdx.x % kWarpgroupThreads == 0) {
+      tma_store_wait_read();
+      mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
+      mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
+    }
+  }
+  if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+}
+
+template <bool kMakesK, bool kMakesV>
 __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
-  const KeysTile tile = keys_tile(args);
   // A kernel of this plan ahead of this one lets it start when the first step, which made all that is read here, has ended.
   if constexpr (!kGradientQ && !(kMakesV && kSplitKv)) wait_for_prior_grid();
   let_next_grid_start();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
   if (warpgroup < 0) {
     if constexpr (kKeysRegisters.moved) register_decrease<kKeysRegisters.producer>();
-    if (threadIdx.x == 0) produce_rows<kMakesK>(args, tile, shared, maps);
+    if (threadIdx.x == 0)
+      produce_rows<kMakesK>(args, shared, maps);
+    else if (threadIdx.x == 32)
+      produce_sums<kMakesK>(args, shared);
   } else {
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
-    float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
-    KeysConsumer<kMakesK, kMakesV>(args, tile, shared, warpgroup).run(tile, dk, dv);
-    const TensorCoord at{0, tile.first_key + warpgroup * kWarpgroupRows, tile.head, tile.batch};
-    const unsigned first = shared + kLayout.first + warpgroup * kLayout.first_bytes;
-    const unsigned second = shared + kLayout.second + warpgroup * kLayout.second_bytes;
-    if constexpr (kMakesV)
-      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
-    if constexpr (kMakesK)
-      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
-    if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+    consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
   }
   wait_for_prior_grid();  // whoever waits for this grid waits for those ahead of it, too
 }

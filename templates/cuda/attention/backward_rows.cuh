@@ -6,8 +6,8 @@
 
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
-#include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -28,10 +28,12 @@ struct RowsTile {
   BlockRange blocks;
 };
 
-__device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& args) {
-  constexpr int kOrder = kIsCausal ? kSectionsLongestFirst : kRowsFirst;
-  const Tile place = TileScheduler<kOrder, kBlockM, kL2SectionMb>(args)(blockIdx.x);
-  const int first = place.row_block * kBlockM;
+__device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all, int number) {
+  const AttentionArgs args = reread(all);
+  const int blocks = (args.seqlen_q + kBlockM - 1) / kBlockM;
+  const int keys = args.seqlen_kv / kGqaRatio;  // for each head of the group
+  const TilePlace place = place_of(number, blocks, args.num_heads_q, args.batch, keys);
+  const int first = (kIsCausal ? blocks - 1 - place.block : place.block) * kBlockM;
   return {first, place.head, place.batch,
           visible_blocks<kBlockN>(args, first, min(first + kBlockM, args.seqlen_q))};
 }
@@ -46,69 +48,90 @@ __device__ __forceinline__ void stream_keys(Ring& ring, const TensorMap& map, in
   ring.advance();
 }
 
-__device__ __forceinline__ void produce_keys(const RowsTile& tile, unsigned shared,
+__device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned shared,
                                              const TensorMap& map_q, const TensorMap& map_k,
                                              const TensorMap& map_v, const TensorMap& map_dout) {
   constexpr auto& kLayout = kRowsLayout;
   TileRing<kKRing> k(shared);
   TileRing<kVRing> v(shared);
-  const int kv_head = tile.head / kGqaRatio;
-  if (tile.blocks.begin >= tile.blocks.end) return;
-  load_staying<kLayout.panels_qk, kLayout.warpgroups>(shared + kLayout.first, kLayout.first_bytes,
-                                                      map_q, shared + kLayout.first_full,
-                                                      tile.first_row, tile.head, tile.batch);
-  bool first = true;
 #pragma unroll 1
-  for (int key = tile.blocks.begin * kBlockN; key < tile.blocks.end * kBlockN; key += kBlockN) {
-    stream_keys<kLayout.panels_qk>(k, map_k, key, kv_head, tile.batch);
-    if (first)
-      load_staying<kLayout.panels_v, kLayout.warpgroups>(
-          shared + kLayout.second, kLayout.second_bytes, map_dout, shared + kLayout.second_full,
-          tile.first_row, tile.head, tile.batch);
-    first = false;
-    stream_keys<kLayout.panels_v>(v, map_v, key, kv_head, tile.batch);
+  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+    const RowsTile tile = rows_tile(args, tiles.number());
+    const int kv_head = tile.head / kGqaRatio;
+    int block = tile.blocks.begin;
+    // K of the first step, while warpgroups end the tile before.
+    if (block < tile.blocks.end)
+      stream_keys<kLayout.panels_qk>(k, map_k, block * kBlockN, kv_head, tile.batch);
+    load_staying<kLayout.panels_qk, kLayout.warpgroups>(
+        shared + kLayout.first, kLayout.first_bytes, map_q, shared + kLayout.first_full,
+        shared + kLayout.first_empty, tiles.parity(), tile.first_row, tile.head, tile.batch);
+    load_staying<kLayout.panels_v, kLayout.warpgroups>(
+        shared + kLayout.second, kLayout.second_bytes, map_dout, shared + kLayout.second_full,
+        shared + kLayout.second_empty, tiles.parity(), tile.first_row, tile.head, tile.batch);
+#pragma unroll 1
+    while (block < tile.blocks.end) {
+      stream_keys<kLayout.panels_v>(v, map_v, block * kBlockN, kv_head, tile.batch);
+      if (++block < tile.blocks.end)
+        stream_keys<kLayout.panels_qk>(k, map_k, block * kBlockN, kv_head, tile.batch);
+    }
   }
 }
 
 class RowsConsumer {
  public:
-  __device__ __forceinline__ RowsConsumer(const AttentionArgs& args, const RowsTile& tile,
-                                          unsigned shared, int warpgroup)
+  __device__ __forceinline__ RowsConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : args_(args),
         k_ring_(shared),
         v_ring_(shared),
-        shared_(shared),
+        first_full_(shared + kRowsLayout.first_full + 8 * warpgroup),
         q_(by_rows(shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes)),
-        dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)),
-        first_row_(tile.first_row + warpgroup * kWarpgroupRows),
-        // Rows past seqlen_q count as rows: L2 hides them.
-        blocks_(visible_blocks<kBlockN>(args, first_row_, first_row_ + kWarpgroupRows)) {
-    const float* const sums = row_sums(args, tile.batch, tile.head);
+        dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)) {}
+
+  // Without softmax_scale. `parity`: of the barriers of what stays.
+  __device__ __forceinline__ void run(const RowsTile& tile, int first_row, unsigned parity,
+                                      float (&dq)[kHeadDimQk / 2]) {
+    first_row_ = first_row;
+    // Rows past seqlen_q count as rows where others of the warpgroup are not: L2 hides them.
+    blocks_ = visible_blocks<kBlockN>(
+        args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
+    const OwnBlocks own = own_blocks(tile.blocks, blocks_);
+    load_sums(tile);
+    clear(dq);
+    mbarrier_wait(first_full_, parity, "q_full");
+    skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
+    if (own.begin < own.end) {
+      unsigned ds[kBlockN / 4];
+      step<true>(own.begin, ds, dq, parity);
+#pragma unroll 1
+      for (int block = own.begin + 1; block < own.end; ++block) step<false>(block, ds, dq, parity);
+      wgmma_fence();
+      issue_dq(ds, dq);
+      wgmma_wait<0>();
+      wgmma_pin(dq);
+      give_back(k_);
+    } else {
+      wait_dout(parity);  // it must not come where dQ is going to leave
+    }
+    skip_steps(k_ring_, v_ring_, tile.blocks.end - own.end);
+  }
+
+ private:
+  __device__ __forceinline__ void load_sums(const RowsTile& tile) {
+    const float* const sums = row_sums(args_, tile.batch, tile.head);
+    const int rows = padded_rows(args_);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first_row_ + first_accumulator_row() + 8 * half;
       l2_[half] = sums[row];
-      delta_[half] = sums[padded_rows(args) + row];
+      delta_[half] = sums[rows + row];
     }
   }
 
-  // Without softmax_scale.
-  __device__ __forceinline__ void run(const RowsTile& tile, float (&dq)[kHeadDimQk / 2]) {
-    clear(dq);
-    if (tile.blocks.begin >= tile.blocks.end) return;
-    unsigned ds[kBlockN / 4];
-    mbarrier_wait(shared_ + kRowsLayout.first_full, 0, "q_full");
-    step<true>(tile.blocks.begin, ds, dq);
-#pragma unroll 1
-    for (int block = tile.blocks.begin + 1; block < tile.blocks.end; ++block)
-      step<false>(block, ds, dq);
-    wgmma_fence();
-    issue_dq(ds, dq);
-    wgmma_wait<0>();
-    wgmma_pin(dq);
+  __device__ __forceinline__ void wait_dout(unsigned parity) const {
+    mbarrier_wait(first_full_ + kRowsLayout.second_full - kRowsLayout.first_full, parity,
+                  "dout_full");
   }
 
- private:
   __device__ __forceinline__ void issue_dq(const unsigned (&ds)[kBlockN / 4],
                                            float (&dq)[kHeadDimQk / 2]) {
     wgmma_ds_k(dq, ds, by_columns<kBlockN>(k_.tile), 1);
@@ -117,14 +140,14 @@ class RowsConsumer {
 
   template <bool kFirst>
   __device__ __forceinline__ void step(int block, unsigned (&ds)[kBlockN / 4],
-                                       float (&dq)[kHeadDimQk / 2]) {
+                                       float (&dq)[kHeadDimQk / 2], unsigned parity) {
     float s[kBlockN / 2], dp[kBlockN / 2];
     const RingSlot k = k_ring_.take();
     wgmma_fence();
     wgmma_q_k(s, q_, by_rows(k.tile));
     wgmma_commit();
     if constexpr (kFirst)
-      mbarrier_wait(shared_ + kRowsLayout.second_full, 0, "dout_full");
+      wait_dout(parity);
     else
       issue_dq(ds, dq);
     const RingSlot v = v_ring_.take();
@@ -168,13 +191,35 @@ class RowsConsumer {
   const AttentionArgs& args_;
   TileRing<kKRing> k_ring_;
   TileRing<kVRing> v_ring_;
-  unsigned shared_;
+  unsigned first_full_;          // barrier
   unsigned long long q_, dout_;  // descriptors
   int first_row_;                // of the warpgroup
   BlockRange blocks_;
   float l2_[2], delta_[2];
   RingSlot k_{};  // of the step before, whose product with dS is still to be issued
 };
+
+__device__ __forceinline__ void consume_keys(const AttentionArgs& args, unsigned shared,
+                                             int warpgroup, const TensorMap& map_dq) {
+  constexpr auto& kLayout = kRowsLayout;
+  RowsConsumer consumer(args, shared, warpgroup);
+#pragma unroll 1
+  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+    const RowsTile tile = rows_tile(args, tiles.number());
+    const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
+    float dq[kHeadDimQk / 2];
+    consumer.run(tile, first_row, tiles.parity(), dq);
+    store_gradient<kDtypeQ>(map_dq, shared + kLayout.first + warpgroup * kLayout.first_bytes,
+                            warpgroup, {0, first_row, tile.head, tile.batch}, args.softmax_scale,
+                            dq);
+    if (threadIdx.x % kWarpgroupThreads == 0) {
+      mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
+      tma_store_wait_read();
+      mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
+    }
+  }
+  if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+}
 
 extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     attune_kernel(const __grid_constant__ AttentionArgs args,
@@ -185,22 +230,15 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kRowsLayout);
-  const RowsTile tile = rows_tile(args);
   wait_for_prior_grid();
   let_next_grid_start();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
   if (warpgroup < 0) {
     if constexpr (kRowsRegisters.moved) register_decrease<kRowsRegisters.producer>();
-    if (threadIdx.x == 0) produce_keys(tile, shared, map_q, map_k, map_v, map_dout);
+    if (threadIdx.x == 0) produce_keys(args, shared, map_q, map_k, map_v, map_dout);
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
-    float dq[kHeadDimQk / 2];
-    RowsConsumer(args, tile, shared, warpgroup).run(tile, dq);
-    store_gradient<kDtypeQ>(
-        map_dq, shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes, warpgroup,
-        {0, tile.first_row + warpgroup * kWarpgroupRows, tile.head, tile.batch}, args.softmax_scale,
-        dq);
-    if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
+    consume_keys(args, shared, warpgroup, map_dq);
   }
 }
 

@@ -24,6 +24,7 @@ template <Dtype kDtype, int kCount>
 __device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
                                                int warpgroup, TensorCoord at, float factor,
                                                const float (&gradient)[kCount]) {
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
 #pragma unroll
   for (int i = 0; i < kCount; i += 8) {
     unsigned words[4];

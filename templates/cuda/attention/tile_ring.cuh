@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
+#include "cuda/attention/mask.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_fence.cuh"
@@ -26,7 +27,7 @@ class TileRing {
   __device__ __forceinline__ explicit TileRing(unsigned shared) : shared_(shared) {}
 
   __device__ __forceinline__ RingSlot take() {
-    mbarrier_wait(full(), parity_, "ring full");
+    mbarrier_wait(full(), parity(), "ring full");
     const RingSlot taken{tile(), empty()};
     advance();
     return taken;
@@ -34,30 +35,31 @@ class TileRing {
 
   // Of the slot that is taken next.
   __device__ __forceinline__ unsigned statistics() const {
-    return shared_ + kRing.statistics + slot_ * kRing.statistics_bytes;
+    return shared_ + kRing.statistics + slot() * kRing.statistics_bytes;
   }
 
   // Producer: the barrier on which the next tile is announced, once its slot is free.
   __device__ __forceinline__ unsigned await_free() const {
-    mbarrier_wait(empty(), parity_ ^ 1, "ring empty");
+    mbarrier_wait(empty(), parity() ^ 1, "ring empty");
     return full();
   }
   __device__ __forceinline__ unsigned tile() const {
-    return shared_ + kRing.tiles + slot_ * kRing.slot_bytes;
+    return shared_ + kRing.tiles + slot() * kRing.slot_bytes;
   }
   __device__ __forceinline__ void advance() {
-    if (++slot_ < kRing.slots) return;
-    slot_ = 0;
-    parity_ ^= 1;
+    state_ += 2;
+    if (state_ >= 2 * kRing.slots) state_ = (state_ - 2 * kRing.slots) ^ 1;
   }
 
  private:
-  __device__ __forceinline__ unsigned full() const { return shared_ + kRing.full + 8 * slot_; }
-  __device__ __forceinline__ unsigned empty() const { return shared_ + kRing.empty + 8 * slot_; }
+  __device__ __forceinline__ unsigned full() const { return shared_ + kRing.full + 8 * slot(); }
+  __device__ __forceinline__ unsigned empty() const { return shared_ + kRing.empty + 8 * slot(); }
+
+  __device__ __forceinline__ int slot() const { return state_ >> 1; }
+  __device__ __forceinline__ unsigned parity() const { return state_ & 1; }
 
   unsigned shared_;
-  int slot_ = 0;
-  unsigned parity_ = 0;
+  int state_ = 0;  // slot and parity
 };
 
 // By all lanes of a warp, when none reads the slot any more.
@@ -69,7 +71,7 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
 __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Ring& ring,
                                           int consumer_warps) {
   for (int i = 0; i < ring.slots; ++i) {
-    mbarrier_init(shared + ring.full + 8 * i, 1);
+    mbarrier_init(shared + ring.full + 8 * i, ring.statistics_bytes > 0 ? 2 : 1);
     mbarrier_init(shared + ring.empty + 8 * i, consumer_warps);
   }
 }
@@ -79,8 +81,8 @@ __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm9
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     const int warps = layout.warpgroups * kWarpgroupThreads / 32;
-    mbarrier_init(shared + layout.first_full, 1);
-    mbarrier_init(shared + layout.second_full, 1);
+    for (int i = 0; i < 4 * layout.warpgroups; ++i)
+      mbarrier_init(shared + layout.first_full + 8 * i, 1);
     init_ring(shared, layout.first_ring, warps);
     init_ring(shared, layout.second_ring, warps);
     fence_mbarrier_init();
@@ -98,16 +100,55 @@ __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorM
              {panel * kPanelColumns, row, head, batch});
 }
 
-// The tiles that stay, one for each warpgroup, from row `row` on.
+// The tiles that stay, one for each warpgroup, from row `row` on, as soon as each warpgroup has given back the one before.
 template <int kPanels, int kWarpgroups>
 __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgroup_bytes,
-                                             const TensorMap& map, unsigned full, int row, int head,
-                                             int batch) {
-  mbarrier_arrive_expect_tx(full, kWarpgroups * kPanels * kWarpgroupRows * kPanelRowBytes);
+                                             const TensorMap& map, unsigned full, unsigned empty,
+                                             unsigned parity, int row, int head, int batch) {
 #pragma unroll
-  for (int i = 0; i < kWarpgroups; ++i)
-    load_tile<kPanels, kWarpgroupRows>(shared_address + i * warpgroup_bytes, map, full,
+  for (int i = 0; i < kWarpgroups; ++i) {
+    mbarrier_wait(empty + 8 * i, parity ^ 1, "staying empty");
+    mbarrier_arrive_expect_tx(full + 8 * i, kPanels * kWarpgroupRows * kPanelRowBytes);
+    load_tile<kPanels, kWarpgroupRows>(shared_address + i * warpgroup_bytes, map, full + 8 * i,
                                        row + i * kWarpgroupRows, head, batch);
+  }
+}
+
+// The tiles of a persistent block: number blockIdx.x of each round of gridDim.x, and from the end in every other round, so that blocks
+// that got longer tiles get shorter ones then.
+class TileNumbers {
+ public:
+  __device__ __forceinline__ int number() const {
+    const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    return round_ * blocks + (round_ % 2 == 0 ? block : blocks - 1 - block);
+  }
+  __device__ __forceinline__ void advance() { ++round_; }
+  // Of the phase of barriers that complete once in each tile.
+  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
+
+ private:
+  int round_ = 0;
+};
+
+// Blocks [begin, end) of a tile's that a warpgroup sees some of.
+struct OwnBlocks {
+  int begin;
+  int end;
+};
+
+__device__ __forceinline__ OwnBlocks own_blocks(const BlockRange& tile, const BlockRange& own) {
+  const int begin = max(tile.begin, min(own.begin, tile.end));
+  return {begin, max(begin, min(own.end, tile.end))};
+}
+
+// Gives back what the next steps would read.
+template <class First, class Second>
+__device__ __forceinline__ void skip_steps(First& first, Second& second, int steps) {
+#pragma unroll 1
+  for (int i = 0; i < steps; ++i) {
+    give_back(first.take());
+    give_back(second.take());
+  }
 }
 
 // Descriptors of 16-bit tiles of kRows rows.

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of tiles of backward_sm90: that of tile_scheduler.cuh, with its divisions in 32 bits, for threads of few registers.
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+#include "cuda/ptx/special_registers.cuh"
+
+namespace attune {
+
+// What is computed from these is computed where it stands, and holds no registers of loops around it.
+__device__ __forceinline__ AttentionArgs reread(const AttentionArgs& args) {
+  AttentionArgs here = args;
+  here.seqlen_q = reread(args.seqlen_q);
+  here.seqlen_kv = reread(args.seqlen_kv);
+  here.num_heads_q = reread(args.num_heads_q);
+  here.num_heads_kv = reread(args.num_heads_kv);
+  here.batch = reread(args.batch);
+  here.workspace = const_cast<void*>(reread(static_cast<const void*>(here.workspace)));
+  return here;
+}
+
+// A block of rows, or of keys, of one head of one batch entry.
+struct TilePlace {
+  int block;
+  int head;
+  int batch;
+};
+
+// Under a causal mask the longest tiles of all heads first, block 0 standing for these, within sections of heads whose streamed operands,
+// `streamed_rows` rows of each, fit in L2 together; else all blocks of one head, then the next head's.
+__device__ __forceinline__ TilePlace place_of(int number, int blocks, int heads, int batch,
+                                              int streamed_rows) {
+  int block, head;  // of all batch entries
+  if constexpr (kIsCausal) {
+    const float bytes = 2.f * (kHeadDimQk + kHeadDimV) * static_cast<float>(max(streamed_rows, 1));
+    const float fitting = static_cast<float>(kL2SectionMb << 20) / bytes;
+    const int all = heads * batch;
+    const int most = min(max(static_cast<int>(fitting), 1), all);
+    const int section = number / (blocks * most);
+    number -= section * blocks * most;
+    const int here = min(most, all - section * most);
+    block = number / here;
+    head = section * most + number - block * here;
+  } else {
+    head = number / blocks;
+    block = number - head * blocks;
+  }
+  const int entry = head / heads;
+  return {block, head - entry * heads, entry};
+}
+
+}  // namespace attune
