@@ -23,6 +23,7 @@ constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thr
 // loads of programs.
 constexpr int kOtherRegisters = 56;
 constexpr int kRegistersOfPrograms = 16;
+constexpr int kSpareOfDefaults = 16;  // which must not spill on any arch
 
 using Broken = std::optional<std::string>;
 
@@ -127,13 +128,27 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
   return clocks;
 }
 
-// Sets the knobs of a space to those of its config that `cost` finds cheapest.
-template <class Cost>
-void set_cheapest(const SearchSpace& space, const Cost& cost, Config* config) {
+bool have_room(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
+               const Arch& arch) {
+  return std::all_of(kernels.begin(), kernels.end(), [&](const MmaGradientKernel& kernel) {
+    return registers_needed(kernel, spec) + kSpareOfDefaults <= register_cap(kernel, arch);
+  });
+}
+
+// Sets the knobs of a space to those of its config that is the cheapest of those with registers to spare.
+template <class KernelsOf>
+void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& arch,
+                 const Shape& shape, const DeviceFacts& device, const KernelsOf& kernels_of,
+                 Config* config) {
   const std::vector<Config> all = space.enumerate();
   if (all.empty()) throw Error(ErrorCode::kInternal, "backward_sm80 has no legal config");
   std::vector<double> costs;
-  for (const Config& one : all) costs.push_back(cost(one));
+  for (const Config& one : all) {
+    const std::vector<MmaGradientKernel> kernels = kernels_of(one);
+    constexpr double kWithoutRoom = 1e3;
+    costs.push_back(clocks_of(kernels, spec, shape, device) *
+                    (have_room(kernels, spec, arch) ? 1 : kWithoutRoom));
+  }
   const auto best = std::min_element(costs.begin(), costs.end()) - costs.begin();
   for (const auto& [name, value] : all[static_cast<size_t>(best)].knobs()) config->set(name, value);
 }
@@ -157,16 +172,12 @@ class BackwardSm80 final : public KernelTemplate {
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     Config config;
-    set_cheapest(
-        rows_space(spec, arch),
-        [&](const Config& c) {
-          return mma_gradient_clocks(mma_rows_kernel(spec, c), spec, shape, device);
-        },
-        &config);
-    set_cheapest(
-        keys_space(spec, arch),
-        [&](const Config& c) { return clocks_of(mma_keys_kernels(spec, c), spec, shape, device); },
-        &config);
+    set_default(
+        rows_space(spec, arch), spec, arch, shape, device,
+        [&](const Config& c) { return std::vector{mma_rows_kernel(spec, c)}; }, &config);
+    set_default(
+        keys_space(spec, arch), spec, arch, shape, device,
+        [&](const Config& c) { return mma_keys_kernels(spec, c); }, &config);
     return config;
   }
 

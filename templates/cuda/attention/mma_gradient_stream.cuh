@@ -5,6 +5,7 @@
 
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/row_sums.cuh"
+#include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/cp_async.cuh"
@@ -34,20 +35,18 @@ struct GradientSide {
                 "tiles that stay have a multiple of 16 rows for each warp");
   static_assert(kStepRows % 16 == 0, "a step is a multiple of 16 rows, the depth of one product");
 
-  // head: of Q, or of K where keys stay.
+  // head: of Q, or of K where keys stay. Under a causal mask the last rows see most keys, and most rows see the first keys.
   static __device__ __forceinline__ Tile tile(const AttentionArgs& args) {
-    constexpr int kOrder = kIsCausal ? kSectionsLongestFirst : kRowsFirst;
-    if constexpr (!kKeysStay)
-      return TileScheduler<kOrder, kStayRows, kL2SectionMb>(args)(blockIdx.x);
-    AttentionArgs turned = args;  // keys for rows
-    turned.seqlen_q = args.seqlen_kv;
-    turned.num_heads_q = args.num_heads_kv;
-    turned.seqlen_kv = args.seqlen_q * kGqaRatio;
-    Tile place = TileScheduler<kOrder, kStayRows, kL2SectionMb, 1>(turned)(blockIdx.x);
-    // The first keys are seen by most rows under a causal mask.
-    if (kIsCausal)
-      place.row_block = (args.seqlen_kv + kStayRows - 1) / kStayRows - 1 - place.row_block;
-    return place;
+    const int blocks = max(1, (stay_length(args) + kStayRows - 1) / kStayRows);
+    const int number = static_cast<int>(blockIdx.x);
+    if constexpr (kKeysStay) {
+      const TilePlace place =
+          place_of(number, blocks, args.num_heads_kv, args.batch, args.seqlen_q * kGqaRatio);
+      return {place.block, place.head, place.batch};
+    }
+    const TilePlace place =
+        place_of(number, blocks, args.num_heads_q, args.batch, args.seqlen_kv / kGqaRatio);
+    return {kIsCausal ? blocks - 1 - place.block : place.block, place.head, place.batch};
   }
 
   // Rows, or keys, that stay and exist.

@@ -37,6 +37,7 @@ class GradientTile {
 
   __device__ __forceinline__ void run() {
     const AttentionArgs& args = parts_.base;
+    if (Side::stay_length(args) == 0) return;
     const BlockRange all = Side::blocks(args, tile_.row_block * Side::kStayRows, Side::kStayRows);
     Stream stream(parts_, tile_, all, shared_);
     First first;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_sm80 without a device: the layout of shared memory, the search space and defaults, the steps of a launch, and what NVRTC says
+// of a few defaults (skips aloud without NVRTC). What the kernels compute: backward_test.cpp.
+#include "generator/families/backward_sm80.hpp"
+
+#include <gtest/gtest.h>
+
+#include "generator/families/backward_sm80_cost.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "generator/renderer.hpp"
+
+namespace attune {
+namespace {
+
+constexpr const char* kDims[] = {"head_dim=16",
+                                 "head_dim=64",
+                                 "head_dim=72",
+                                 "head_dim=96",
+                                 "head_dim=128",
+                                 "head_dim=192",
+                                 "head_dim=256",
+                                 "head_dim_qk=192,head_dim_v=128",
+                                 "head_dim_qk=40,head_dim_v=256",
+                                 "head_dim_qk=256,head_dim_v=16"};
+
+Problem problem(const std::string& text) {
+  return parse_problem("op=attention_backward,dtype=bf16,heads=16,seqlen=4096," + text);
+}
+
+Config default_of(const Problem& p, const Arch& arch) {
+  return backward_sm80().default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts);
+}
+
+std::vector<Arch> archs() {
+  std::vector<Arch> all;
+  for (const char* name : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"})
+    all.push_back(parse_arch(name));
+  return all;
+}
+
+TEST(BackwardSm80Layout, RegionsFollowEachOtherAndTilesBeginAtMultiplesOf128) {
+  for (const int stay : {64, 128})
+    for (const int step : {16, 48})
+      for (const bool second : {false, true})
+        for (const bool statistics : {false, true}) {
+          const BackwardSm80Layout l =
+              backward_sm80_layout({stay, step, 4, 3, 72, 200, second, statistics});
+          EXPECT_EQ(l.second, stay * 160);
+          EXPECT_EQ(l.ring, l.second + (second ? stay * 416 : 0));
+          EXPECT_EQ(l.slot_second, step * 160);
+          EXPECT_EQ(l.slot_l2, l.slot_second + step * 416);
+          EXPECT_EQ(l.slot_bytes, l.slot_l2 + (statistics ? 8 * step : 0));
+          EXPECT_EQ(l.bytes, l.ring + 3 * l.slot_bytes + 16 * 5);
+          for (const int offset : {l.second, l.ring, l.slot_second, l.slot_bytes})
+            EXPECT_EQ(offset % 128, 0);
+        }
+}
+
+TEST(BackwardSm80Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
+  for (const Arch& arch : archs())
+    for (const char* dims : kDims)
+      for (const char* more : {"", ",gradients=q", ",gradients=k", ",gradients=v,softcap=30"}) {
+        const Problem p = problem(std::string(dims) + more);
+        const KernelSpec spec = spec_of(p);
+        const SearchSpace space = backward_sm80().space(spec, arch);
+        EXPECT_EQ(space.broken(default_of(p, arch)), std::nullopt) << to_text(p) << arch.name();
+        const std::vector<Config> all = space.enumerate();
+        ASSERT_GE(all.size(), 2u) << to_text(p) << arch.name();
+        for (size_t i = 0; i < all.size(); i += 17)
+          for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, all[i])) {
+            EXPECT_LE(kernel.shared_bytes(), arch.shared_bytes_per_block);
+            EXPECT_LT(kernel.accumulators() * kernel.threads() * kernel.min_blocks,
+                      arch.registers_per_sm);
+          }
+      }
+}
+
+// Only what the asked gradients need.
+TEST(BackwardSm80Launch, HasAStepForEachKernelThatIsNeeded) {
+  const Arch arch = parse_arch("sm_80");
+  const auto entries = [&](const std::string& text) {
+    const Problem p = problem(text);
+    const Config config = default_of(p, arch);
+    const LaunchPlan plan =
+        backward_sm80().launch(spec_of(p), config, shape_of(p), typical_device(arch).facts);
+    const std::string source = render(backward_sm80(), spec_of(p), arch, config).text;
+    std::string all;
+    for (const LaunchStep& step : plan.steps) all += step.entry + " ";
+    for (const char* entry : {"attune_prepare", "attune_kernel", "attune_keys", "attune_values"})
+      EXPECT_EQ(all.find(entry) != std::string::npos,
+                source.find("    " + std::string(entry) + "(") != std::string::npos)
+          << entry;
+    return all;
+  };
+  EXPECT_EQ(entries("head_dim=128"), "attune_prepare attune_kernel attune_keys ");
+  EXPECT_EQ(entries("head_dim=128,gradients=q"), "attune_prepare attune_kernel ");
+  EXPECT_EQ(entries("head_dim=128,gradients=k"), "attune_prepare attune_keys ");
+  EXPECT_EQ(entries("head_dim=256"), "attune_prepare attune_kernel attune_keys attune_values ");
+  EXPECT_EQ(entries("head_dim=256,gradients=v"), "attune_prepare attune_keys ");
+}
+
+// A kernel asks for a slope only where scores are more than added to or hidden.
+TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
+  const Arch arch = parse_arch("sm_80");
+  const auto has = [&](const char* scores, const char* part) {
+    const Problem p = problem(std::string("head_dim=64,") + scores);
+    return render(backward_sm80(), spec_of(p), arch, default_of(p, arch)).text.find(part) !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(has("softcap=30", "slope_element"));
+  EXPECT_TRUE(has("bias=bf16", "score_element"));
+  EXPECT_FALSE(has("bias=bf16", "slope_element"));
+  EXPECT_TRUE(has("documents=1", "mask_element"));
+  EXPECT_FALSE(has("documents=1", "score_element"));
+  EXPECT_FALSE(has("gradients=q", "ScoreArgs"));
+}
+
+TEST(BackwardSm80Space, RefusesWithAReason) {
+  const auto refusal = [](const char* text, const char* arch) {
+    return backward_sm80()
+        .refuses(
+            spec_of(parse_problem(std::string("op=attention_backward,heads=8,seqlen=64,") + text)),
+            parse_arch(arch))
+        .value_or("");
+  };
+  EXPECT_EQ(refusal("head_dim=128,softcap=20,documents=1", "sm_86"), "");
+  EXPECT_NE(refusal("head_dim=128", "sm_75").find("cp.async"), std::string::npos);
+  EXPECT_NE(refusal("head_dim=264", "sm_80").find("264"), std::string::npos);
+  EXPECT_NE(refusal("head_dim=128,dtype=fp32", "sm_80").find("fp32"), std::string::npos);
+}
+
+TEST(BackwardSm80Space, SentencesNameTheRule) {
+  const Arch arch = parse_arch("sm_86");
+  const Problem p = problem("head_dim=128");
+  const SearchSpace space = backward_sm80().space(spec_of(p), arch);
+  const auto broken = [&](std::initializer_list<std::pair<const char*, int64_t>> knobs) {
+    Config config = default_of(p, arch);
+    for (const auto& [name, value] : knobs) config.set(name, value);
+    return space.broken(config).value_or("");
+  };
+  EXPECT_NE(broken({{"block_m", 64}, {"warps", 8}}).find("16 or 32"), std::string::npos);
+  EXPECT_NE(broken({{"key_block_n", 128}, {"key_warps", 8}, {"key_block_m", 64}, {"key_stages", 3}})
+                .find("shared memory"),
+            std::string::npos);
+  EXPECT_NE(broken({{"key_block_n", 128},
+                    {"key_warps", 4},
+                    {"key_block_m", 16},
+                    {"key_stages", 1},
+                    {"key_min_blocks", 1}})
+                .find("registers"),
+            std::string::npos);
+}
+
+TEST(BackwardSm80Compile, DefaultsCompileWithoutSpills) {
+  const Compiler* compiler = open_nvrtc_compiler();
+  if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
+  const struct {
+    const char* arch;
+    const char* problem;
+  } cases[] = {{"sm_80", "head_dim=128,mask=causal_bottom_right"},
+               {"sm_86", "head_dim=64,softcap=30,bias=bf16"},
+               {"sm_90a", "head_dim=128,documents=1"},
+               {"sm_120", "head_dim=256,window=100:100,gradients=kv"}};
+  for (const auto& one : cases) {
+    const Problem p = problem(one.problem);
+    const Arch arch = parse_arch(one.arch);
+    const KernelImage image =
+        compiler->compile(render(backward_sm80(), spec_of(p), arch, default_of(p, arch)), arch);
+    EXPECT_EQ(image_fault(image.info), std::nullopt) << one.arch << " " << one.problem;
+  }
+}
+
+}  // namespace
+}  // namespace attune
