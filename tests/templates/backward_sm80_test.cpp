@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "generator/families/backward_sm80_cost.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
@@ -112,7 +114,7 @@ TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
   EXPECT_FALSE(has("bias=bf16", "slope_element"));
   EXPECT_TRUE(has("documents=1", "mask_element"));
   EXPECT_FALSE(has("documents=1", "score_element"));
-  EXPECT_FALSE(has("gradients=q", "ScoreArgs"));
+  EXPECT_FALSE(has("gradients=q", "ElementNames"));
 }
 
 TEST(BackwardSm80Space, RefusesWithAReason) {
@@ -151,22 +153,32 @@ TEST(BackwardSm80Space, SentencesNameTheRule) {
             std::string::npos);
 }
 
+// Of every kind of score by ATTUNE_FULL_MATRIX=1, as compile_matrix_test.cpp; that test has the defaults without scores.
+std::vector<std::pair<const char*, std::string>> compiled() {
+  if (std::getenv("ATTUNE_FULL_MATRIX") == nullptr)
+    return {{"sm_80", "head_dim=128,mask=causal_bottom_right"},
+            {"sm_86", "head_dim=64,softcap=30,documents=1"}};
+  std::vector<std::pair<const char*, std::string>> all;
+  for (const char* arch : {"sm_80", "sm_86", "sm_90a", "sm_120"})
+    for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256"})
+      for (const char* scores : {"softcap=50", "alibi=1", "bias=bf16", "relative_bias=fp32",
+                                 "mask_tensor=1", "documents=1", "key_lengths=1",
+                                 "softcap=30,alibi=1,bias=fp32,documents=1,mask_tensor=1"})
+        all.emplace_back(arch, std::string(dims) + ",mask=causal_bottom_right," + scores);
+  return all;
+}
+
 TEST(BackwardSm80Compile, DefaultsCompileWithoutSpills) {
   const Compiler* compiler = open_nvrtc_compiler();
   if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
-  const struct {
-    const char* arch;
-    const char* problem;
-  } cases[] = {{"sm_80", "head_dim=128,mask=causal_bottom_right"},
-               {"sm_86", "head_dim=64,softcap=30,bias=bf16"},
-               {"sm_90a", "head_dim=128,documents=1"},
-               {"sm_120", "head_dim=256,window=100:100,gradients=kv"}};
-  for (const auto& one : cases) {
-    const Problem p = problem(one.problem);
-    const Arch arch = parse_arch(one.arch);
+  for (const auto& [name, text] : compiled()) {
+    const Problem p = problem(text);
+    const Arch arch = parse_arch(name);
+    const Config config = default_of(p, arch);
     const KernelImage image =
-        compiler->compile(render(backward_sm80(), spec_of(p), arch, default_of(p, arch)), arch);
-    EXPECT_EQ(image_fault(image.info), std::nullopt) << one.arch << " " << one.problem;
+        compiler->compile(render(backward_sm80(), spec_of(p), arch, config), arch);
+    EXPECT_EQ(image_fault(image.info).value_or(""), "")
+        << name << " " << text << " " << config.to_text();
   }
 }
 
