@@ -38,29 +38,43 @@ std::vector<int64_t> values(bool there, std::vector<int64_t> all) {
   return all;
 }
 
-std::vector<Knob> rows_knobs(const KernelSpec& spec) {
+// Turing has 64 KB of shared memory and no cp.async.
+bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
+
+// Values that the two kernels have in common.
+struct Sides {
+  std::vector<int64_t> stay_rows, warps, stages;
+};
+Sides sides(const Arch& arch) {
+  if (!copies_ahead(arch)) return {{64, 32}, {4, 2}, {1}};
+  return {{64, 128}, {4, 8}, {2, 1, 3}};
+}
+
+std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes(spec, Gradients::kQ);
-  return {{"block_m", values(there, {64, 128}), "rows of q that stay, 16 or 32 for each warp"},
+  const Sides all = sides(arch);
+  return {{"block_m", values(there, all.stay_rows), "rows of q that stay, 16 or 32 for each warp"},
           {"block_n", values(there, {32, 64, 16, 48}), "keys of a step of dq"},
-          {"warps", values(there, {4, 8}), "warps of a block of dq"},
-          {"stages", values(there, {2, 1, 3}), "steps of dq in shared memory"},
+          {"warps", values(there, all.warps), "warps of a block of dq"},
+          {"stages", values(there, all.stages), "steps of dq in shared memory"},
           {"min_blocks", values(there, {1, 2, 3, 4}),
            "blocks of dq that registers allow a multiprocessor"}};
 }
 
-std::vector<Knob> keys_knobs(const KernelSpec& spec) {
+std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
-  return {{"key_block_n", values(there, {64, 128}), "keys that stay, 16 or 32 for each warp"},
+  const Sides all = sides(arch);
+  return {{"key_block_n", values(there, all.stay_rows), "keys that stay, 16 or 32 for each warp"},
           {"key_block_m", values(there, {32, 64, 16, 48}), "rows of a step of dk and dv"},
-          {"key_warps", values(there, {4, 8}), "warps of a block of dk and dv"},
-          {"key_stages", values(there, {2, 1, 3}), "steps of dk and dv in shared memory"},
+          {"key_warps", values(there, all.warps), "warps of a block of dk and dv"},
+          {"key_stages", values(there, all.stages), "steps of dk and dv in shared memory"},
           {"key_min_blocks", values(there, {1, 2, 3, 4}),
            "blocks of dk and dv that registers allow a multiprocessor"},
           {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
 }
 
-// Shared memory that the driver keeps for itself in each block.
+// Shared memory that the driver keeps for itself in each block, from sm_80 on.
 constexpr int kReservedBytes = 1024;
 
 int register_cap(const MmaGradientKernel& kernel, const Arch& arch) {
@@ -84,7 +98,8 @@ Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, co
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
-  if (kernel.min_blocks * (bytes + kReservedBytes) > arch.shared_bytes_per_sm)
+  const int reserved = copies_ahead(arch) ? kReservedBytes : 0;
+  if (kernel.min_blocks * (bytes + reserved) > arch.shared_bytes_per_sm)
     return fmt::format(
         "{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
         kernel.min_blocks, bytes, arch.shared_bytes_per_sm);
@@ -102,7 +117,7 @@ std::vector<std::string> names_of(const std::vector<Knob>& knobs) {
 
 // The knobs of the two kernels do not touch each other.
 SearchSpace rows_space(const KernelSpec& spec, const Arch& arch) {
-  const std::vector<Knob> knobs = rows_knobs(spec);
+  const std::vector<Knob> knobs = rows_knobs(spec, arch);
   if (!makes(spec, Gradients::kQ)) return {knobs, {}};
   return {knobs, {{"rows", names_of(knobs), [=](const Config& c) {
                      return broken_kernel(mma_rows_kernel(spec, c), spec, arch);
@@ -110,7 +125,7 @@ SearchSpace rows_space(const KernelSpec& spec, const Arch& arch) {
 }
 
 SearchSpace keys_space(const KernelSpec& spec, const Arch& arch) {
-  const std::vector<Knob> knobs = keys_knobs(spec);
+  const std::vector<Knob> knobs = keys_knobs(spec, arch);
   if (!makes_keys(spec)) return {knobs, {}};
   return {knobs, {{"keys", names_of(knobs), [=](const Config& c) {
                      Broken broken;
@@ -245,8 +260,11 @@ class BackwardSm80 final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda || arch.compute_capability < 80)
-      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
+    if (arch.target != Target::kCuda || arch.compute_capability < 75)
+      return fmt::format("{} has no mma.sync of fp16 here; it serves sm_75 and later", arch.name());
+    if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
+      return fmt::format("dtype is {}; it serves fp16 on {}, and bf16 from sm_80 on",
+                         dtype_name(spec.dtype_q), arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
     if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of attention with mma.sync m16n8k16, ldmatrix and cp.async, for sm_80 and later; bf16 and fp16, fp32 accumulators, P and dS
-// rounded to 16 bits. Up to four kernels, of which a launch has those that its gradients need. With L2 = lse log2(e),
+// Gradients of attention with mma.sync m16n8k16, ldmatrix and cp.async, for sm_80 and later in bf16 and fp16; for sm_75, without cp.async,
+// in fp16. fp32 accumulators, P and dS rounded to 16 bits. Up to four kernels, of which a launch has those that its gradients need. With L2 = lse log2(e),
 // c = softmax_scale log2(e), delta = rowsum(dout o) - dlse:
 //   attune_prepare   L2 and delta of every row                       attention/backward_prepare.cuh
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/mma_gradient_rows.cuh

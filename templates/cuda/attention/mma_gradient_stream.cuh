@@ -9,6 +9,7 @@
 #include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
 #include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 #include "shared/backward_sm80_layout.h"
 #include "shared/kernel_arguments.h"
 
@@ -83,6 +84,29 @@ struct ElementPlace {
   int column;  // its first of the step: it has those 8 n and 8 n + 1 further on
 };
 
+// cp.async from sm_80 on; before, copies through registers, which have come when the thread goes on.
+constexpr bool kCopiesAhead = kArch >= 80;
+static_assert(kCopiesAhead || (kStages == 1 && kKeyStages == 1),
+              "without cp.async nothing is copied ahead");
+
+template <int kPrefetchBytes>
+__device__ __forceinline__ void copy_16(unsigned to, const void* from, int bytes) {
+  if constexpr (kCopiesAhead) {
+    cp_async_16<kPrefetchBytes>(to, from, bytes);
+  } else {
+    Vector16 value{{0, 0, 0, 0}};
+    if (bytes > 0) value = *static_cast<const Vector16*>(from);
+    store_shared_16(to, value);
+  }
+}
+__device__ __forceinline__ void end_copies() {
+  if constexpr (kCopiesAhead) cp_async_commit();
+}
+template <int kPending>
+__device__ __forceinline__ void await_copies() {
+  if constexpr (kCopiesAhead) cp_async_wait<kPending>();
+}
+
 template <bool kKeysStay, bool kHasSecond>
 class GradientStream {
   using Side = GradientSide<kKeysStay, kHasSecond>;
@@ -117,7 +141,7 @@ class GradientStream {
     if constexpr (kHasSecond)
       StaySecond(kKeysStay ? args.v : parts_.gradients.dout, length)
           .each(tile.batch, tile.head, first_row, copy_to(shared_ + kLayout.second));
-    cp_async_commit();
+    end_copies();
 #pragma unroll
     for (int slot = 0; slot < kStages - 1; ++slot) load(slot);
   }
@@ -127,11 +151,11 @@ class GradientStream {
     if constexpr (kStages == 1) {
       __syncthreads();
       load(0);
-      cp_async_wait<0>();
+      await_copies<0>();
       __syncthreads();
       return slot(0);
     } else {
-      cp_async_wait<kStages - 2>();
+      await_copies<kStages - 2>();
       __syncthreads();
       load(slot_ == 0 ? kStages - 1 : slot_ - 1);
       const unsigned here = slot(slot_);
@@ -143,7 +167,7 @@ class GradientStream {
  private:
   static __device__ __forceinline__ auto copy_to(unsigned target) {
     return [target](int, const char* source, unsigned offset, int bytes) {
-      cp_async_16<128>(target + offset, source, bytes);
+      copy_16<128>(target + offset, source, bytes);
     };
   }
   __device__ __forceinline__ unsigned slot(int number) const {
@@ -165,7 +189,7 @@ class GradientStream {
       next_.advance(all_);
       --left_;
     }
-    cp_async_commit();
+    end_copies();
   }
 
   // L2 and delta of the step's rows: the workspace is padded to whole steps.
@@ -176,7 +200,7 @@ class GradientStream {
     const int of_delta = thread / kChunks, chunk = thread % kChunks;
     const float* const sums = row_sums(parts_.base, batch_, next_.head) + first_row + 4 * chunk +
                               (of_delta ? padded_rows(parts_.base) : 0);
-    cp_async_16<0>(to + (of_delta ? kLayout.slot_delta : kLayout.slot_l2) + 16 * chunk, sums, 16);
+    copy_16<0>(to + (of_delta ? kLayout.slot_delta : kLayout.slot_l2) + 16 * chunk, sums, 16);
   }
 
   const GradientParts& parts_;
