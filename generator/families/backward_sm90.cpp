@@ -28,6 +28,11 @@ bool makes_keys(const KernelSpec& spec) {
   return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
 }
 
+// Whether L2 and delta stand in the workspace: of dQ alone, its kernel has no need of that.
+bool has_sums(const KernelSpec& spec, const Config& config) {
+  return makes_keys(spec) || config.at("fold_sums") == 0;
+}
+
 // Knobs of a kernel that is not there have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const auto values = [](bool there, std::vector<int64_t> all) {
@@ -45,7 +50,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows of a step of dk and dv"},
       {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
-      {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
+      {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
+      {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"}};
 }
 
 int shared_bytes(const BackwardKernel& kernel) { return backward_sm90_layout(kernel.tile).bytes; }
@@ -199,12 +205,14 @@ class BackwardSm90 final : public KernelTemplate {
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
-    LaunchStructure all{.steps = {{.entry = "attune_prepare",
-                                   .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
-                                   .threads = kPrepareThreads,
-                                   .early = true}},
-                        .main_step = 1,
-                        .workspace = {{.name = "row_sums"}}};
+    const bool folded = config.at("fold_sums") != 0;
+    LaunchStructure all{.steps = {}, .main_step = folded ? 0u : 1u};
+    if (has_sums(spec, config)) all.workspace = {{.name = "row_sums"}};
+    if (!folded)
+      all.steps.push_back({.entry = "attune_prepare",
+                           .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
+                           .threads = kPrepareThreads,
+                           .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, config));
     return all;
@@ -216,10 +224,12 @@ class BackwardSm90 final : public KernelTemplate {
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
     const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
     const int64_t all = rows * shape.num_heads_q * shape.batch;
-    LaunchSizes sizes{
-        .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
-        .workspace = {
-            {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}}};
+    LaunchSizes sizes{.steps = {}, .workspace = {}};
+    if (has_sums(spec, config))
+      sizes.workspace = {
+          {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}};
+    if (config.at("fold_sums") == 0)
+      sizes.steps.push_back({.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)});
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const int tiles = tile_count(backward_tiles(kernel, shape));
       sizes.steps.push_back(
@@ -246,6 +256,7 @@ class BackwardSm90 final : public KernelTemplate {
         .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
         .early = true};
     if (kernel.of_rows()) {
+      if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
       step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
                           stays(Operand::kDout), stays(Operand::kDq)};
       return step;

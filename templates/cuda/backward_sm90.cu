@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of attention for sm_90a, for operands in bf16 or fp16 with fp32 accumulation: TMA and wgmma, in up to four kernels, of
 // which a launch has those that its gradients need. With L2 = lse log2(e), c = softmax_scale log2(e), delta = rowsum(dout o) - dlse:
-//   attune_prepare   L2 and delta of every row                       attention/backward_prepare.cuh
+//   attune_prepare   L2 and delta of every row, unless fold_sums      attention/backward_prepare.cuh
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/backward_rows.cuh
 //   attune_keys      dK = scale dS^T Q, dV = P^T dout, by tiles of keys  attention/backward_keys.cuh
 //   attune_values    dV, where split_kv keeps it apart               attention/backward_values.cuh
@@ -9,7 +9,7 @@
 // run. Layout of shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"
 
-#include "cuda/attention/backward_keys.cuh"  // where kHasKeys == true
-#include "cuda/attention/backward_prepare.cuh"
-#include "cuda/attention/backward_rows.cuh"    // where kGradientQ == true
-#include "cuda/attention/backward_values.cuh"  // where kSplitKv == 1
+#include "cuda/attention/backward_keys.cuh"     // where kHasKeys == true
+#include "cuda/attention/backward_prepare.cuh"  // where kFoldSums == 0
+#include "cuda/attention/backward_rows.cuh"     // where kGradientQ == true
+#include "cuda/attention/backward_values.cuh"   // where kSplitKv == 1

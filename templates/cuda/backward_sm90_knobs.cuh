@@ -20,6 +20,8 @@ constexpr int kQSlots = 3;       // tiles of Q, and of dout, in shared memory
 constexpr int kDoutSlots = 3;
 constexpr int kSplitKv = 0;  // 1: dK and dV each by a kernel of its own
 
+constexpr int kFoldSums = 0;  // 1: attune_kernel makes L2 and delta, instead of a step ahead of it
+
 constexpr bool kHasKeys = true;                       // dK or dV is asked
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // what attune_keys makes
 constexpr int kL2SectionMb = 32;  // streamed operands of heads worked on together

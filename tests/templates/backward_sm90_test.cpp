@@ -128,6 +128,22 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries(",gradients=v", 256), "attune_prepare attune_keys ");
 }
 
+// The kernel of dQ makes them, and of dQ alone nothing stands in the workspace.
+TEST(BackwardSm90Launch, HasNoFirstStepWhereSumsAreFolded) {
+  for (const char* gradients : {"", ",gradients=q", ",gradients=qk"}) {
+    const Problem p = parse_problem(
+        std::string("op=attention_backward,heads=4,seqlen=1000,head_dim=128") + gradients);
+    Config config = default_of(p);
+    config.set("fold_sums", 1);
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    EXPECT_EQ(plan.main().entry, kEntryName);
+    EXPECT_EQ(plan.steps.front().entry, kEntryName);
+    EXPECT_EQ(plan.workspace_bytes > 0, std::string(gradients) != ",gradients=q");
+    EXPECT_EQ(render(backward_sm90(), spec_of(p), hopper(), config).text.find("attune_prepare("),
+              std::string::npos);
+  }
+}
+
 TEST(BackwardSm90Space, SentencesNameTheRule) {
   const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
   const SearchSpace space = backward_sm90().space(spec_of(p), hopper());

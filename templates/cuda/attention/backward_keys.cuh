@@ -329,8 +329,11 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
-  // A kernel of this plan ahead of this one lets it start when the first step, which made all that is read here, has ended.
-  if constexpr (!kGradientQ && !(kMakesV && kSplitKv)) wait_for_prior_grid();
+  // A kernel of this plan ahead of this one lets it start when the step that made all that is read here has ended, unless it makes
+  // that itself.
+  constexpr bool kBehindKeys = !kMakesK && kSplitKv;
+  constexpr bool kSumsAhead = kBehindKeys || (kGradientQ && !kFoldSums);
+  if constexpr (!kSumsAhead) wait_for_prior_grid();
   let_next_grid_start();
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
   if (warpgroup < 0) {

@@ -12,6 +12,7 @@
 #include "cuda/ptx/exp2.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
 
+#include "cuda/attention/backward_sums.cuh"  // where kFoldSums == 1
 #include "generated/wgmma.cuh"
 
 namespace attune {
@@ -79,8 +80,11 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
 
 class RowsConsumer {
  public:
-  __device__ __forceinline__ RowsConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
+  __device__ __forceinline__ RowsConsumer(const AttentionArgs& args,
+                                          const GradientArgs& gradients,  // where kFoldSums == 1
+                                          unsigned shared, int warpgroup)
       : args_(args),
+        gradients_(gradients),  // where kFoldSums == 1
         k_ring_(shared),
         v_ring_(shared),
         first_full_(shared + kRowsLayout.first_full + 8 * warpgroup),
@@ -95,7 +99,11 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
-    load_sums(tile);
+    load_sums(tile);                                                    // where kFoldSums == 0
+    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
+    wait_dout(parity);                                                  // where kFoldSums == 1
+    sums.finish(dout_, l2_, delta_);                                    // where kFoldSums == 1
+    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);            // where kFoldSums == 1
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
@@ -189,6 +197,7 @@ class RowsConsumer {
   }
 
   const AttentionArgs& args_;
+  const GradientArgs& gradients_;  // where kFoldSums == 1
   TileRing<kKRing> k_ring_;
   TileRing<kVRing> v_ring_;
   unsigned first_full_;          // barrier
@@ -199,10 +208,14 @@ class RowsConsumer {
   RingSlot k_{};  // of the step before, whose product with dS is still to be issued
 };
 
-__device__ __forceinline__ void consume_keys(const AttentionArgs& args, unsigned shared,
-                                             int warpgroup, const TensorMap& map_dq) {
+__device__ __forceinline__ void consume_keys(const AttentionArgs& args,
+                                             const GradientArgs& gradients,  // where kFoldSums == 1
+                                             unsigned shared, int warpgroup,
+                                             const TensorMap& map_dq) {
   constexpr auto& kLayout = kRowsLayout;
-  RowsConsumer consumer(args, shared, warpgroup);
+  RowsConsumer consumer(args,
+                        gradients,  // where kFoldSums == 1
+                        shared, warpgroup);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const RowsTile tile = rows_tile(args, tiles.number());
@@ -223,6 +236,7 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args, unsigned
 
 extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ GradientArgs gradients,  // where kFoldSums == 1
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                   const __grid_constant__ TensorMap map_v,
                   const __grid_constant__ TensorMap map_dout,
@@ -238,7 +252,9 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     if (threadIdx.x == 0) produce_keys(args, shared, map_q, map_k, map_v, map_dout);
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
-    consume_keys(args, shared, warpgroup, map_dq);
+    consume_keys(args,
+                 gradients,  // where kFoldSums == 1
+                 shared, warpgroup, map_dq);
   }
 }
 
