@@ -10,6 +10,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/score_feature.hpp"
 #include "generator/families/backward_sm80_cost.hpp"
+#include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -23,7 +24,10 @@ constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thr
 // loads of programs.
 constexpr int kOtherRegisters = 56;
 constexpr int kRegistersOfPrograms = 16;
-constexpr int kSpareOfDefaults = 16;  // which must not spill on any arch
+// What defaults leave over beside, since they must not spill on any arch.
+constexpr int kSpare = 16;
+constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more room
+constexpr int kSpareOfElements = 48;  // where programs read several elements for each score
 
 using Broken = std::optional<std::string>;
 
@@ -143,14 +147,19 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
   return clocks;
 }
 
-bool have_room(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
-               const Arch& arch) {
-  return std::all_of(kernels.begin(), kernels.end(), [&](const MmaGradientKernel& kernel) {
-    return registers_needed(kernel, spec) + kSpareOfDefaults <= register_cap(kernel, arch);
-  });
+// Registers that these lack of those that a default should have.
+int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
+             const Arch& arch) {
+  const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
+                    (reads_several_elements(spec) ? kSpareOfElements : 0);
+  int lacking = 0;
+  for (const MmaGradientKernel& kernel : kernels)
+    lacking =
+        std::max(lacking, registers_needed(kernel, spec) + spare - register_cap(kernel, arch));
+  return lacking;
 }
 
-// Sets the knobs of a space to those of its config that is the cheapest of those with registers to spare.
+// Sets the knobs of a space to those of the cheapest of its configs that lack no registers, or else the fewest.
 template <class KernelsOf>
 void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& arch,
                  const Shape& shape, const DeviceFacts& device, const KernelsOf& kernels_of,
@@ -160,9 +169,9 @@ void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& a
   std::vector<double> costs;
   for (const Config& one : all) {
     const std::vector<MmaGradientKernel> kernels = kernels_of(one);
-    constexpr double kWithoutRoom = 1e3;
+    constexpr double kForARegister = 1e3;
     costs.push_back(clocks_of(kernels, spec, shape, device) *
-                    (have_room(kernels, spec, arch) ? 1 : kWithoutRoom));
+                    (1 + kForARegister * shortage(kernels, spec, arch)));
   }
   const auto best = std::min_element(costs.begin(), costs.end()) - costs.begin();
   for (const auto& [name, value] : all[static_cast<size_t>(best)].knobs()) config->set(name, value);
