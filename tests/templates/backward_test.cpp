@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the op attention_backward on a device, fed with o and lse of a forward kernel: against backward_reference_cuda, and by laws
 // that need no reference. Outputs and workspace hold NaN before each run. Skips aloud without a GPU.
+//   ATTUNE_NUMERICS_TEMPLATE=NAME   only this family
 //   ATTUNE_NUMERICS_SPECS=N   random specs of EveryKernelGivesTheGradientsOfTheReference (default 12)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include <fmt/format.h>
@@ -42,15 +43,27 @@ Problem random_backward(std::mt19937_64& random) {
            ",gradients=qv", ",gradients=kv")));
 }
 
+// Rows [first, end) of each head of one batch entry.
+bool all_zero(const HostTensor& tensor, int64_t first, int64_t end) {
+  for (int64_t head = 0; head < tensor.heads; ++head)
+    for (int64_t row = first; row < end; ++row)
+      for (int64_t i = 0; i < tensor.columns; ++i)
+        if (tensor.at(0, head, row, i) != 0.F) return false;
+  return true;
+}
+
 class Cuda : public DeviceFixture {
  protected:
-  void open_kernel() {
+  // What a call may run on this device beside the reference.
+  void open_families() {
     open("cuda");
-    if (device_ && !serves(kernel(), spec_of(parse_problem("op=attention_backward,head_dim=64,"
-                                                           "heads=1,seqlen=8"))))
-      GTEST_SKIP() << "no device here that backward_sm90 is for";
+    if (!device_) return;
+    const KernelSpec plain =
+        spec_of(parse_problem("op=attention_backward,head_dim=64,heads=1,seqlen=8"));
+    for (const KernelTemplate* t : asked_templates())
+      if (!t->is_reference() && serves(*t, plain)) families_.push_back(t);
+    if (families_.empty()) GTEST_SKIP() << "no device here that a family with gradients is for";
   }
-  static const KernelTemplate& kernel() { return template_by_name("backward_sm90"); }
 
   Config default_of(const KernelTemplate& t, const Problem& p) const {
     const Arch arch = arch_for(*device_, t, spec_of(p));
@@ -61,20 +74,23 @@ class Cuda : public DeviceFixture {
     return c.run(t, default_of(t, c.problem()));
   }
 
-  void expect_reference(const BackwardCase& c, const Config& config, const std::string& trace) {
+  void expect_reference(const BackwardCase& c, const KernelTemplate& t, const Config& config,
+                        const std::string& trace) {
     const GradientTensors wanted = run(template_by_name("backward_reference_cuda"), c);
-    const GradientTensors found = c.run(kernel(), config);
+    const GradientTensors found = c.run(t, config);
     for (const Role role : {Role::kDq, Role::kDk, Role::kDv})
       if (found.has(role))
         EXPECT_EQ(difference(found.of(role), wanted.of(role), tolerance(c.problem().dtype_q)), "")
-            << trace << " role " << static_cast<int>(role) << " " << to_text(c.problem()) << " "
-            << config.to_text();
-    EXPECT_TRUE(c.run(kernel(), config) == found) << trace << ": two runs differ";
+            << trace << " role " << static_cast<int>(role) << " " << t.name() << " "
+            << to_text(c.problem()) << " " << config.to_text();
+    EXPECT_TRUE(c.run(t, config) == found) << trace << ": two runs of " << t.name() << " differ";
   }
+
+  std::vector<const KernelTemplate*> families_;
 };
 
 TEST_F(Cuda, EveryKernelGivesTheGradientsOfTheReference) {
-  open_kernel();
+  open_families();
   if (!device_ || IsSkipped()) return;
   const int first = from_environment("ATTUNE_NUMERICS_SEED", 1);
   const int specs = from_environment("ATTUNE_NUMERICS_SPECS", 12);
@@ -83,18 +99,20 @@ TEST_F(Cuda, EveryKernelGivesTheGradientsOfTheReference) {
     const Problem p = random_backward(random);
     const BackwardCase c(device_, p, random(),
                          {.heads_first = random() % 2 == 0, .dlse = random() % 2 == 0});
-    expect_reference(c, default_of(kernel(), p), fmt::format("seed {}", seed));
-    const std::vector<Config> all =
-        kernel().space(spec_of(p), arch_for(*device_, kernel(), spec_of(p))).enumerate();
-    const Config drawn = all[random() % all.size()];
-    if (c.fault(kernel(), drawn).empty())  // the tuner never runs it
-      expect_reference(c, drawn, fmt::format("seed {}, drawn", seed));
+    for (const KernelTemplate* t : families_) {
+      expect_reference(c, *t, default_of(*t, p), fmt::format("seed {}", seed));
+      const std::vector<Config> all =
+          t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).enumerate();
+      const Config drawn = all[random() % all.size()];
+      if (c.fault(*t, drawn).empty())  // the tuner never runs it
+        expect_reference(c, *t, drawn, fmt::format("seed {}, drawn", seed));
+    }
   }
 }
 
 // Sizes at which blocks take many steps and devices many blocks.
 TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
-  open_kernel();
+  open_families();
   if (!device_ || IsSkipped()) return;
   for (const char* text :
        {"head_dim=128,heads=8/2,seqlen=1500,mask=causal_bottom_right",
@@ -103,13 +121,14 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
         "head_dim=64,heads=16/4,seqlen=1100,mask=causal_bottom_right,window=100:0"}) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
-    expect_reference(BackwardCase(device_, p, 7), default_of(kernel(), p), "long");
+    const BackwardCase c(device_, p, 7);
+    for (const KernelTemplate* t : families_) expect_reference(c, *t, default_of(*t, p), "long");
   }
 }
 
 // sum_j dV_j = sum_i dout_i over rows that see a key, since each row of P sums to 1; <Q, dQ> = <K, dK>, since both are <S, dS>.
 TEST_F(Cuda, SumsOfGradientsKeepTheirLaws) {
-  open_kernel();
+  open_families();
   if (!device_ || IsSkipped()) return;
   for (const char* text :
        {"head_dim=128,heads=4/2,seqlen=300,mask=causal_bottom_right",
@@ -118,46 +137,48 @@ TEST_F(Cuda, SumsOfGradientsKeepTheirLaws) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
     const BackwardCase c(device_, p, 3);
-    const GradientTensors found = run(kernel(), c);
-    EXPECT_EQ(c.sum_of_dv_fault(found), "") << text;
-    EXPECT_EQ(c.inner_product_fault(found), "") << text;
+    for (const KernelTemplate* t : families_) {
+      const GradientTensors found = run(*t, c);
+      EXPECT_EQ(c.sum_of_dv_fault(found), "") << t->name() << " " << text;
+      EXPECT_EQ(c.inner_product_fault(found), "") << t->name() << " " << text;
+    }
   }
 }
 
 // Without dout, dS is P times the gradient of lse.
 TEST_F(Cuda, TheGradientOfLseAloneGivesThoseOfQAndK) {
-  open_kernel();
+  open_families();
   if (!device_ || IsSkipped()) return;
   for (const char* text : {"head_dim=128,heads=4/2,seqlen=300,mask=causal_bottom_right",
                            "head_dim=64,heads=2,seqlen_q=77,seqlen_kv=400"}) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
     const BackwardCase c(device_, p, 5, {.dlse = true, .no_dout = true});
-    expect_reference(c, default_of(kernel(), p), "dlse alone");
-    const GradientTensors found = run(kernel(), c);
-    for (const float value : found.of(Role::kDv).values) ASSERT_EQ(value, 0.F);
+    for (const KernelTemplate* t : families_) {
+      expect_reference(c, *t, default_of(*t, p), "dlse alone");
+      const GradientTensors found = run(*t, c);
+      for (const float value : found.of(Role::kDv).values) ASSERT_EQ(value, 0.F) << t->name();
+    }
   }
 }
 
 // Rows that see no key, and keys that no row sees, have no gradient: written as 0 over what stood there.
 TEST_F(Cuda, WhatSeesNothingHasNoGradient) {
-  open_kernel();
+  open_families();
   if (!device_ || IsSkipped()) return;
   const Problem rows = parse_problem(
       "op=attention_backward,dtype=bf16,head_dim=64,heads=2,seqlen_q=300,seqlen_kv=40,"
       "mask=causal_bottom_right");
-  const GradientTensors of_rows = run(kernel(), BackwardCase(device_, rows, 1));
-  for (int64_t head = 0; head < 2; ++head)
-    for (int64_t row = 0; row < 260; ++row)
-      for (int64_t i = 0; i < 64; ++i) ASSERT_EQ(of_rows.of(Role::kDq).at(0, head, row, i), 0.F);
   const Problem keys = parse_problem(
       "op=attention_backward,dtype=bf16,head_dim=64,heads=2,seqlen_q=40,seqlen_kv=300,"
       "mask=causal_top_left");
-  const GradientTensors of_keys = run(kernel(), BackwardCase(device_, keys, 1));
-  for (const Role role : {Role::kDk, Role::kDv})
-    for (int64_t head = 0; head < 2; ++head)
-      for (int64_t key = 40; key < 300; ++key)
-        for (int64_t i = 0; i < 64; ++i) ASSERT_EQ(of_keys.of(role).at(0, head, key, i), 0.F);
+  const BackwardCase rows_case(device_, rows, 1), keys_case(device_, keys, 1);
+  for (const KernelTemplate* t : families_) {
+    const GradientTensors of_rows = run(*t, rows_case), of_keys = run(*t, keys_case);
+    EXPECT_TRUE(all_zero(of_rows.of(Role::kDq), 0, 260)) << t->name();
+    EXPECT_TRUE(all_zero(of_keys.of(Role::kDk), 40, 300)) << t->name();
+    EXPECT_TRUE(all_zero(of_keys.of(Role::kDv), 40, 300)) << t->name();
+  }
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled-in config of backward_sm90 as constants, and where L2 and delta stand in its workspace.
+// The compiled-in config of backward_sm90 as constants.
 #pragma once
 
-#include "shared/attention_args.h"
-#include "shared/attention_enums.h"
+#include "cuda/attention/row_sums.cuh"
 #include "shared/backward_sm90_layout.h"
 
 namespace attune {
@@ -19,18 +18,6 @@ static_assert(kKSlots >= 2 && kQSlots >= 2,
               "a step takes its tile before it gives back that of the step before it");
 
 constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
-constexpr float kLog2E = 1.44269504088896341f;
-
-__device__ __forceinline__ int padded_rows(const AttentionArgs& args) {
-  return static_cast<int>(backward_sm90_rows(args.seqlen_q, kBlockM, kKeyBlockM));
-}
-
-// L2 of a head's rows: lse in units of log2, +inf for rows that see no key and beyond the last row. Behind them, padded_rows() on,
-// delta: rowsum(dout * o) - dlse, 0 for these rows. Then the next head.
-__device__ __forceinline__ float* row_sums(const AttentionArgs& args, int batch, int head) {
-  const long long heads = static_cast<long long>(batch) * args.num_heads_q + head;
-  return static_cast<float*>(args.workspace) + 2 * heads * padded_rows(args);
-}
 
 // First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8 further down.
 __device__ __forceinline__ int first_accumulator_row() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of backward_sm90: L2 and delta of every row into the workspace, padded to whole tiles, so that the kernels behind
+// The first step of gradient kernels: L2 and delta of every row into the workspace, padded to whole tiles, so that the kernels behind
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
-#include "cuda/attention/backward_layout.cuh"
-#include "cuda/ptx/dependent_launch.cuh"
+#include "cuda/attention/row_sums.cuh"
+#include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/eight_elements.cuh"
 #include "shared/kernel_arguments.h"
 #include "shared/numbered_row.h"
@@ -34,8 +34,8 @@ __device__ __forceinline__ float partial_delta(const AttentionArgs& args, const 
 extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     attune_prepare(const __grid_constant__ AttentionArgs args,
                    const __grid_constant__ GradientArgs gradients) {
-  let_next_grid_start();
-  wait_for_prior_grid();
+  let_next_grid_start();  // unless kInOrder
+  wait_for_prior_grid();  // unless kInOrder
   if (args.seqlen_q == 0) return;
   const int rows = padded_rows(args);
   const int lane = static_cast<int>(threadIdx.x) % kRowLanes;

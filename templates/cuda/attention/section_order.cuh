@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tiles of backward_sm90: that of tile_scheduler.cuh, with its divisions in 32 bits, for threads of few registers.
+// The order of tiles of gradient kernels: that of tile_scheduler.cuh, with its divisions in 32 bits, for threads of few registers.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of the elements of a step, for the programs that change or hide scores in mma.sync gradient kernels.
+#pragma once
+
+#include "cuda/attention/mma_gradient_stream.cuh"
+#include "cuda/attention/score_functions.cuh"
+
+namespace attune {
+
+// The names that programs use, counted from those of the call's first.
+template <bool kKeysStay>
+struct ElementNames {
+  int batch, head, kv_head;
+
+  __device__ __forceinline__ ElementNames(const ScoreArgs& scores,
+                                          const ElementPlace<kKeysStay>& at)
+      : batch(scores.batch0 + at.batch),
+        head(scores.head0 + at.head),
+        kv_head(scores.kv_head0 + at.head / kGqaRatio),
+        stay_(at.stay),
+        column_(at.column) {}
+  __device__ __forceinline__ int q_idx(const ScoreArgs& scores, int stay, int column) const {
+    return scores.q_position0 + (kKeysStay ? column_ + column : stay_ + stay);
+  }
+  __device__ __forceinline__ int kv_idx(const ScoreArgs& scores, int stay, int column) const {
+    return scores.kv_position0 + (kKeysStay ? stay_ + stay : column_ + column);
+  }
+
+ private:
+  int stay_, column_;
+};
+
+}  // namespace attune

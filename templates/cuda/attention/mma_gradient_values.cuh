@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// dV of backward_sm80 by a kernel of its own, where the accumulators of dK leave it no room.
+#pragma once
+
+#include "cuda/attention/mma_gradients.cuh"
+#include "cuda/ptx/shared_memory.cuh"
+
+extern "C" __global__ void __launch_bounds__(attune::GradientSide<true, false>::kLayout.threads,
+                                             attune::kKeyMinBlocks)
+    attune_values(                                         // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::GradientArgs gradients) {
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const attune::GradientParts parts{
+      args, gradients,
+      scores,  // where kScoreArgs
+  };
+  attune::GradientTile<true, false, true>(parts, attune::shared_address(shared_memory)).run();
+}
