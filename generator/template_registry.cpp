@@ -6,6 +6,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem_fields.hpp"
+#include "generator/families/backward_cpu.hpp"
 #include "generator/families/backward_reference_cpu.hpp"
 #include "generator/families/backward_reference_cuda.hpp"
 #include "generator/families/backward_sm90.hpp"
@@ -38,6 +39,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &prefill_sm75(),
                                                       &prefill_cpu(),
                                                       &backward_sm90(),
+                                                      &backward_cpu(),
                                                       &quantise_cuda(),
                                                       &quantise_cpu(),
                                                       &block_map_cuda(),
