@@ -218,7 +218,8 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   const long long first_index = tile.first + panel * kPanelRows;
   const long long first = first_index / kGqaRatio;
   const long long last = (tile.first + least(tile.count, (panel + 1) * kPanelRows) - 1) / kGqaRatio;
-  KeyRange seen = visible_keys(args, first, last);
+  const AttentionArgs& call = args;
+  KeyRange seen = visible_keys(call, first, last);
   seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
   seen.end = least(seen.end, block.end);
   if (seen.begin >= seen.end) return;
@@ -237,8 +238,8 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   find_slopes(args, tile, first_index, seen, p, scratch.slopes);          // where kSloped
   const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);    // where kScored
   stage.apply(seen, p, largest);                                          // where kScored
-  if (!sees_all(args, first, last, seen)) {
-    mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, p, largest);
+  if (!sees_all(call, first, last, seen)) {
+    mask_block(call, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, p, largest);
   }
   if (!shown.lo) hide_scores(args, rows, seen, p, largest);  // where kMaskProgram
   if constexpr (kGradientS)
@@ -268,8 +269,9 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
 
 // Whether a row of the tile may see a key of the block.
 inline bool meet(const KernelArguments& args, const Tile& tile, KeyRange block) {
+  const AttentionArgs& call = args;
   const KeyRange keys =
-      visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
+      visible_keys(call, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   if (keys.begin >= keys.end || keys.begin >= block.end || keys.end <= block.begin) return false;
   const ListRows rows{tile.batch, tile.head_kv, tile.first, tile.count};  // where kMaskProgram
   if (!range_of_rows(args.scores, rows, block).hi) return false;          // where kMaskProgram
