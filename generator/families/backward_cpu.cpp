@@ -108,7 +108,7 @@ class BackwardCpu final : public KernelTemplate {
     std::vector<Config> candidates;
     for (const int64_t passes : {1, 2}) {
       if (passes == 1 && !has_both(spec)) continue;
-      for (const auto& [rows, vectors] : {std::pair<int64_t, int64_t>{12, 1}, {many ? 8 : 6, 2}})
+      for (const auto& [rows, vectors] : {std::pair<int64_t, int64_t>{many ? 8 : 6, 2}})
         candidates.push_back(Config({{"block_m", 2 * vectors * lanes_of(arch)},
                                      {"block_n", 128},
                                      {"rows", rows},
