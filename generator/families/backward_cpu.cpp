@@ -31,7 +31,8 @@ int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step
 
 // At least sizeof(Scratch) of the kernel on any CPU; the kernel asserts it.
 int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
-  const int64_t block_m = config.at("block_m"), score_rows = config.at("block_n") + config.at("rows");
+  const int64_t block_m = config.at("block_m"),
+                score_rows = config.at("block_n") + config.at("rows");
   const int64_t panel = config.at("vectors") * kVectorBytes;
   const int64_t dims = spec.head_dim_qk + spec.head_dim_v;
   const int64_t padded = round_up(spec.head_dim_qk, 16) + round_up(spec.head_dim_v, 16);
@@ -137,9 +138,10 @@ class BackwardCpu final : public KernelTemplate {
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {.steps = {{.entry = "attune_delta"}, {}, {.entry = "attune_queries"}},
-            .main_step = 1,
-            .workspace = {{.name = "counters, statistics and scratch", .alignment = kCounterBytes}}};
+    return {
+        .steps = {{.entry = "attune_delta"}, {}, {.entry = "attune_queries"}},
+        .main_step = 1,
+        .workspace = {{.name = "counters, statistics and scratch", .alignment = kCounterBytes}}};
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {

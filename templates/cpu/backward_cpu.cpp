@@ -22,6 +22,7 @@
 #include "cpu/backward_cpu_knobs.hpp"
 
 #include "cpu/gradient_products.hpp"
+#include "cpu/gradient_tiles.hpp"
 #include "cpu/mask_stage.hpp"  // where kMaskProgram
 #include "cpu/pack_kv.hpp"
 #include "cpu/score_stage.hpp"  // where kScored
@@ -63,37 +64,6 @@ struct Scratch {
   float dv[kScoreRows * kPadded<kHeadDimV>];
 };
 static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
-
-// A tile: rows [first, first + count) of the list of one K/V head.
-struct Tile {
-  int batch;
-  int head_kv;
-  long long first;
-  int count;
-};
-
-// One K/V head of one batch entry.
-struct Group {
-  int batch;
-  int head_kv;
-};
-
-inline Group group_at(const AttentionArgs& args, long long index) {
-  return {static_cast<int>(index / args.num_heads_kv), static_cast<int>(index % args.num_heads_kv)};
-}
-inline long long groups_of(const AttentionArgs& args) {
-  return static_cast<long long>(args.batch) * args.num_heads_kv;
-}
-inline long long list_rows(const AttentionArgs& args) {
-  return static_cast<long long>(args.seqlen_q) * kGqaRatio;
-}
-inline long long tiles_of(const AttentionArgs& args) {
-  return (list_rows(args) + kBlockM - 1) / kBlockM;
-}
-inline Tile tile_at(const AttentionArgs& args, Group group, long long index) {
-  const long long first = index * kBlockM, rows = list_rows(args) - first;
-  return {group.batch, group.head_kv, first, static_cast<int>(rows < kBlockM ? rows : kBlockM)};
-}
 
 // The parts of the workspace.
 inline long long* counter(const AttentionArgs& args, int step) {
@@ -170,9 +140,9 @@ inline void load_rows(const OperandView& view, const Tile& tile, const Panel& ls
     Floats rows[kLanes] = {};
     for (int i = 0; i < count; ++i)
       if (lse[vector * kLanes + i] != kInfinity)
-        rows[i] = load<kDtypeQ>(row_address<Element<kDtypeQ>>(view, tile.batch, tile.head_kv,
-                                                              tile.first + first + i) +
-                                c);
+        rows[i] = load<kDtypeQ>(
+            row_address<Element<kDtypeQ>>(view, tile.batch, tile.head_kv, tile.first + first + i) +
+            c);
     for (int i = 0; i < kLanes; ++i)
       store<Dtype::kFp32>(rows_to + (first + i) * kPadded<kWidth> + c, rows[i]);
     transpose(rows);
@@ -235,23 +205,23 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   Panel* ds = scratch.ds;
   Panel largest = -kInfinity;
   multiply_rows<kHeadDimQk>(keys, count, scratch.rows.queries[panel], p);
-  find_slopes(args, tile, first_index, seen, p, scratch.slopes);          // where kSloped
-  const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);    // where kScored
-  stage.apply(seen, p, largest);                                          // where kScored
+  find_slopes(args, tile, first_index, seen, p, scratch.slopes);        // where kSloped
+  const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);  // where kScored
+  stage.apply(seen, p, largest);                                        // where kScored
   if (!sees_all(call, first, last, seen)) {
     mask_block(call, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, p, largest);
   }
   if (!shown.lo) hide_scores(args, rows, seen, p, largest);  // where kMaskProgram
   if constexpr (kGradientS)
-    multiply_rows<kHeadDimV>(scratch.values + skipped * kHeadDimV, count,
-                             scratch.rows.douts[panel], ds);
+    multiply_rows<kHeadDimV>(scratch.values + skipped * kHeadDimV, count, scratch.rows.douts[panel],
+                             ds);
   const Panel lse = scratch.rows.lse[panel], delta = scratch.rows.delta[panel];
   for (int n = 0; n < count; ++n) {
     p[n] = exp2_nonpositive(p[n] - lse);
     if constexpr (kGradientS) {
       Panel gradient = p[n] * (ds[n] - delta);
-      gradient *= scratch.slopes[n];                      // where kSloped
-      ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;      // also where the slope is no number
+      gradient *= scratch.slopes[n];                  // where kSloped
+      ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;  // also where the slope is no number
     }
   }
   if constexpr (kWithQ) add_columns<kHeadDimQk>(keys, count, ds, dq);

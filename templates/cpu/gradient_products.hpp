@@ -61,7 +61,7 @@ inline void add_columns(const float* rows, int count, const Panel* weights, Pane
 
 // Columns rounded up to whole registers, which rows across the lanes are padded to.
 template <int kWidth>
-constexpr int kPadded = (kWidth + kLanes - 1) / kLanes * kLanes;
+constexpr int kPadded = (kWidth + kLanes - 1) / kLanes* kLanes;
 
 template <int kStride, int kTileVectors>
 inline void add_rows_tile(const Panel* weights, const float* rows, float* sums) {

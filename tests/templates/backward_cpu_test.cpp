@@ -66,8 +66,7 @@ TEST_F(BackwardCpu, GivesTheGradientsOfTheReference) {
         "dtype=bf16,head_dim=64,heads=4/2,seqlen=200,mask=causal_bottom_right,gradients=kv",
         "dtype=fp16,head_dim=128,heads=2,seqlen_q=1,seqlen_kv=77,gradients=qv"}) {
     const Problem p = problem(text);
-    const BackwardCase c(device_, p, ++seed,
-                         {.heads_first = seed % 2 == 0, .dlse = seed % 3 == 0});
+    const BackwardCase c(device_, p, ++seed, {.heads_first = seed % 2 == 0, .dlse = seed % 3 == 0});
     expect_reference(c, default_of(kernel(), p));
     const std::vector<Config> all = configs(p);
     std::mt19937_64 random(seed);
@@ -101,8 +100,7 @@ TEST_F(BackwardCpu, TakesGradientsOfLseAlone) {
 
 // Every sum has one thread and one order.
 TEST_F(BackwardCpu, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Problem p =
-      problem("dtype=fp32,head_dim=64,heads=6/3,seqlen=260,mask=causal_bottom_right");
+  const Problem p = problem("dtype=fp32,head_dim=64,heads=6/3,seqlen=260,mask=causal_bottom_right");
   for (const int64_t passes : {1, 2}) {
     Config config = default_of(kernel(), p);
     config.set("passes", passes);
