@@ -94,7 +94,8 @@ void BackwardCase::run_forward() {
   Problem forward = problem_;
   forward.op = Op::kPrefill;
   forward.gradients = Gradients::kAll;
-  const KernelTemplate& t = template_by_name("prefill_sm90");
+  const KernelTemplate& t =
+      template_by_name(device_->target() == Target::kCpu ? "prefill_cpu" : "prefill_sm90");
   const Arch arch = arch_for(*device_, t, spec_of(forward));
   run_plan(forward, t,
            t.default_config(spec_of(forward), arch, shape_of(forward), device_->facts()));

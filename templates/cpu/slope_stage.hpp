@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast scores of a panel move with q.k * softmax_scale (generated/slope_program.h), for backward_cpu.
+#pragma once
+
+#include "cpu/panel_rows.hpp"
+#include "cpu/visibility.hpp"
+#include "generated/slope_program.h"
+#include "shared/kernel_arguments.h"
+
+namespace attune {
+
+// Of rows from `first_index` of the list of the tile's K/V head on. `panels` are scores that no score stage has changed.
+template <class Tile>
+inline void find_slopes(const KernelArguments& args, const Tile& tile, long long first_index,
+                        KeyRange keys, const Panel* panels, Panel* slopes) {
+  const ScoreArgs& scores = args.scores;
+  const PanelRows rows(scores, tile.batch, tile.head_kv, first_index);
+  const float to_natural = args.softmax_scale * 0.6931471805599453f;
+  SlopeHead on_head[kPanelRows];
+  SlopeRow on_row[kPanelRows];
+  for (int lane = 0; lane < kPanelRows; ++lane) {
+    on_head[lane] = slope_head(scores, rows.batch, rows.head[lane], rows.kv_head);
+    on_row[lane] = slope_row(scores, on_head[lane], rows.batch, rows.head[lane], rows.kv_head,
+                             rows.q_idx[lane]);
+  }
+  for (int n = keys.begin; n < keys.end; ++n) {
+    float s[kPanelRows];
+    __builtin_memcpy(s, &panels[n - keys.begin], sizeof(s));
+    const int kv_idx = scores.kv_position0 + n;
+    const auto column = [&](int lane) {
+      return slope_column(scores, on_head[lane], rows.batch, rows.head[lane], rows.kv_head, kv_idx);
+    };
+    const SlopeColumn of_first = column(0);
+#pragma clang loop vectorize(enable)
+    for (int lane = 0; lane < kPanelRows; ++lane) {
+      const SlopeColumn on_column = kGqaRatio == 1 ? of_first : column(lane);
+      s[lane] = slope_element(scores, on_head[lane], on_row[lane], on_column, s[lane] * to_natural,
+                              rows.batch, rows.head[lane], rows.kv_head, rows.q_idx[lane], kv_idx);
+    }
+    __builtin_memcpy(&slopes[n - keys.begin], s, sizeof(s));
+  }
+}
+
+}  // namespace attune
