@@ -10,7 +10,8 @@
 namespace attune {
 namespace {
 
-constexpr double kTiny = 1e-12;  // rows that are all zero have no RMS
+constexpr double kTiny = 1e-12;          // rows that are all zero have no RMS
+constexpr double kTinyOfFp16 = 0x1p-24;  // below its least number there is none
 constexpr double kLseAllowed = 2e-3;
 constexpr double kRoundingMoves = 0.05;  // of one row's O: two deviations of P's rounding
 
@@ -70,6 +71,7 @@ Comparison::Comparison(const Problem& problem, Weights weights)
     : unit_(takes_tf32(problem, weights)
                 ? kUnitOfTf32
                 : unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
+      least_(problem.dtype_o == Dtype::kFp16 ? kTinyOfFp16 : kTiny),
       rms_factor_(rms_factor_of(problem, weights)),
       mean_factor_(mean_factor_of(problem, weights)) {}
 
@@ -86,7 +88,7 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
   double sum = 0;
   for (int i = 0; i < count; ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
-    const double allowed = unit_ * (std::fabs(want[i]) + rms_factor_ * rms) + kTiny;
+    const double allowed = unit_ * (std::fabs(want[i]) + rms_factor_ * rms) + least_;
     const double ratio =
         std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
     if (ratio > max_)
@@ -114,7 +116,7 @@ CheckError Comparison::result() const {
   error.max = max_;
   error.wrong = worst_;
   if (rows_ == 0) return error;
-  error.mean = sum_error_ / (mean_factor_ * unit_ * sum_rms_ + kTiny * static_cast<double>(rows_));
+  error.mean = sum_error_ / (mean_factor_ * unit_ * sum_rms_ + least_ * static_cast<double>(rows_));
   if (!error.wrong && !(error.mean <= 1))
     error.wrong = fmt::format("mean error is {:.2f} times what is allowed", error.mean);
   return error;

@@ -69,6 +69,7 @@ class Comparison {
   void blame(double ratio, const std::string& sentence);
 
   double unit_;
+  double least_;  // what is allowed where all is 0
   double rms_factor_, mean_factor_;
   double max_ = 0;
   double sum_error_ = 0;

@@ -72,7 +72,8 @@ const std::map<std::string, std::string>& other_values() {
       {"chunk", "64"},
       {"sinks", "fp32"},
       {"block_map", "hides"},
-      {"gradients", "kv"}};
+      {"gradients", "kv"},
+      {"dropout", "0.25"}};
   return values;
 }
 
