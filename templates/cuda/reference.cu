@@ -84,8 +84,7 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
     return natural;
   };
   const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
-  // Finite where all scores are -inf: the row counts as one that sees no key.
-  float maximum = kNothing;
+  float maximum = kNothing;  // finite where all scores are -inf: such a row sees no key
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (visible(args, row, column)) maximum = fmaxf(maximum, score_at(column));
   }

@@ -24,6 +24,7 @@ FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_r
 SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
+GRADIENTS = "op=attention_backward," + SCORED
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
            ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "l2_section_mb=32,pack_heads=4"),
@@ -40,6 +41,11 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            # What scores get by head and distance, made by idle warps.
            ("prefill_sm90", SCORED + ",alibi=1", ""), ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
            ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
+           # Gradients: by default configs, with a kernel of its own for each of dk and dv, of the mma.sync family with scores too.
+           ("backward_sm90", GRADIENTS, ""), ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"), "split_kv=1"),
+           ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
+           ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
+           ("backward_sm80", GRADIENTS, ""), ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 
 

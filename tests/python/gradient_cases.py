@@ -48,7 +48,8 @@ class GradientsTest(unittest.TestCase):
             if x is None:
                 continue
             self.assertTrue(x.isfinite().all(), f"{name} {what}")
-            error = (x.double() - y).norm() / max(y.norm().item(), 1e-3 * y.numel() ** 0.5)
+            # Where gradients cancel to 0 (one key in sight), what is left is the rounding of the terms, about 1 each.
+            error = (x.double() - y).norm() / max(y.norm().item(), 0.03 * y.numel() ** 0.5)
             self.assertLess(error.item(), allowed, f"{name} {what}")
 
 

@@ -41,7 +41,7 @@ class Problem(ctypes.Structure):
                 *((name, ctypes.c_int32) for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix",
                                                       "chunk")),
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
-                ("gradients", ctypes.c_int32)]
+                ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float)]
 
 
 class Tensor(ctypes.Structure):
@@ -91,11 +91,18 @@ class GradientOperands(ctypes.Structure):
                 ("dlse_batch_stride", ctypes.c_int64), ("dlse_head_stride", ctypes.c_int64)]
 
 
+class DropoutOperands(ctypes.Structure):
+    """attune_dropout_operands."""
+    _fields_ = [("size", ctypes.c_size_t), ("seed", ctypes.c_uint64), ("offset", ctypes.c_uint64),
+                *((name, ctypes.c_void_p) for name in ("seed_address", "offset_address", "state"))]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
                 ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands)),
-                ("block_map", ctypes.POINTER(BlockMapStruct)), ("gradients", ctypes.POINTER(GradientOperands))]
+                ("block_map", ctypes.POINTER(BlockMapStruct)), ("gradients", ctypes.POINTER(GradientOperands)),
+                ("dropout", ctypes.POINTER(DropoutOperands))]
 
 
 class PlanInfo(ctypes.Structure):
