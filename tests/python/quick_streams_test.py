@@ -9,6 +9,7 @@ import sys
 import threading
 import types
 import unittest
+from unittest import mock
 
 try:
     import numpy as np
@@ -175,8 +176,8 @@ class QuickStreamsTest(unittest.TestCase):
             tensor.requires_grad = True
             with torch.no_grad():
                 self.assertTrue(self.ran_quickly(self.attend))
-            with self.assertRaisesRegex(ValueError, "requires a gradient"):
-                self.attend()
+            with mock.patch.dict(sys.modules, {"attune._graph": types.SimpleNamespace(train=lambda **given: "recorded")}):
+                self.assertEqual(self.attend(), "recorded")
             tensor.requires_grad = False
         self.k._negative = True
         with self.assertRaisesRegex(ValueError, "k is a view of its negative"):
