@@ -93,6 +93,8 @@ class KernelTemplate {
                                                      const Config&) const {
     return {};
   }
+  // Whether it applies what changes scores and what hides keys as one program, to every element.
+  virtual bool applies_whole_programs() const { return is_reference(); }
   // Whether its score stage works through keys in steps, and so takes score::step_text of a program, not source_text.
   virtual bool steps_scores() const { return false; }
   // Whether what a score stage would add stands in the accumulators before (score::adds_along_diagonals), so that there is none.

@@ -75,6 +75,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.gradients;
     case ArgumentPart::kDropout:
       return &arguments.dropout;
+    case ArgumentPart::kCache:
+      return &arguments.cache;
   }
   return nullptr;
 }

@@ -23,7 +23,7 @@ inline constexpr const char* kEntryName = "attune_kernel";
 
 // Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
 // then its tensor maps.
-enum class ArgumentPart : int { kMap, kScores, kDropout, kBase, kScales, kGradients };
+enum class ArgumentPart : int { kMap, kScores, kDropout, kBase, kScales, kGradients, kCache };
 // Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
 // make a map of blocks (families/block_map.hpp) to say.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);

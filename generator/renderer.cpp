@@ -90,11 +90,11 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
   return constants;
 }
 
-// References apply the whole program to every element. Other kernels have a score stage for what changes scores, and a mask program
+// References, and kernels that ask for it, apply the whole program to every element. Others have a score stage for what changes scores, and a mask program
 // for what hides keys.
 std::vector<Constant> score_constants(const KernelTemplate& kernel_template, const KernelSpec& spec,
                                       const Config& config) {
-  const bool whole = kernel_template.is_reference();
+  const bool whole = kernel_template.applies_whole_programs();
   std::vector<Constant> constants;
   const bool has_stage = has_score_stage(spec) && !kernel_template.adds_diagonals(spec, config);
   if (whole ? is_scored(spec) : has_stage) constants.push_back({"bool", "kScored", "true"});
@@ -129,6 +129,15 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
   return constants;
 }
 
+std::vector<Constant> cache_constants(const KernelSpec& spec) {
+  if (!describe(spec.op).has_cache) return {};
+  const bool has_pages = spec.page_size > 0;
+  return {{"bool", "kCacheArgs", "true"},
+          {"bool", "kHasPages", has_pages ? "true" : "false"},
+          {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
+          {"bool", "kHasBegins", spec.packed_q ? "true" : "false"}};
+}
+
 GeneratedPart in_namespace(const char* path, const std::string& text) {
   return {path, fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n", text)};
 }
@@ -144,7 +153,7 @@ std::optional<GeneratedPart> slope_part(const KernelSpec& spec) {
 
 std::vector<GeneratedPart> score_parts(const KernelTemplate& kernel_template,
                                        const KernelSpec& spec) {
-  if (kernel_template.is_reference()) {
+  if (kernel_template.applies_whole_programs()) {
     if (!is_scored(spec)) return {};
     return {in_namespace("generated/score_program.h", score::source_text(score_program(spec)))};
   }
@@ -180,6 +189,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
     constants.push_back(std::move(constant));
   for (Constant& constant : gradient_constants(spec)) constants.push_back(std::move(constant));
   if (spec.dropout > 0) constants.push_back({"bool", "kDropout", "true"});
+  for (Constant& constant : cache_constants(spec)) constants.push_back(std::move(constant));
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(

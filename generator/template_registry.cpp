@@ -13,6 +13,8 @@
 #include "generator/families/backward_sm90.hpp"
 #include "generator/families/block_map_cpu.hpp"
 #include "generator/families/block_map_cuda.hpp"
+#include "generator/families/decode_cpu.hpp"
+#include "generator/families/decode_sm80.hpp"
 #include "generator/families/merge_cpu.hpp"
 #include "generator/families/merge_cuda.hpp"
 #include "generator/families/prefill_cpu.hpp"
@@ -42,6 +44,8 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &backward_sm90(),
                                                       &backward_sm80(),
                                                       &backward_cpu(),
+                                                      &decode_sm80(),
+                                                      &decode_cpu(),
                                                       &quantise_cuda(),
                                                       &quantise_cpu(),
                                                       &block_map_cuda(),

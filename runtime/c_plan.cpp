@@ -48,6 +48,15 @@ DropoutArgs dropout_of(const attune_operands* operands) {
           0};
 }
 
+CacheArgs cache_of(const attune_operands* operands) {
+  constexpr size_t kWithCache = offsetof(attune_operands, cache) + sizeof(void*);
+  constexpr size_t kCacheSize = offsetof(attune_cache_operands, slots) + sizeof(void*);
+  if (operands->size < kWithCache || operands->cache == nullptr) return {};
+  const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
+                                              attune_cache_operands{}, kCacheSize, "sizeof");
+  return {c.kv_lengths, c.q_begins, c.page_table, c.slots, c.page_table_stride, 0};
+}
+
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
 
 }  // namespace
@@ -103,6 +112,11 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     if (asked.dropout) [[unlikely]] {
       dropout = dropout_of(operands);
       given.dropout = &dropout;
+    }
+    CacheArgs cache;
+    if (describe(asked.op).has_cache) [[unlikely]] {
+      cache = cache_of(operands);
+      given.cache = &cache;
     }
     if (!known.scores.reads_operands() && map == nullptr && asked.block_map == BlockMapUse::kNone)
         [[likely]]

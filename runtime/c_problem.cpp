@@ -75,7 +75,10 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .sinks = ATTUNE_SCORE_TENSOR_NONE,
                                          .block_map = ATTUNE_BLOCK_MAP_NONE,
                                          .gradients = 0,
-                                         .dropout = 0};
+                                         .dropout = 0,
+                                         .page_size = 0,
+                                         .packed_q = 0,
+                                         .num_pages = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -157,6 +160,12 @@ Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
   return checked<Dtype>(field, value, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
 }
 
+bool flag(const char* field, int32_t value) {
+  if (value != 0 && value != 1)
+    refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
+  return value == 1;
+}
+
 Fp8Options fp8_of(const attune_problem& c) {
   Fp8Options fp8;
   fp8.accuracy = checked<Accuracy>("accuracy", c.accuracy, ATTUNE_ACCURATE, ATTUNE_SPLIT,
@@ -210,7 +219,10 @@ attune_problem c_problem(const Problem& p) {
           .sinks = static_cast<int32_t>(p.sinks),
           .block_map = static_cast<int32_t>(p.block_map),
           .gradients = static_cast<int32_t>(p.gradients),
-          .dropout = p.dropout};
+          .dropout = p.dropout,
+          .page_size = p.page_size,
+          .packed_q = p.packed_q ? 1 : 0,
+          .num_pages = p.num_pages};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -237,6 +249,9 @@ Problem problem_of(const attune_problem* given) {
   if (c.softmax_scale != 0) p.softmax_scale = c.softmax_scale;
   read_scores(c, &p);
   p.dropout = c.dropout;
+  p.page_size = c.page_size;
+  p.packed_q = flag("packed_q", c.packed_q);
+  p.num_pages = c.num_pages;
   constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");

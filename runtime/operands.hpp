@@ -27,6 +27,7 @@ struct Operands {
   const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
   // Of problems with dropout; threshold and scale are the plan's. Null: seed and offset 0. Not owned.
   const DropoutArgs* dropout = nullptr;
+  const CacheArgs* cache = nullptr;  // of problems with a cache; num_pages is the plan's. Not owned
 };
 
 // Of roles whose kind is kTensor.

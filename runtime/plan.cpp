@@ -8,6 +8,8 @@
 #include <cmath>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+#include "runtime/cache_check.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -43,6 +45,12 @@ GradientArgs gradient_args(const Problem& p, const Operands& operands) {
   return args;
 }
 
+void set_cache_args(const Problem& p, const Operands& operands, KernelArguments* args) {
+  args->cache = operands.cache == nullptr ? CacheArgs{} : *operands.cache;
+  args->cache.num_pages = static_cast<int>(pages_of_cache(p));
+  if (p.packed_q && operands.lse_head_stride == 0) args->lse_head_stride = p.batch * p.seqlen_q;
+}
+
 KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
   KernelArguments args;
@@ -71,6 +79,8 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     args.gradients = gradient_args(p, operands);
   if (p.dropout > 0) [[unlikely]]
     args.dropout = dropout_args(p, operands.dropout);
+  if (describe(p.op).has_cache) [[unlikely]]
+    set_cache_args(p, operands, &args);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
@@ -92,6 +102,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     check_operands(plan.operands.list(), operands);
   if (plan.scores.reads_operands()) [[unlikely]]
     check_score_operands(plan.scores, operands.scores);
+  if (describe(plan.problem.op).has_cache) [[unlikely]]
+    check_cache(plan.problem, operands.cache);
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.operands.writes_nothing()) return;
   if (plan.launch.uses_tensor_maps() && !plan.operands.suit_tensor_maps(operands)) [[unlikely]]

@@ -49,22 +49,6 @@ uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(const Device& device, int64_t bytes)
-    : device_(&device), data_(device.allocate(std::max(bytes, kAlignment))), bytes_(bytes) {}
-
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-DeviceMemory::~DeviceMemory() {
-  if (data_ != nullptr) device_->release(data_);
-}
-
 std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
@@ -95,6 +79,7 @@ void Inputs::open(const Problem& problem) {
       open_rest(problem, operand);
   }
   open_captures(problem);
+  cache_.open(device_, problem, seed_);
   sets_.clear();
   for (int64_t i = 0; i < count; ++i) sets_.push_back(make_set(i));
 }
@@ -167,6 +152,7 @@ void Inputs::set_row_sums(Role role, Operands* set) const {
 Operands Inputs::make_set(int64_t index) const {
   Operands set{};
   set.scores = &scores_;
+  set.cache = cache_.timed();
   for (const OperandSpec& operand : operands_) {
     if (kind_of(operand.role) == OperandKind::kTensor) {
       OperandView& view = set.*tensor_of(operand.role);
@@ -235,6 +221,7 @@ OperandView Inputs::with_mean(Role role, float mean) {
 
 Operands Inputs::poisoned() {
   Operands operands = set(0);
+  operands.cache = cache_.checked();
   for (const OperandSpec& operand : operands_) {
     if (!operand.written) continue;
     switch (kind_of(operand.role)) {

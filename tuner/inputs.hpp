@@ -15,25 +15,10 @@
 #include "generator/core/op.hpp"
 #include "runtime/device.hpp"
 #include "runtime/operands.hpp"
+#include "tuner/cache_inputs.hpp"
+#include "tuner/device_memory.hpp"
 
 namespace attune {
-
-// Owns device memory.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  DeviceMemory(const Device& device, int64_t bytes);  // throws kOutOfMemory
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-  ~DeviceMemory();
-  char* data() const { return static_cast<char*>(data_); }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  const Device* device_ = nullptr;
-  void* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
 
 class Inputs {
  public:
@@ -49,6 +34,8 @@ class Inputs {
   Operands poisoned();
   // The captures and scalars of the problem's score program; every set has them.
   const ScoreOperands& scores() const { return scores_; }
+  // What set 0 is told of its cache, of problems that have one.
+  const CacheLists& cache() const { return cache_.checked_lists(); }
   // Other values for a tensor of set 0: N(mean,1). Kept until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);
   // The factor of a head's `block`th block of rows.
@@ -82,6 +69,7 @@ class Inputs {
   std::array<Filled, 2> row_sums_;  // of lse and dlse
   std::vector<DeviceMemory> captures_;
   ScoreOperands scores_;
+  CacheInputs cache_;
   std::vector<Operands> sets_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_backward.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/ops/block_map.hpp"
 #include "generator/core/ops/merge.hpp"
 #include "generator/core/ops/prefill.hpp"
@@ -16,7 +17,8 @@ namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
   static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op(),
-                                               &merge_op(), &attention_backward_op()};
+                                               &merge_op(), &attention_backward_op(),
+                                               &attention_kvcache_op()};
   return ops;
 }
 

@@ -115,6 +115,8 @@ struct OpDescription {
   // Its problems say which gradients are asked (Problem::gradients).
   bool has_gradients = false;
   bool has_dropout = false;  // its problems may have it
+  // Its k and v are a cache of requests (templates/shared/cache_args.h): calls say where each has its keys, and how many.
+  bool has_cache = false;
 };
 
 const std::vector<const OpDescription*>& all_ops();

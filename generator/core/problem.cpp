@@ -87,6 +87,14 @@ void check_fp8_options(const Problem& p) {
                     difference_text(p, plain), dtype_name(p.dtype_q)));
 }
 
+void check_no_cache(const Problem& p, const std::string& op) {
+  if (p.page_size != 0)
+    refuse(fmt::format("page_size is {}; op {} has no cache: accepted is 0", p.page_size, op));
+  if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: accepted is 0", op));
+  if (p.num_pages != 0)
+    refuse(fmt::format("num_pages is {}; op {} has no cache: accepted is 0", p.num_pages, op));
+}
+
 }  // namespace
 
 float Problem::scale() const {
@@ -106,6 +114,7 @@ void validate(const Problem& p) {
   if (!op.has_gradients && p.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
                        op.name));
+  if (!op.has_cache) check_no_cache(p, op.name);
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
     refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", p.dropout));

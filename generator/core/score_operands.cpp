@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/narrow_float.hpp"
 #include "generator/core/score/evaluate.hpp"
 
@@ -126,6 +127,10 @@ void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* oper
         operands->q_position0, operands->kv_position0));
 }
 
+int64_t score_rows(const Problem& problem) {
+  return describe(problem.op).has_cache ? problem.seqlen_kv : problem.seqlen_q;
+}
+
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
                      const ScoreOperands* given) {
   const std::vector<CaptureSpec>& captures = wanted.captures;
@@ -143,7 +148,8 @@ ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
     }
   }
   std::copy(operands.scalars.begin(), operands.scalars.end(), args.scalars);
-  args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : problem.seqlen_q);
+  args.seqlen_q =
+      static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : score_rows(problem));
   args.seqlen_kv =
       static_cast<int>(operands.seqlen_kv > 0 ? operands.seqlen_kv : problem.seqlen_kv);
   args.head_dim = problem.head_dim_qk;

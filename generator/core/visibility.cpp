@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "generator/core/op.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/recognised_programs.hpp"
 #include "generator/core/score_feature.hpp"
 
@@ -49,6 +51,7 @@ Mask mask_of(const Band& band, int64_t bottom_right) {
 KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visible_keys(p, p, row); }
 
 Problem canonical(const Problem& asked) {
+  if (describe(asked.op).has_cache) return canonical_of_cache(asked);
   const Problem p = with_built_ins(asked);
   const Band band = band_of(p);
   Problem same = p;

@@ -57,6 +57,12 @@ const Served& serves_mapping() {
   return served;
 }
 
+const Served& serves_caches() {
+  static const Served served{
+      Op::kAttentionKvCache, {"mask", "window", "page_size", "packed_q"}, true};
+  return served;
+}
+
 const Served& serves_gradients() {
   static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}, true};
   return served;

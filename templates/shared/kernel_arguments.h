@@ -13,10 +13,12 @@
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 // | grads   | GradientArgs  | kernels of the op attention_backward              |
 // | dropout | DropoutArgs   | kernels with dropout                              |
+// | cache   | CacheArgs     | kernels of the op attention_kvcache               |
 #pragma once
 
 #include "shared/attention_args.h"
 #include "shared/block_map.h"     // where kMaskProgram
+#include "shared/cache_args.h"    // where kCacheArgs
 #include "shared/dropout_args.h"  // where kDropout
 #include "shared/fp8_options.h"
 #include "shared/gradient_args.h"  // where kGradientArgs
@@ -50,6 +52,7 @@ struct KernelArguments : AttentionArgs {
   ScoreArgs scores;        // where kScoreArgs
   GradientArgs gradients;  // where kGradientArgs
   DropoutArgs dropout;     // where kDropout
+  CacheArgs cache;         // where kCacheArgs
   BlockMapArgs map;        // where kMaskProgram
 };
 

@@ -11,7 +11,7 @@ HostScores::HostScores(const Device& device, const Problem& problem, const Score
       scored_(is_scored(problem)),
       bends_(problem.softcap != 0 || problem.score_mod),
       program_(score_program(problem)) {
-  if (!scored_) return;
+  if (!has_score_args(problem)) return;
   ScoreOperands on_host = operands;
   const std::vector<CaptureSpec> wanted = captures_of(problem);
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -25,6 +25,11 @@ HostScores::HostScores(const Device& device, const Problem& problem, const Score
   loads_ = score::loads_of(program_, args_);
 }
 
+double HostScores::sink(int head) const {
+  const auto capture = static_cast<size_t>(sinks_capture(problem_));
+  return load_capture(capture_type(problem_.sinks), captures_[capture].data(), head);
+}
+
 HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t row,
                                  int64_t key) const {
   if (!scored_) return {score};
@@ -34,7 +39,7 @@ HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t 
                      head / (problem_.num_heads_q / problem_.num_heads_kv),
                      static_cast<int32_t>(row),
                      static_cast<int32_t>(key),
-                     static_cast<int32_t>(problem_.seqlen_q),
+                     static_cast<int32_t>(score_rows(problem_)),
                      static_cast<int32_t>(problem_.seqlen_kv),
                      problem_.head_dim_qk};
   const auto value_at = [&](double moved) {

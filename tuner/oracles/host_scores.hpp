@@ -24,6 +24,9 @@ class HostScores {
   HostScores(const HostScores&) = delete;
   HostScores& operator=(const HostScores&) = delete;
 
+  // The sink of a head, of a problem that has sinks.
+  double sink(int head) const;
+
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const;
 
  private:

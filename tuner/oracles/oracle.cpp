@@ -8,6 +8,7 @@
 #include "generator/core/narrow_float.hpp"
 #include "tuner/oracles/attention.hpp"
 #include "tuner/oracles/attention_backward.hpp"
+#include "tuner/oracles/attention_kvcache.hpp"
 #include "tuner/oracles/block_map.hpp"
 #include "tuner/oracles/merge.hpp"
 #include "tuner/oracles/quantise.hpp"
@@ -18,7 +19,8 @@ namespace {
 std::vector<const Oracle*>& oracles() {
   static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle(),
                                         &block_map_oracle(), &merge_oracle(),
-                                        &attention_backward_oracle()};
+                                        &attention_backward_oracle(),
+                                        &attention_kvcache_oracle()};
   return all;
 }
 

@@ -4,6 +4,7 @@
 #ifndef ATTUNE_ATTUNE_TYPES_H_
 #define ATTUNE_ATTUNE_TYPES_H_
 
+#include <attune/attune_cache_types.h>
 #include <attune/attune_context_types.h>
 #include <attune/attune_dropout_types.h>
 #include <attune/attune_gradient_types.h>
@@ -49,7 +50,8 @@ typedef enum attune_op {
   ATTUNE_QUANTIZE = ATTUNE_QUANTISE,
   ATTUNE_BLOCK_MAP = 2, /* o = a map of blocks of the problem's masks: see attune_block_map_build */
   ATTUNE_MERGE = 3,     /* o, lse = those of two calls over different keys together: see attune.h */
-  ATTUNE_ATTENTION_BACKWARD = 4 /* gradients of attention: see attune_gradient_types.h */
+  ATTUNE_ATTENTION_BACKWARD = 4, /* gradients of attention: see attune_gradient_types.h */
+  ATTUNE_ATTENTION_KVCACHE = 5   /* attention over a cache of requests: see attune_cache_types.h */
 } attune_op;
 
 /* Of 8 bits, and fp32: on a GPU exact but slow, tf32, and each finite number as two of tf32. */
@@ -143,6 +145,9 @@ typedef struct attune_problem {
   int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
   int32_t gradients; /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
   float dropout;     /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
+  int32_t page_size; /* of op attention_kvcache: keys of a page; 0 = no pages */
+  int32_t packed_q;  /* of it: 1 = rows of all requests follow each other; see attune_cache_types.h */
+  int64_t num_pages; /* of it: pages, or slots, of k and v; 0 = as many as the requests need */
 } attune_problem;
 
 typedef struct attune_operands {
@@ -163,6 +168,7 @@ typedef struct attune_operands {
   const attune_block_map* block_map;         /* of problems with block_map; NULL elsewhere */
   const attune_gradient_operands* gradients; /* of op attention_backward; NULL elsewhere */
   const attune_dropout_operands* dropout;    /* of problems with dropout; NULL elsewhere */
+  const attune_cache_operands* cache;        /* of op attention_kvcache; NULL elsewhere */
 } attune_operands;
 
 typedef struct attune_plan_info {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shared/block_map.h"         // where kMaskProgram
+#include "shared/cache_args.h"        // where kCacheArgs
 #include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
@@ -14,6 +15,7 @@ struct KernelParts {
   const ScaleArgs& scales;  // where kAccuracy
   const ScoreArgs& scores;  // where kScoreArgs
   const BlockMapArgs& map;  // where kMaskProgram
+  const CacheArgs& cache;   // where kCacheArgs
 
   __device__ __forceinline__ operator const AttentionArgs&() const { return base; }
 };

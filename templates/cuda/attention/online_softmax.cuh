@@ -96,6 +96,9 @@ class OnlineSoftmax {
     return {sum == 0.0f ? 0.0f : reciprocal_approx(sum),
             (maximum_[m][half] + log2_approx(sum)) * kLn2};
   }
+  // Of a row; the sum is this thread's part.                                    // where kCacheArgs
+  __device__ float maximum(int m, int half) const { return maximum_[m][half]; }  // where kCacheArgs
+  __device__ float sum(int m, int half) const { return sum_[m][half]; }          // where kCacheArgs
 
  private:
   // At least this thread's maximum of elements i, i + 1 of all fragments.

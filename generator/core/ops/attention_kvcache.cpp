@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// See attention_kvcache.hpp.
+#include "generator/core/ops/attention_kvcache.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/error.hpp"
+#include "generator/core/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxPageSize = 65536;
+constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void check_dtypes(const Problem& p) {
+  for (const auto& [name, dtype] :
+       {std::pair{"dtype_q", p.dtype_q}, {"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
+    if (is_fp8(dtype) || dtype != p.dtype_q)
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} is {} and dtype_q is {}; op attention_kvcache takes bf16, fp16 and "
+                              "fp32, the same of q, k, v and o",
+                              name, dtype_name(dtype), dtype_name(p.dtype_q)));
+}
+
+// What is looked up by row and key numbers of a call would need a place for each request.
+void check_features(const Problem& p) {
+  for (const ScoreFeature* feature : score_features()) {
+    const bool is_taken = feature->field == "softcap" || feature->field == "score_mod" ||
+                          feature->field == "mask_mod" || feature->field == "alibi";
+    if (feature->is_on(p) && !is_taken)
+      refuse(
+          fmt::format("{} is given; op attention_kvcache takes softcap, score_mod, mask_mod, alibi "
+                      "and sinks (a call's kv_lengths say how many keys a request has)",
+                      feature->field));
+  }
+}
+
+void check(const Problem& p) {
+  check_dtypes(p);
+  check_features(p);
+  if (p.mask == Mask::kCausalTopLeft)
+    refuse(
+        "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows are "
+        "the newest tokens");
+  if (p.page_size < 0 || p.page_size > kMaxPageSize)
+    refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
+                       kMaxPageSize));
+  if (p.num_pages < 0 || p.num_pages >= kMaxPages)
+    refuse(fmt::format(
+        "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
+        p.num_pages, kMaxPages - 1));
+  if (p.fp8 != Fp8Options{})
+    refuse("op attention_kvcache takes no option of 8-bit operands and no accuracy");
+}
+
+// Rows of packed requests are as many as all may have; of those behind the last nothing is read or written.
+OperandList operands(const Problem& p) {
+  const int64_t pages = pages_of_cache(p), keys = p.page_size > 0 ? p.page_size : p.seqlen_kv;
+  const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
+  const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
+  const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
+  return {{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk},
+          {Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk},
+          {Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v},
+          {Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true},
+          {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
+}
+
+// Of requests that are all as long as they may be.
+double flops(const Problem& p) {
+  return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
+         static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_kv) * p.num_heads_q;
+}
+
+}  // namespace
+
+int64_t pages_of_request(const Problem& p) {
+  return p.page_size > 0 ? (p.seqlen_kv + p.page_size - 1) / p.page_size : 1;
+}
+
+int64_t pages_of_cache(const Problem& p) {
+  return p.num_pages > 0 ? p.num_pages : p.batch * pages_of_request(p);
+}
+
+Problem canonical_of_cache(const Problem& asked) {
+  Problem p = asked;
+  if (p.softmax_scale) {
+    Problem usual = p;
+    usual.softmax_scale.reset();
+    if (*p.softmax_scale == usual.scale()) p.softmax_scale.reset();
+  }
+  const bool is_last_alone = p.seqlen_q <= 1;
+  if (p.mask != Mask::kNone || is_last_alone) p.window_right = -1;
+  if (is_last_alone) p.mask = Mask::kNone;
+  if (p.window_left >= p.seqlen_kv) p.window_left = -1;
+  return p;
+}
+
+const OpDescription& attention_kvcache_op() {
+  static const OpDescription op{.op = Op::kAttentionKvCache,
+                                .name = "attention_kvcache",
+                                .alias = "kvcache",
+                                .validate = check,
+                                .operands = operands,
+                                .useful_flops = flops,
+                                .keeps_programs = true,
+                                .has_cache = true};
+  return op;
+}
+
+}  // namespace attune

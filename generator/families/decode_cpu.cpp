@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// See decode_cpu.hpp.
+#include "generator/families/decode_cpu.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "generator/core/score_feature.hpp"
+#include "generator/families/served.hpp"
+#include "templates/shared/decode_layout.h"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kWidestVector = 64;  // bytes
+
+class DecodeCpu final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "decode_cpu"; }
+  std::string_view source_path() const override { return "cpu/decode_cpu.cpp"; }
+  std::string_view knobs_path() const override { return "cpu/decode_cpu_knobs.hpp"; }
+  const Served& serves() const override { return serves_caches(); }
+  bool applies_whole_programs() const override { return true; }
+
+  SearchSpace space(const KernelSpec&, const Arch&) const override {
+    return SearchSpace({{"keys", {64, 32, 128, 256}, "of a tile"},
+                        {"charge", {1}, "tiles that an item costs beside its own"}},
+                       {});
+  }
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
+                        const DeviceFacts&) const override {
+    return space(spec, arch).enumerate().front();
+  }
+  Resources resources(const KernelSpec&, const Arch&, const Config&) const override {
+    return {.threads = 1};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+                                        const Config&) const override {
+    std::vector<Constant> constants{{"int", "kVectorBytes", std::to_string(arch.vector_bytes)},
+                                    {"int", "kVectors", "1"},
+                                    {"bool", "kGradientArgs", "true"},
+                                    {"bool", "kDropout", "true"}};  // arguments before the cache's
+    if (!has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kCache}},
+                      {.entry = "attune_join",
+                       .parts = {ArgumentPart::kBase, ArgumentPart::kCache}}},
+            .workspace = {{.name = "parts"}}};
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t items = shape.batch * shape.num_heads_kv *
+                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t keys = config.at("keys");
+    tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
+    const int64_t columns = spec.head_dim_v + kWidestVector / 4 + 2;
+    return {.steps = std::vector<StepSize>(2),
+            .workspace = {{.columns = columns * kDecodeRows, .rows = 2 * device.sm_count}}};
+  }
+
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    const double keys = static_cast<double>(config.at("keys"));
+    const double tiles = static_cast<double>(shape.batch * shape.num_heads_kv) *
+                         std::ceil(static_cast<double>(shape.seqlen_kv) / keys);
+    return std::ceil(tiles / device.sm_count) * keys * (spec.head_dim_qk + spec.head_dim_v) *
+           (1 + 1 / keys);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& decode_cpu() {
+  static const DecodeCpu instance;
+  return instance;
+}
+
+}  // namespace attune

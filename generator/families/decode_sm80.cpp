@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// See decode_sm80.hpp, and templates/cuda/decode_sm80.cu for what the knobs do.
+#include "generator/families/decode_sm80.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/core/score_feature.hpp"
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/served.hpp"
+#include "templates/shared/decode_layout.h"
+
+namespace attune {
+namespace {
+
+constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
+constexpr int kColumnsOfPanel = 64;  // of a TMA box of 128 bytes a row
+constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
+// Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
+constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
+
+enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2 };
+
+int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
+
+bool has_boxes(const Config& config) { return config.at("loads") == kBoxes; }
+
+int slot_bytes(const KernelSpec& spec, const Config& config) {
+  const int keys = as_int(config, "keys");
+  return decode_tile_bytes(keys, spec.head_dim_qk, has_boxes(config)) +
+         decode_tile_bytes(keys, spec.head_dim_v, has_boxes(config));
+}
+
+DecodeShared shared_of(const KernelSpec& spec, const Config& config) {
+  return decode_shared(as_int(config, "warps"), as_int(config, "stages"), slot_bytes(spec, config));
+}
+
+int register_limit(const Config& config) {
+  const int threads = 32 * as_int(config, "warps") * as_int(config, "min_blocks");
+  return std::min(kMostRegisters, kRegistersOfSm / threads / 8 * 8);
+}
+
+int registers_needed(const KernelSpec& spec, const Config& config) {
+  const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
+  return std::min(kMostRegisters, spec.head_dim_qk / 4 + spec.head_dim_v / 2 +
+                                      as_int(config, "keys") / 2 + others);
+}
+
+Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
+  return {"loads",
+          {"loads", "keys"},
+          [spec, sm = arch.compute_capability](const Config& config) -> std::optional<std::string> {
+            const int64_t loads = config.at("loads"), keys = config.at("keys");
+            if (loads != kChunks && sm < 90)
+              return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
+            if (loads != kBoxes) return std::nullopt;
+            if (spec.head_dim_qk % kColumnsOfPanel != 0 || spec.head_dim_v % kColumnsOfPanel != 0)
+              return fmt::format("loads is {}; boxes have panels of {} columns", loads,
+                                 kColumnsOfPanel);
+            if (spec.page_size % keys != 0)
+              return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
+                                 spec.page_size, keys);
+            return std::nullopt;
+          }};
+}
+
+Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
+  return {"shared memory",
+          {"warps", "keys", "stages", "min_blocks", "loads"},
+          [spec, arch](const Config& config) -> std::optional<std::string> {
+            constexpr int kReserved = 1024;  // of each block
+            const int bytes = shared_of(spec, config).bytes;
+            const int64_t blocks = config.at("min_blocks");
+            if (bytes > arch.shared_bytes_per_block ||
+                blocks * (bytes + kReserved) > arch.shared_bytes_per_sm)
+              return fmt::format("{} blocks of {} bytes of shared memory do not fit {}", blocks,
+                                 bytes, arch.name());
+            return std::nullopt;
+          }};
+}
+
+Constraint registers_suffice(const KernelSpec& spec) {
+  return {"registers",
+          {"warps", "keys", "min_blocks"},
+          [spec](const Config& config) -> std::optional<std::string> {
+            const int needed = registers_needed(spec, config), limit = register_limit(config);
+            if (needed <= limit) return std::nullopt;
+            return fmt::format("a thread needs about {} registers; so many warps leave it {}",
+                               needed, limit);
+          }};
+}
+
+class DecodeSm80 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "decode_sm80"; }
+  std::string_view source_path() const override { return "cuda/decode_sm80.cu"; }
+  std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
+  const Served& serves() const override { return serves_caches(); }
+  bool applies_whole_programs() const override { return true; }
+
+  SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
+    return SearchSpace({{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
+                        {"keys", {16, 32}, "of a tile"},
+                        {"warps", {8, 4, 12, 16}, "of a block"},
+                        {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
+                        {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
+                        {"min_tiles", {8, 4, 16, 32}, "fewest tiles of a block"},
+                        {"charge", {4, 1, 8}, "tiles that an item costs beside its own"}},
+                       {loads_suit(spec, arch), registers_suffice(spec),
+                        memory_suffices(spec, arch)});
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+    return {.threads = 32 * as_int(config, "warps"),
+            .shared_bytes = shared_of(spec, config).bytes,
+            .max_registers = register_limit(config),
+            .min_blocks_per_sm = as_int(config, "min_blocks")};
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+                                        const Config& config) const override {
+    std::vector<Constant> constants{{"bool", "kIsScored", is_scored(spec) ? "true" : "false"}};
+    if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
+    return constants;
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    StepStructure step{.parts = attention_parts(spec),
+                       .threads = 32u * static_cast<unsigned>(config.at("warps")),
+                       .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes)};
+    step.parts.push_back(ArgumentPart::kCache);
+    if (has_boxes(config))
+      for (const Operand operand : {Operand::kK, Operand::kV})
+        step.tensor_maps.push_back({.tensor = operand,
+                                    .box_columns = kColumnsOfPanel,
+                                    .box_rows = as_int(config, "keys")});
+    return {.steps = {step},
+            .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t workers = device.sm_count * config.at("min_blocks");
+    const int64_t items =
+        shape.batch * shape.num_heads_kv * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t keys = config.at("keys");
+    // Positions of the line: the kernel counts them.
+    tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
+    return {.steps = {{.grid_x = grid_extent(workers)}},
+            .workspace = {{.columns = items},
+                          {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v),
+                           .rows = 2 * workers}}};
+  }
+
+  // Bytes of the cache at the rate that so many bytes under way allow, what a warp's work on a tile takes beyond that, and what begins
+  // and ends a call.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    const double tiles = static_cast<double>(shape.batch * shape.num_heads_kv) *
+                         std::ceil(static_cast<double>(shape.seqlen_kv) / as_int(config, "keys"));
+    const double workers = std::min(static_cast<double>(device.sm_count * config.at("min_blocks")),
+                                    std::ceil(tiles / static_cast<double>(config.at("min_tiles"))));
+    const double under_way = static_cast<double>(config.at("warps") * (config.at("stages") - 1) *
+                                                 config.at("min_blocks") * slot_bytes(spec, config));
+    constexpr double kEnough = 80 << 10;
+    double rate = std::min(1.0, under_way / kEnough) - 0.02 * std::max(0.0, under_way / kEnough - 2);
+    rate *= config.at("loads") == kBoxes ? 1.0 : config.at("loads") == kRows ? 0.9 : 0.8;
+    if (config.at("warps") * config.at("min_blocks") < 8) rate *= 0.9;
+    if (config.at("warps") * config.at("min_blocks") < 12 && config.at("loads") == kRows)
+      rate *= 0.9;
+    const double share = tiles / std::max(1.0, workers) * as_int(config, "keys");
+    const double parts = workers / std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv));
+    return share / rate + 0.3 * as_int(config, "keys") * parts +
+           0.1 * static_cast<double>(config.at("charge"));
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (arch.target != Target::kCuda || arch.compute_capability < 80)
+      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
+    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+    for (const auto& [field, value] :
+         {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
+      if (value % kStepOfHeadDims != 0 || value > kWidestHead)
+        return fmt::format("{} is {}; it serves multiples of {} up to {}", field, value,
+                           kStepOfHeadDims, kWidestHead);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& decode_sm80() {
+  static const DecodeSm80 instance;
+  return instance;
+}
+
+}  // namespace attune

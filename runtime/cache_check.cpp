@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// See cache_check.hpp. Numbers that stand in device memory no host sees: kernels cut them to what the plan was made for.
+#include "runtime/cache_check.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorCode::kInvalidArgument, sentence);
+}
+
+// `wanted`: the problem has a place for it; `needed`: it must come.
+void check_list(const char* name, const int* data, bool wanted, bool needed, const char* why) {
+  if (data != nullptr && !wanted)
+    refuse(fmt::format("{} is given; accepted is null: {}", name, why));
+  if (data == nullptr && needed)
+    refuse(fmt::format("{} is a null pointer; accepted is an address aligned to 4 bytes: {}", name,
+                       why));
+  if (reinterpret_cast<uintptr_t>(data) % sizeof(int) != 0)
+    refuse(fmt::format("{} is at address {}; accepted are addresses aligned to 4 bytes", name,
+                       static_cast<const void*>(data)));
+}
+
+}  // namespace
+
+void check_cache(const Problem& p, const CacheArgs* given) {
+  const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
+  const bool has_pages = p.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
+  check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
+  check_list("cache.q_begins", cache.q_begins, p.packed_q, p.packed_q && p.batch > 0,
+             p.packed_q ? "packed_q is 1" : "packed_q is 0");
+  check_list("cache.page_table", cache.page_table, has_pages, has_pages && has_work,
+             has_pages ? "keys stand in pages" : "page_size is 0");
+  check_list("cache.slots", cache.slots, !has_pages, false, "keys stand in pages");
+  if (!has_pages && cache.slots == nullptr && pages_of_cache(p) < p.batch)
+    refuse(fmt::format("cache.slots is null and the cache has {} slots for {} requests; accepted are "
+                       "a slot for each request, or a list of slots",
+                       pages_of_cache(p), p.batch));
+  const int64_t least = has_pages ? pages_of_request(p) : 0;
+  if (has_pages && has_work && p.batch > 1 && cache.page_table_stride < least)
+    refuse(fmt::format("cache.page_table_stride is {}; accepted are {} and more: pages of the "
+                       "longest request",
+                       cache.page_table_stride, least));
+}
+
+}  // namespace attune

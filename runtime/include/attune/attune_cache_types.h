@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Op attention_kvcache: attention of requests whose keys and values stand in a cache. attune_types.h includes this file.
+ *
+ * attune_problem.batch is the number of requests, seqlen_q the most rows of q (tokens) that one has, seqlen_kv the most keys. How many
+ * keys each has and where they stand is read by the kernels from device memory, so that a plan, and a graph that captured it, serves
+ * every step while requests grow. The last row of a request stands at its last key; masks (none, causal_bottom_right), windows and score
+ * features (softcap, ALiBi, score_mod, mask_mod, sinks) count positions from there, and q_idx is a position.
+ *
+ * k and v: with page_size > 0 [num_pages, page_size, num_heads_kv, head_dim], else [num_pages, seqlen_kv, num_heads_kv, head_dim], a
+ * slot for each request; any strides. attune_tensor.batch_stride steps from page to page.
+ */
+#ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
+#define ATTUNE_ATTUNE_CACHE_TYPES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All lists are on the device, of 32-bit integers, and live until the call's work is done. A length above seqlen_kv counts as
+ * seqlen_kv; an id that the cache does not have is read as 0. */
+typedef struct attune_cache_operands {
+  size_t size;
+  const int32_t* kv_lengths; /* [batch]: keys of each request, the newest among them; NULL = seqlen_kv */
+  const int32_t* q_begins;   /* [batch + 1], of problems with packed_q: rows q_begins[b] up to
+                                q_begins[b + 1] of q, o and lse are those of request b */
+  const int32_t* page_table; /* [batch, pages of seqlen_kv keys], with pages: the page of each
+                                page_size keys. Entries behind a request's last key are not read */
+  int64_t page_table_stride; /* entries from one request to the next */
+  const int32_t* slots;      /* [batch], without pages: the slot of each request; NULL = its number */
+} attune_cache_operands;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTUNE_ATTUNE_CACHE_TYPES_H_ */

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V with mma.sync, 16 rows of q to kKeys
+// keys. Each warp has largest scores, sums and an O of its own; decode_join.cuh joins them.
+#pragma once
+
+#include "cuda/attention/decode_items.cuh"
+#include "cuda/attention/decode_slots.cuh"
+#include "cuda/attention/online_softmax.cuh"
+#include "cuda/attention/score_functions.cuh"  // where kScored
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "shared/score_of.h"  // where kScored
+
+namespace attune {
+
+constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles = kHeadDimV / 8;
+static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+class DecodeProducts {
+ public:
+  // Reads the item's rows of q, as far as they exist.
+  __device__ __forceinline__ DecodeProducts(const KernelParts& parts, const DecodeItem& item)
+      : item_(item), softmax_({score_unit(parts)}) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      const bool exists = row < item.rows;
+      seen_[half] = decode_keys(DecodeRule{}, item.request, exists ? item.token(row) : 0);
+      if (!exists) seen_[half] = {0, item.request.length - 1};
+      const auto* const q = reinterpret_cast<const unsigned*>(
+          static_cast<const unsigned short*>(parts.base.q.data) +
+          (exists ? item.in(parts.base.q, row) : 0));
+#pragma unroll
+      for (int step = 0; step < kQkSteps; ++step) {
+        q_[step][half] = exists ? __ldg(q + step * 8 + lane % 4) : 0u;
+        q_[step][half + 2] = exists ? __ldg(q + step * 8 + 4 + lane % 4) : 0u;
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
+  }
+
+  // Tile `tile` of the request, which stands in `slot`.
+  __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
+    const int first_key = tile * kKeys, keys = item_.request.length - first_key;
+    if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
+    float scores[1][kScoreTiles][4];
+    multiply_qk(slot, scores[0]);
+    hide(parts, first_key, scores[0]);
+    softmax_.raise_row_max(scores, output_);
+    multiply_pv(slot + KTile::kBytes, scores[0]);
+  }
+
+  // Of row lane / 4 + 8 * half: this lane's columns of O are 8 * n + lane % 4 * 2 and the next one.
+  __device__ __forceinline__ float output(int n, int half, int column) const {
+    return output_[0][n][2 * half + column];
+  }
+  __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
+  // The same in the row's four lanes. All lanes of the warp call it.
+  __device__ __forceinline__ float sum(int half) const {
+    float sum = softmax_.sum(0, half);
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+  }
+
+ private:
+  // What the softmax multiplies scores by: score programs give them in log2.
+  static __device__ __forceinline__ float score_unit(const KernelParts& parts) {
+    return kIsScored ? 1.0f : parts.base.softmax_scale_log2;
+  }
+
+  // What stands in V behind the last key may be anything, and P = 0 does not undo NaN.
+  static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
+    constexpr int kChunks = kHeadDimV / 8;
+    for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32)
+      store_shared_16(VTile::pair(slot + KTile::kBytes + VTile::offset(keys + i / kChunks, i % 2),
+                                  i % kChunks / 2),
+                      {{0, 0, 0, 0}});
+    fence_proxy_async();  // before the next copy into this slot
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void multiply_qk(unsigned k, float (&scores)[kScoreTiles][4]) const {
+    const int lane = threadIdx.x % 32;
+    const unsigned from = k + KTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n)
+      scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
+#pragma unroll
+    for (int step = 0; step < kQkSteps; ++step) {
+      const unsigned address = KTile::pair(from, step);
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; n += 2) {
+        unsigned b[4];
+        ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
+        mma<kDtypeKv>(scores[n], q_[step], b[0], b[1]);
+        mma<kDtypeKv>(scores[n + 1], q_[step], b[2], b[3]);
+      }
+    }
+  }
+
+  // Applies the score program, and hides what a row does not see. Most tiles all rows see whole.
+  __device__ __forceinline__ void hide(const KernelParts& parts, int first_key,
+                                       float (&scores)[kScoreTiles][4]) const {
+    const int key = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
+    apply_program(parts, key, scores);  // where kScored
+    const int last_key = first_key + kKeys - 1;
+    const bool whole = first_key >= seen_[0].first && first_key >= seen_[1].first &&
+                       last_key <= seen_[0].last && last_key <= seen_[1].last;
+    if (__all_sync(~0u, whole)) return;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = key + n * 8 + i % 2;
+        if (at < seen_[i / 2].first || at > seen_[i / 2].last) scores[n][i] = hidden_score();
+      }
+    }
+  }
+
+  __device__ __forceinline__ void apply_program(const KernelParts& parts, int key,
+                                                float (&scores)[kScoreTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8;
+        const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
+        const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
+        float score = scores[n][i] * parts.base.softmax_scale;
+        score = score_of(parts.scores, score, batch, head, kv_head, position, at);  // where kScored
+        scores[n][i] = score * kLog2E;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
+    const int lane = threadIdx.x % 32;
+    const unsigned from = v + VTile::offset(lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      unsigned p[4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float(&fragment)[4] = scores[2 * step + half];
+        softmax_.exponentiate(fragment, 0);
+        p[2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
+        p[2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
+      }
+#pragma unroll
+      for (int n = 0; n < kOutputTiles; n += 2) {
+        unsigned b[4];
+        ldmatrix_x4_trans(b, VTile::pair(from, n / 2) + step * 16 * VTile::kRowBytes);
+        mma<kDtypeKv>(output_[0][n], p, b[0], b[1]);
+        mma<kDtypeKv>(output_[0][n + 1], p, b[2], b[3]);
+      }
+    }
+  }
+
+  const DecodeItem& item_;
+  unsigned q_[kQkSteps][4];
+  DecodeKeys seen_[2];
+  float output_[1][kOutputTiles][4];
+  OnlineSoftmax<1> softmax_;
+};
+
+}  // namespace attune

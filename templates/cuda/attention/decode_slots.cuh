@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory of a decode kernel. Each warp has a ring of kStages slots of its own, each with kKeys rows of K and of V, so warps never
+// wait for each other while they read the cache.
+//
+// | kLoads | how keys come               | a row in shared memory                                               |
+// |--------|-----------------------------|----------------------------------------------------------------------|
+// | 0      | cp.async, 16 bytes a thread | its bytes and 16 more, so that rows fall into different banks        |
+// | 1      | a bulk copy for each row    | likewise                                                             |
+// | 2      | TMA boxes of kKeys rows     | panels of 64 columns, 128 bytes a row, in TMA's swizzle of 128 bytes |
+#pragma once
+
+#include "cuda/ptx/shared_memory.cuh"
+#include "shared/decode_layout.h"
+
+namespace attune {
+
+constexpr bool kBoxes = kLoads == 2;
+static_assert(!kBoxes || (kHeadDimQk % 64 == 0 && kHeadDimV % 64 == 0),
+              "boxes have panels of 64 columns");
+
+// Rows of K, or of V.
+template <int kHeadDim>
+struct DecodeTile {
+  static constexpr int kRowBytes = kBoxes ? 128 : kHeadDim * 2 + 16;
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kHeadDim, kBoxes);
+
+  // Where an address of ldmatrix begins that moves on by `pair` (below).
+  static __device__ __forceinline__ unsigned offset(int row, int chunk) {
+    return row * kRowBytes + (kBoxes ? chunk ^ row % 8 : chunk) * 16;
+  }
+  // The same row, 2 * pair chunks of 16 bytes further on; `address` is that of chunk 0 or 1.
+  static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
+    if constexpr (!kBoxes) return address + pair * 32;
+    return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * 128);
+  }
+};
+using KTile = DecodeTile<kHeadDimQk>;
+using VTile = DecodeTile<kHeadDimV>;
+
+constexpr DecodeShared kShared =
+    decode_shared(kWarps, kStages, KTile::kBytes + VTile::kBytes);
+constexpr int kSlotBytes = kShared.slot_bytes;
+
+}  // namespace attune

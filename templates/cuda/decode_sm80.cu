@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode_sm80: attention of a few rows of q over long caches, op attention_kvcache, from sm_80 on; sm_90 reads the cache by bulk copies or
+// TMA. A fixed number of blocks shares all work (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16
+// rows that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all that it waits for, so every warp
+// reads tiles of its own, without a word to others, and the warps of a block meet once a piece.
+//
+// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h).
+//
+// | knob       | values  | meaning                                                           |
+// |------------|---------|-------------------------------------------------------------------|
+// | warps      | 4 .. 16 | of a block                                                        |
+// | keys       | 16, 32  | of a tile                                                         |
+// | stages     | 2 .. 6  | tiles of a warp under way                                         |
+// | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
+// | min_tiles  | 1 .. 32 | fewest tiles of a block: short caches take fewer blocks           |
+// | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
+// | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
+//
+// Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
+#include "cuda/decode_sm80_knobs.cuh"
+
+#include "shared/kernel_arguments.h"
+
+#include "cuda/attention/decode_join.cuh"
+#include "cuda/attention/decode_loads.cuh"
+#include "cuda/attention/decode_products.cuh"
+
+namespace attune {
+
+// A warp's part of a piece: tiles begin + warp, begin + warp + kWarps, ..
+class DecodeConsumer {
+ public:
+  __device__ __forceinline__ explicit DecodeConsumer(DecodeLoads& loads) : loads_(loads) {}
+
+  __device__ __forceinline__ void run(const KernelParts& parts, const DecodePiece& piece,
+                                      DecodeProducts& products) {
+    for (int tile = piece.begin + static_cast<int>(threadIdx.x / 32); tile < piece.end;
+         tile += kWarps) {
+      wait();
+      products.add(parts, loads_.slot(stage_), tile);
+      __syncwarp();  // all lanes have read the slot
+      loads_.issue(stage_);
+      next();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void wait() const {
+    if constexpr (kLoads == 0) {
+      cp_async_wait<kStages - 1>();
+      __syncwarp();
+    } else {
+      mbarrier_wait(loads_.barrier(stage_), phase_, "keys of the cache");
+    }
+  }
+  __device__ __forceinline__ void next() {
+    if (++stage_ < kStages) return;
+    stage_ = 0;
+    phase_ ^= 1u;
+  }
+
+  DecodeLoads& loads_;
+  int stage_ = 0;
+  unsigned phase_ = 0;
+};
+
+__device__ __forceinline__ void init_barriers(unsigned shared) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (lane < kStages) mbarrier_init(shared + kShared.barriers_at + (warp * kStages + lane) * 8, 1);
+  fence_mbarrier_init();
+  fence_proxy_async();
+  __syncwarp();
+}
+
+}  // namespace attune
+
+// Tensor maps follow the argument parts.
+#define ATTUNE_MAP , const __grid_constant__ attune::TensorMap
+#define ATTUNE_MAPS
+#undef ATTUNE_MAPS                               // where kTensorBoxes
+#define ATTUNE_MAPS ATTUNE_MAP k_map ATTUNE_MAP v_map  // where kTensorBoxes
+
+extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
+    attune_kernel(  // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
+  using namespace attune;
+  extern __shared__ __align__(1024) char shared[];
+  const KernelParts parts{
+      args,
+      scores,  // where kScoreArgs
+      cache,
+  };
+  DecodeMaps maps;
+  maps = {&k_map, &v_map};  // where kTensorBoxes
+  if constexpr (kLoads != 0) init_barriers(shared_address(shared));
+  DecodeRange range;
+  DecodeWalk walk = find_range(parts, &range);
+  DecodeLoads loads(parts, maps, range, walk, shared_address(shared));
+#pragma unroll
+  for (int stage = 0; stage < kStages; ++stage) loads.issue(stage);
+  DecodeConsumer consumer(loads);
+  DecodeJoin join(parts, shared);
+  DecodePiece piece;
+  while (walk.next(
+      range, args.batch, [&](int request) { return tiles_of(parts, request); }, &piece)) {
+    const DecodeItem item(parts, piece);
+    DecodeProducts products(parts, item);
+    consumer.run(parts, piece, products);
+    if (item.rows > 0) join.finish(item, piece, products);
+  }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of decode_sm80: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "cuda/default_spec.cuh"
+
+namespace attune {
+
+constexpr int kArch = 80;
+constexpr bool kHasPages = true;
+constexpr int kPageRows = 16;
+constexpr bool kHasBegins = false;
+constexpr bool kIsScored = false;
+
+constexpr int kWarps = 8;
+constexpr int kKeys = 16;
+constexpr int kStages = 2;
+constexpr int kMinBlocks = 1;
+constexpr int kMinTiles = 8;
+constexpr int kCharge = 2;
+constexpr int kLoads = 0;
+
+}  // namespace attune

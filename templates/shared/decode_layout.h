@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workspace of decode kernels: host code sizes it, kernels find their parts in it.
+//
+// | tensor                            | extents                                                        |
+// |-----------------------------------|----------------------------------------------------------------|
+// | tickets, zero between launches    | [items] int, an item as decode_partition.h numbers them        |
+// | parts, fp32                       | [2 * workers][rows][head_dim_v + 2]: O without its division,   |
+// |                                   | then of each row the largest score (log2) and the sum          |
+#pragma once
+
+#include "shared/host_device.h"
+
+namespace attune {
+
+constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
+
+// Rows of K or V in shared memory: padded by 16 bytes, or panels as TMA writes them (cuda/attention/decode_slots.cuh).
+ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int head_dim, bool boxes) {
+  return keys * (head_dim * 2 + (boxes ? 0 : 16));
+}
+// Floats that each warp leaves of its rows at a time when the warps of a block are joined.
+constexpr int kDecodeJoinFloats = kDecodeRows * 32;
+
+// Shared memory of a block: a ring for each warp, then what its warps are joined through: values, largest scores and sums of each warp
+// and of all, and a word; then a barrier for each slot.
+struct DecodeShared {
+  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, bytes;
+};
+ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int stages, int slot_bytes) {
+  DecodeShared made{slot_bytes, warps * stages * slot_bytes, 0, 0, 0, 0};
+  made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
+  made.ticket_at = made.stats_at + (warps + 1) * kDecodeRows * 8;
+  made.barriers_at = made.ticket_at + 16;
+  made.bytes = made.barriers_at + warps * stages * 8;
+  return made;
+}
+
+// Floats of a slot of parts.
+ATTUNE_HOST_DEVICE constexpr long long decode_part_floats(int rows, int head_dim_v) {
+  return static_cast<long long>(rows) * (head_dim_v + 2);
+}
+// Tickets take whole 256 bytes.
+ATTUNE_HOST_DEVICE constexpr long long decode_ticket_bytes(long long items) {
+  return (items * 4 + 255) / 256 * 256;
+}
+// Tiles of 16 rows that the rows of one head of K make, with `ratio` heads of q each.
+ATTUNE_HOST_DEVICE constexpr int decode_row_tiles(int seqlen_q, int ratio) {
+  return static_cast<int>((static_cast<long long>(seqlen_q) * ratio + kDecodeRows - 1) /
+                          kDecodeRows);
+}
+
+}  // namespace attune

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the work of a call of attention_kvcache is dealt to a fixed number of workers (blocks of a GPU, threads of a CPU), from the lengths
+// that the device reads: each worker finds its own part, and no plan is made ahead. Host and kernels compile this text.
+//
+// An item is a request, a head of K and up to `row_tile` rows of q that share it; its keys are cut into tiles. Items stand one after the
+// other on a line, request by request: `charge` positions that stand for what an item costs whatever its length, then one for each tile
+// that its rows see. The line is cut into equal ranges, one a worker, which begin and end anywhere in an item. So no worker has more than
+// a tile more than another, and none leaves more than two items that are not whole: their parts are joined through the workspace.
+#pragma once
+
+#include "shared/host_device.h"
+
+namespace attune {
+
+// Tiles of a request that its rows may see: `count` from `first` on.
+struct DecodeTiles {
+  int first, count;
+};
+
+// Keys [first key of any row, length) of a request; a row of `rows` is at most `window_left` keys behind its own position (negative: no
+// window).
+ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int window_left,
+                                                      int tile_keys) {
+  int first = 0;
+  if (window_left >= 0) {
+    const int oldest = length - rows;  // position of the first row
+    first = oldest > window_left ? (oldest - window_left) / tile_keys : 0;
+  }
+  const int end = length / tile_keys + (length % tile_keys != 0 ? 1 : 0);
+  return {first, end > first ? end - first : 0};
+}
+
+// The line, and one worker's range of it.
+struct DecodeRange {
+  int charge;   // of an item; at least 1, so that an item without keys has an owner
+  int items;    // of a request
+  int share;    // positions of a worker
+  int worker;   // whose range [begin, end) is
+  int begin, end;
+
+  ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
+    return items * (tiles.count + charge);
+  }
+  ATTUNE_HOST_DEVICE constexpr void take(int total, int workers, int least_share, int number) {
+    share = total / workers + (total % workers != 0 ? 1 : 0);
+    if (share < least_share) share = least_share;
+    worker = number;
+    // Of workers behind the end: nothing.
+    begin = number <= total / share ? number * share : total;
+    end = total - begin > share ? begin + share : total;
+  }
+};
+
+// What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An item without keys has no tiles, and
+// one part.
+struct DecodePiece {
+  int request, item;  // item: of the request
+  int begin, end;
+  int part, parts;  // of the item's; parts in the order of their keys
+  int slot;         // where a part of several is left
+};
+
+// Walks over a worker's pieces. `Tiles` gives the DecodeTiles of a request.
+struct DecodeWalk {
+  int request;   // in which `position` stands
+  int start;     // of the request on the line
+  int position;  // of what comes next
+
+  // Whether there was one more; fills `piece`.
+  template <class Tiles>
+  ATTUNE_HOST_DEVICE bool next(const DecodeRange& range, int batch, const Tiles& tiles_of,
+                               DecodePiece* piece) {
+    while (position < range.end) {
+      const DecodeTiles tiles = tiles_of(request);
+      const int cost = tiles.count + range.charge;
+      const int item = (position - start) / cost;
+      if (item >= range.items) {
+        start += range.items * cost;
+        if (++request >= batch) return false;
+        continue;
+      }
+      const int item_start = start + item * cost, item_end = item_start + cost;
+      const int first_tile = item_start + range.charge;
+      const bool begins_here = position == item_start;
+      const int first = position > first_tile ? position : first_tile;
+      const int last = range.end < item_end ? range.end : item_end;
+      position = item_end < range.end ? item_end : range.end;
+      if (tiles.count == 0 ? !begins_here : first >= last) continue;
+      const int owner = tiles.count == 0 ? range.worker : first_tile / range.share;
+      piece->request = request;
+      piece->item = item;
+      piece->begin = tiles.first + first - first_tile;
+      piece->end = tiles.first + last - first_tile;
+      if (tiles.count == 0) piece->begin = piece->end = 0;
+      piece->part = range.worker - owner;
+      piece->parts = tiles.count == 0 ? 1 : (item_end - 1) / range.share - owner + 1;
+      piece->slot = 2 * range.worker + (piece->part == 0 ? 1 : 0);
+      return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace attune

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of a call of attention_kvcache as kernels see them: lengths and rows read from CacheArgs and cut to what the plan was made for,
+// positions of rows and the keys they see.
+#pragma once
+
+#include "shared/attention_args.h"
+#include "shared/cache_args.h"
+#include "shared/decode_partition.h"
+
+namespace attune {
+
+// Members of a Rule are mask, window_left and window_right, those that a kernel was compiled with.
+struct DecodeRequest {
+  int rows;       // of q
+  int length;     // keys
+  int first_row;  // of its rows in q, o and lse: 0 but of packed requests
+
+  ATTUNE_HOST_DEVICE constexpr int position(int row) const { return length - rows + row; }
+};
+
+ATTUNE_HOST_DEVICE constexpr int clamped(int value, int least, int most) {
+  return value < least ? least : value > most ? most : value;
+}
+
+template <bool kHasBegins>
+ATTUNE_HOST_DEVICE inline DecodeRequest decode_request(const AttentionArgs& args,
+                                                       const CacheArgs& cache, int request) {
+  DecodeRequest made{args.seqlen_q, args.seqlen_kv, 0};
+  if (cache.kv_lengths != nullptr)
+    made.length = clamped(cache.kv_lengths[request], 0, args.seqlen_kv);
+  if (cache.num_pages == 0) made.length = 0;
+  if constexpr (kHasBegins) {
+    made.first_row = cache.q_begins[request];
+    made.rows = clamped(cache.q_begins[request + 1] - made.first_row, 0, args.seqlen_q);
+  }
+  return made;
+}
+
+// Keys that a row sees: [first, last].
+struct DecodeKeys {
+  int first, last;
+};
+
+template <class Rule>
+ATTUNE_HOST_DEVICE constexpr DecodeKeys decode_keys(const Rule& rule, const DecodeRequest& request,
+                                                    int row) {
+  const int position = request.position(row);
+  DecodeKeys keys{0, request.length - 1};
+  if (rule.window_left >= 0 && position > rule.window_left)
+    keys.first = position - static_cast<int>(rule.window_left);
+  if (rule.mask != Mask::kNone)
+    keys.last = position;
+  else if (rule.window_right >= 0 && request.length - 1 - position > rule.window_right)
+    keys.last = position + static_cast<int>(rule.window_right);
+  return keys;
+}
+
+}  // namespace attune

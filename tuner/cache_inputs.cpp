@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// See cache_inputs.hpp.
+#include "tuner/cache_inputs.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "generator/core/op.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+
+namespace attune {
+namespace {
+
+using Random = std::mt19937_64;
+
+int at_most(int64_t most, Random& random) {
+  return static_cast<int>(std::uniform_int_distribution<int64_t>(0, most)(random));
+}
+
+// Request by request: the longest, any, none, a single key, any ..
+int checked_length(int64_t request, int64_t longest, Random& random) {
+  if (request == 0) return static_cast<int>(longest);
+  if (request == 2) return 0;
+  if (request == 3) return static_cast<int>(std::min<int64_t>(1, longest));
+  return at_most(longest, random);
+}
+
+std::vector<int> begins(const Problem& p, bool checked, Random& random) {
+  std::vector<int> list{0};
+  for (int64_t request = 0; request < p.batch; ++request)
+    list.push_back(list.back() + (checked && request > 0 ? at_most(p.seqlen_q, random)
+                                                         : static_cast<int>(p.seqlen_q)));
+  return list;
+}
+
+// All pages in disorder, again from the first where there are too few.
+std::vector<int> disordered(int64_t pages, int64_t count, Random& random) {
+  std::vector<int> order(static_cast<size_t>(pages));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<int> list;
+  for (int64_t i = 0; pages > 0 && i < count; ++i)
+    list.push_back(order[static_cast<size_t>(i % pages)]);
+  return list;
+}
+
+CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
+  Random random(seed);
+  CacheLists lists;
+  for (int64_t request = 0; request < p.batch; ++request)
+    lists.kv_lengths.push_back(checked ? checked_length(request, p.seqlen_kv, random)
+                                       : static_cast<int>(p.seqlen_kv));
+  if (p.packed_q) lists.q_begins = begins(p, checked, random);
+  if (p.page_size == 0) {
+    lists.slots = disordered(pages_of_cache(p), p.batch, random);
+    return lists;
+  }
+  lists.page_table_stride = pages_of_request(p);
+  lists.page_table = disordered(pages_of_cache(p), p.batch * lists.page_table_stride, random);
+  for (int64_t request = 0; checked && request < p.batch; ++request) {
+    const int length = lists.kv_lengths[static_cast<size_t>(request)];
+    const auto row = lists.page_table.begin() + request * lists.page_table_stride;
+    std::fill(row + (length + p.page_size - 1) / p.page_size, row + lists.page_table_stride, -1);
+  }
+  return lists;
+}
+
+}  // namespace
+
+const int* CacheInputs::copied(const Device& device, const std::vector<int>& list) {
+  if (list.empty()) return nullptr;
+  const auto bytes = static_cast<int64_t>(list.size() * sizeof(int));
+  DeviceMemory memory(device, bytes);
+  device.copy_to_device(memory.data(), list.data(), bytes);
+  const auto* const data = reinterpret_cast<const int*>(memory.data());
+  memory_.push_back(std::move(memory));
+  return data;
+}
+
+CacheArgs CacheInputs::on_device(const Device& device, const CacheLists& lists) {
+  return {copied(device, lists.kv_lengths),
+          copied(device, lists.q_begins),
+          copied(device, lists.page_table),
+          copied(device, lists.slots),
+          lists.page_table_stride,
+          0};
+}
+
+void CacheInputs::open(const Device& device, const Problem& problem, uint64_t seed) {
+  memory_.clear();
+  lists_ = {};
+  timed_ = checked_ = {};
+  has_cache_ = describe(problem.op).has_cache;
+  if (!has_cache_) return;
+  lists_ = lists_of(problem, true, seed);
+  checked_ = on_device(device, lists_);
+  timed_ = on_device(device, lists_of(problem, false, seed + 1));
+}
+
+}  // namespace attune

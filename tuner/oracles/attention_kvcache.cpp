@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// See attention_kvcache.hpp. It states for itself which keys a row sees.
+#include "tuner/oracles/attention_kvcache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "runtime/plan.hpp"
+#include "tuner/oracles/host_scores.hpp"
+
+namespace attune {
+namespace {
+
+constexpr double kMostFlops = 4e8;  // of the host
+constexpr int64_t kFewestRequests = 4;
+
+struct ExpectedRow {
+  RowPlace place;  // of o: batch entry, row, head
+  std::vector<float> values;
+  float lse;
+};
+
+class CacheExpectation final : public Expectation {
+ public:
+  explicit CacheExpectation(const OracleBench& bench)
+      : bench_(bench),
+        problem_(bench.problem),
+        operands_(operands_of(problem_)),
+        lists_(bench.inputs.cache()),
+        scores_(bench.device, problem_, bench.inputs.scores()) {
+    for (const int64_t request : requests()) expect_request(request);
+  }
+
+  CheckError check(const std::function<void(const Operands&)>& launch) override {
+    const Operands operands = bench_.inputs.poisoned();
+    launch(operands);
+    Comparison comparison(problem_, weights_on(bench_.device.target()));
+    const OperandSpec& o = spec_of_role(Role::kO);
+    std::vector<float> lse(static_cast<size_t>(o.batch * o.heads * o.rows));
+    if (!lse.empty())
+      bench_.device.copy_to_host(lse.data(), operands.lse,
+                                 static_cast<int64_t>(lse.size() * sizeof(float)));
+    for (const ExpectedRow& expected : expected_) {
+      const RowPlace& at = expected.place;
+      const std::vector<float> got =
+          tensor_rows(bench_.device, o, operands.o, at.batch, at.row, at.row + 1);
+      comparison.add_row(expected.values.data(), &got[static_cast<size_t>(at.head * o.columns)],
+                         static_cast<int>(o.columns), at);
+      comparison.add_lse(expected.lse,
+                         lse[static_cast<size_t>((at.batch * o.heads + at.head) * o.rows + at.row)],
+                         at);
+    }
+    return comparison.result();
+  }
+
+ private:
+  // [keys, heads, columns] of a request.
+  struct Rows {
+    std::vector<float> values;
+    int64_t heads, columns;
+    const float* at(int64_t key, int64_t head) const {
+      return values.data() + (key * heads + head) * columns;
+    }
+  };
+
+  const OperandSpec& spec_of_role(Role role) const {
+    return *std::find_if(operands_.begin(), operands_.end(),
+                         [&](const OperandSpec& operand) { return operand.role == role; });
+  }
+
+  // All, or the first ones, which are of every kind, and the last.
+  std::vector<int64_t> requests() const {
+    const double each = useful_flops(problem_) / static_cast<double>(problem_.batch);
+    const auto room = static_cast<int64_t>(kMostFlops / std::max(each, 1.0));
+    std::set<int64_t> chosen;
+    for (int64_t i = 0; i < std::min(problem_.batch, std::max(room, kFewestRequests)); ++i)
+      chosen.insert(i);
+    if (problem_.batch > 0) chosen.insert(problem_.batch - 1);
+    return {chosen.begin(), chosen.end()};
+  }
+
+  Rows cached(Role role, int64_t request, int64_t length) const {
+    const OperandSpec& tensor = spec_of_role(role);
+    const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
+    Rows all{{}, tensor.heads, tensor.columns};
+    const int64_t step = problem_.page_size > 0 ? problem_.page_size : std::max<int64_t>(length, 1);
+    for (int64_t key = 0; key < length; key += step) {
+      const int64_t page =
+          problem_.page_size > 0
+              ? lists_.page_table[static_cast<size_t>(request * lists_.page_table_stride +
+                                                      key / step)]
+              : lists_.slots[static_cast<size_t>(request)];
+      const std::vector<float> rows = tensor_rows(bench_.device, tensor, view, page, 0,
+                                                  std::min(step, length - key));
+      all.values.insert(all.values.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+
+  void expect_request(int64_t request) {
+    const auto index = static_cast<size_t>(request);
+    const int64_t length = lists_.kv_lengths[index];
+    const bool packed = problem_.packed_q;
+    const int64_t first = packed ? lists_.q_begins[index] : 0;
+    const int64_t rows = packed ? lists_.q_begins[index + 1] - first : problem_.seqlen_q;
+    if (rows == 0) return;
+    const Rows k = cached(Role::kK, request, length), v = cached(Role::kV, request, length);
+    const int64_t batch = packed ? 0 : request;
+    const Rows q{tensor_rows(bench_.device, spec_of_role(Role::kQ), bench_.inputs.set(0).q, batch,
+                             first, first + rows),
+                 problem_.num_heads_q, problem_.head_dim_qk};
+    for (int64_t row = 0; row < rows; ++row)
+      for (int head = 0; head < problem_.num_heads_q; ++head)
+        expect_row(request, q.at(row, head), k, v, {length - rows + row, length, head},
+                   {batch, first + row, head});
+  }
+
+  struct Query {
+    int64_t position, length;
+    int head;
+  };
+
+  bool sees(const Query& query, int64_t key) const {
+    const Problem& p = problem_;
+    if (p.mask != Mask::kNone && key > query.position) return false;
+    if (p.window_left >= 0 && key < query.position - p.window_left) return false;
+    return p.window_right < 0 || key <= query.position + p.window_right;
+  }
+
+  void expect_row(int64_t request, const float* q, const Rows& k, const Rows& v, const Query& query,
+                  const RowPlace& place) {
+    const Problem& p = problem_;
+    const int kv_head = query.head / (p.num_heads_q / p.num_heads_kv);
+    std::vector<double> scores(static_cast<size_t>(query.length),
+                               -std::numeric_limits<double>::infinity());
+    double largest = sink(query.head);
+    for (int64_t key = 0; key < query.length; ++key) {
+      if (!sees(query, key)) continue;
+      double dot = 0;
+      for (int i = 0; i < p.head_dim_qk; ++i)
+        dot += static_cast<double>(q[i]) * static_cast<double>(k.at(key, kv_head)[i]);
+      double& score = scores[static_cast<size_t>(key)];
+      score = scores_.at(dot * static_cast<double>(p.scale()), request, query.head, query.position,
+                         key)
+                  .value;
+      largest = std::max(largest, score);
+    }
+    ExpectedRow row{place, std::vector<float>(static_cast<size_t>(p.head_dim_v)), -INFINITY};
+    if (std::isfinite(largest)) fill(scores, largest, v, kv_head, query.head, &row);
+    expected_.push_back(std::move(row));
+  }
+
+  void fill(const std::vector<double>& scores, double largest, const Rows& v, int kv_head, int head,
+            ExpectedRow* row) const {
+    std::vector<double> sums(row->values.size());
+    double sum = std::exp(sink(head) - largest);
+    for (size_t key = 0; key < scores.size(); ++key) {
+      const double weight = std::exp(scores[key] - largest);
+      if (weight == 0) continue;
+      sum += weight;
+      const float* const values = v.at(static_cast<int64_t>(key), kv_head);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * static_cast<double>(values[i]);
+    }
+    for (size_t i = 0; i < sums.size(); ++i) row->values[i] = static_cast<float>(sums[i] / sum);
+    row->lse = static_cast<float>(largest + std::log(sum));
+  }
+
+  double sink(int head) const {
+    return problem_.sinks == ScoreTensor::kNone ? -std::numeric_limits<double>::infinity()
+                                                : scores_.sink(head);
+  }
+
+  const OracleBench bench_;
+  const Problem& problem_;
+  const OperandList operands_;
+  const CacheLists& lists_;
+  const HostScores scores_;
+  std::vector<ExpectedRow> expected_;
+};
+
+class AttentionKvCacheOracle final : public Oracle {
+ public:
+  Op op() const override { return Op::kAttentionKvCache; }
+  std::unique_ptr<Expectation> expect(const OracleBench& bench) const override {
+    return std::make_unique<CacheExpectation>(bench);
+  }
+};
+
+}  // namespace
+
+const Oracle& attention_kvcache_oracle() {
+  static const AttentionKvCacheOracle instance;
+  return instance;
+}
+
+}  // namespace attune
