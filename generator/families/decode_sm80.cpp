@@ -106,6 +106,7 @@ class DecodeSm80 final : public KernelTemplate {
                         {"warps", {8, 4, 12, 16}, "of a block"},
                         {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
                         {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
+                        {"waves", {1, 2, 4, 8, 16}, "blocks to each place for one"},
                         {"min_tiles", {8, 4, 16, 32}, "fewest tiles of a block"},
                         {"charge", {4, 1, 8}, "tiles that an item costs beside its own"}},
                        {loads_suit(spec, arch), registers_suffice(spec),
@@ -147,7 +148,7 @@ class DecodeSm80 final : public KernelTemplate {
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t workers = device.sm_count * config.at("min_blocks");
+    const int64_t workers = device.sm_count * config.at("min_blocks") * config.at("waves");
     const int64_t items =
         shape.batch * shape.num_heads_kv * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");

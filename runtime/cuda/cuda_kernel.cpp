@@ -15,7 +15,7 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 6;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 7;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -31,6 +31,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(GradientArgs);
     case ArgumentPart::kDropout:
       return sizeof(DropoutArgs);
+    case ArgumentPart::kCache:
+      return sizeof(CacheArgs);
   }
   return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "generator/core/op.hpp"
+
 namespace attune::cuda {
 namespace {
 
@@ -53,13 +55,23 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
   return {view, dtype, columns, args.seqlen_kv, args.num_heads_kv, args.batch};
 }
 
+// Of a cache: pages, or slots.
+Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
+                const KernelArguments& args) {
+  const int64_t rows = spec.page_size > 0 ? spec.page_size : args.seqlen_kv;
+  return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, std::max(1, args.cache.num_pages)};
+}
+
 Seen seen_operand(Operand operand, const KernelSpec& spec, const KernelArguments& args) {
+  const bool has_cache = describe(spec.op).has_cache;
   switch (operand) {
     case Operand::kQ:
       return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);
     case Operand::kK:
+      if (has_cache) return seen_cache(args.k, spec.head_dim_qk, spec, args);
       return seen_keys(args.k, spec.dtype_kv, spec.head_dim_qk, args);
     case Operand::kV:
+      if (has_cache) return seen_cache(args.v, spec.head_dim_v, spec, args);
       if (spec.fp8.v_layout == VLayout::kTransposed)
         return {args.v,          spec.dtype_kv,     args.seqlen_kv,
                 spec.head_dim_v, args.num_heads_kv, args.batch};

@@ -36,9 +36,11 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kGradients:
       return "gradients";
     case ArgumentPart::kDropout:
+      return "dropout";
+    case ArgumentPart::kCache:
       break;
   }
-  return "dropout";
+  return "cache";
 }
 
 std::string entry_line(const KernelChoice& choice) {

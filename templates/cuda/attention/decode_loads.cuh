@@ -92,7 +92,7 @@ class DecodeLoads {
   template <class Tile, int kHeadDim>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
     constexpr int kChunks = kHeadDim / 8;
-#pragma unroll
+#pragma unroll 4  // 64-bit addresses of all would not fit registers
     for (int i = 0; i < kKeys * kChunks; i += 32) {
       const int chunk = i + static_cast<int>(threadIdx.x) % 32, row = chunk / kChunks;
       const int page = __shfl_sync(~0u, page_, row % 32);
