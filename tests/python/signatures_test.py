@@ -290,9 +290,6 @@ class Meanings(Compared):
             (ValueError, "window_size is 4; accepted is a pair", {"window_size": 4}),
             (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),
             (ValueError, "q_scale is given, and its tensor is fp32", {"q_descale": draw(2, 2)})))
-        for name in ("flash_attn_varlen_func", "flash_attn_with_kvcache", "flash_attn_varlen_qkvpacked_func", "flash_attn_varlen_kvpacked_func"):
-            with self.assertRaisesRegex(NotImplementedError, rf"{name}\(\) is not here yet; accepted instead is .*key_lengths"):
-                getattr(attune.flash, name)(*given)
         with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):
             attune.flash.flash_attn_qkvpacked_func(self.q)
 

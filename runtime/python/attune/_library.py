@@ -41,7 +41,8 @@ class Problem(ctypes.Structure):
                 *((name, ctypes.c_int32) for name in ("bias", "relative_bias", "alibi", "mask_tensor", "key_lengths", "documents", "prefix",
                                                       "chunk")),
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
-                ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float)]
+                ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
+                ("num_pages", ctypes.c_int64)]
 
 
 class Tensor(ctypes.Structure):
@@ -97,12 +98,18 @@ class DropoutOperands(ctypes.Structure):
                 *((name, ctypes.c_void_p) for name in ("seed_address", "offset_address", "state"))]
 
 
+class CacheOperands(ctypes.Structure):
+    """attune_cache_operands."""
+    _fields_ = [("size", ctypes.c_size_t), ("kv_lengths", ctypes.c_void_p), ("q_begins", ctypes.c_void_p), ("page_table", ctypes.c_void_p),
+                ("page_table_stride", ctypes.c_int64), ("slots", ctypes.c_void_p)]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
                 ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands)),
                 ("block_map", ctypes.POINTER(BlockMapStruct)), ("gradients", ctypes.POINTER(GradientOperands)),
-                ("dropout", ctypes.POINTER(DropoutOperands))]
+                ("dropout", ctypes.POINTER(DropoutOperands)), ("cache", ctypes.POINTER(CacheOperands))]
 
 
 class PlanInfo(ctypes.Structure):

@@ -94,18 +94,5 @@ def _unpacked(name, packed, parts):
     return packed.unbind(2)
 
 
-def _refuse_serving(name, instead):
-    def refuse(*_, **__):
-        raise NotImplementedError(f"{name}() {instead}")
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = f"Raises NotImplementedError: {instead}."
-    return refuse
-
-
-_PACKED = ("is not here yet; accepted instead is attune.attention() of padded rows with key_lengths=, or of one row that holds all sequences with "
-           "documents= their numbers")
-flash_attn_varlen_func = _refuse_serving("flash_attn_varlen_func", _PACKED)
-flash_attn_varlen_qkvpacked_func = _refuse_serving("flash_attn_varlen_qkvpacked_func", _PACKED)
-flash_attn_varlen_kvpacked_func = _refuse_serving("flash_attn_varlen_kvpacked_func", _PACKED)
-flash_attn_with_kvcache = _refuse_serving("flash_attn_with_kvcache", "is not here yet; accepted instead is writing k and v into the cache's tensors, "
-                                          "and attune.attention() of those with key_lengths=")
+from ._flash_serving import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func,  # noqa: E402, F401
+                             flash_attn_with_kvcache)

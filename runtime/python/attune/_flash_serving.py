@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashAttention's functions for serving on attune: flash_attn_with_kvcache and the varlen functions. See flash.py."""
+from ._attention import attention
+from ._kvcache import attention_kvcache
+from ._known import tell_ignored
+
+
+def _pair(window_size):
+    sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
+    return None if sides == (None, None) else sides
+
+
+def _ignore(function, **hints):
+    given = [f"{name}={value}" for name, value in hints.items() if value not in (None, 0, 1)]
+    if given:
+        tell_ignored(function, given)
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    """x [batch, seqlen, heads, head_dim] with its first 2 * cos.shape[1] columns turned by the angles of `positions` [batch, seqlen]."""
+    columns = 2 * cos.shape[1]
+    c, s = cos[positions].unsqueeze(2).float(), sin[positions].unsqueeze(2).float()
+    part = x[..., :columns].float()
+    first, second = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, -1)
+    turned = (first * c - second * s, first * s + second * c)
+    whole = x.new_empty(x.shape)
+    if interleaved:
+        whole[..., 0:columns:2], whole[..., 1:columns:2] = turned
+    else:
+        whole[..., :columns // 2], whole[..., columns // 2:columns] = turned
+    whole[..., columns:] = x[..., columns:]
+    return whole
+
+
+def _append(cache, new, positions, block_table, slots):
+    """Writes rows [batch, seqlen_new, heads, head_dim] at their positions [batch, seqlen_new]."""
+    if block_table is not None:
+        page = cache.shape[1]
+        pages = block_table.long().gather(1, positions // page)
+        cache[pages, positions % page] = new
+        return
+    batch = slots.long() if slots is not None else positions.new_tensor(range(new.shape[0]))
+    cache[batch[:, None], positions] = new
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
+                            cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                            rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False):
+    """FlashAttention's attention over a cache, of the arguments of its version 2. Tensors of PyTorch, without gradients.
+
+    q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or with block_table (int32
+    [batch, pages]) [num_pages, page_size, num_heads_kv, head_dim], pages of any size. cache_seqlens: int32 [batch] or a number, keys in the cache
+    before this call; None with k is 0, without k all. k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those. rotary_cos,
+    rotary_sin: [positions, rotary_dim / 2], which turn k and q before. cache_batch_idx: int32 [batch], the slot of each request. causal: the last row
+    sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
+
+    Writing and turning are PyTorch's operations, on the same stream. num_splits is ignored. Refused: cache_leftpad."""
+    import torch
+    if cache_leftpad is not None:
+        raise ValueError("cache_leftpad is given; accepted is None: keys of a request begin at the first place of its slot or pages")
+    if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
+        raise ValueError("k and v, and rotary_cos and rotary_sin, go together; accepted are both of a pair or none")
+    if rotary_cos is not None and k is None:
+        raise ValueError("rotary_cos is given without k; accepted is rotary_cos with k and v, which it turns before they are written")
+    _ignore("flash_attn_with_kvcache", num_splits=num_splits)
+    batch, rows = q.shape[:2]
+    if isinstance(cache_seqlens, int):
+        cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    if k is not None:
+        before = torch.zeros(batch, dtype=torch.int64, device=q.device) if cache_seqlens is None else cache_seqlens.long()
+        positions = before[:, None] + torch.arange(k.shape[1], device=q.device)
+        if rotary_cos is not None:
+            k = _rotated(k, rotary_cos, rotary_sin, positions, rotary_interleaved)
+            moves = causal or _pair(window_size) is not None  # else all rows stand at the first new position
+            of_rows = before[:, None] + (torch.arange(rows, device=q.device) if moves else torch.zeros(rows, dtype=torch.int64, device=q.device))
+            q = _rotated(q, rotary_cos, rotary_sin, of_rows, rotary_interleaved)
+        _append(k_cache, k, positions, block_table, cache_batch_idx)
+        _append(v_cache, v, positions, block_table, cache_batch_idx)
+        cache_seqlens = (before + k.shape[1]).int()
+    found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
+                              window=_pair(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
+                              alibi_slopes=alibi_slopes)
+    return found if return_softmax_lse else found[0]
+
+
+def _documents(cu_seqlens, rows, like):
+    """The number of the sequence that each row is of; rows behind the last have one of their own."""
+    import torch
+    ends = cu_seqlens[1:].to(torch.int64).contiguous()
+    return torch.searchsorted(ends, torch.arange(rows, device=like.device), right=True).to(torch.int32)[None]
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
+                           window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None):
+    """FlashAttention of sequences end to end, of the arguments of its version 2. Tensors of PyTorch; gradients of q, k and v without block_table.
+
+    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin. Keys of
+    other sequences are not looked at. With block_table (int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv, head_dim], and
+    cu_seqlens_k says how many keys each has. Where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be equal without
+    block_table: give one tensor for both, since comparing two waits for the device. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
+    None). deterministic changes nothing: all is. Refused: dropout_p above 0."""
+    import torch
+    if dropout_p:
+        raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
+    given = dict(scale=softmax_scale, window=_pair(window_size), softcap=softcap if softcap else None, return_lse=True)
+    if block_table is not None:
+        out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q,
+                                     seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
+        return (out, lse, None) if return_attn_probs else out
+    looks = causal or given["window"] is not None or alibi_slopes is not None
+    if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
+        raise ValueError("cu_seqlens_q and cu_seqlens_k differ, with a mask, a window or slopes that look at positions; accepted are equal ones, or keys in "
+                         "pages with block_table=")
+    of_rows = _documents(cu_seqlens_q, q.shape[0], q)
+    of_keys = of_rows if cu_seqlens_q is cu_seqlens_k else _documents(cu_seqlens_k, k.shape[0], k)
+    out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
+                         **given)
+    return (out[0], lse[0], None) if return_attn_probs else out[0]
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn_varlen_func() of qkv [rows, 3, num_heads, head_dim], without copies."""
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size, softcap,
+                                  alibi_slopes, deterministic, return_attn_probs)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
+                                    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn_varlen_func() of kv [keys, 2, num_heads_kv, head_dim], without copies."""
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size,
+                                  softcap, alibi_slopes, deterministic, return_attn_probs)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention_kvcache(): attention of requests whose keys and values stand in a cache. What is settled for tensors of the same shapes, strides and
+choices is made once, as of merge()."""
+import ctypes
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._attention import choices_of
+from ._context import context_of, refuse_capture
+from ._library import CacheOperands, Operands, Tensor
+from ._operands import extent_of, operand_address, share_memory
+from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
+from ._scores import scores_of
+from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+
+_ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
+_PAGES, _SLOTS = "[num_pages, page_size, num_heads_kv, head_dim]", "[slots, seqlen_kv, num_heads_kv, head_dim]"
+_LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]", "slots": "[batch]"}
+
+_Call = namedtuple("_Call", "plan template extents stride")
+
+
+def _packed_view(name, tensor):
+    """[rows, num_heads, head_dim] as [1, rows, num_heads, head_dim]."""
+    tensors.check_rank(name, tensor, _PACKED_ROWS)
+    return tensor[None]
+
+
+def _check_list(name, tensor, q):
+    check_beside(name, tensor, q)
+    tensors.check_plain(name, tensor)
+    tensors.check_rank(name, tensor, _LISTS[name])
+    if tensors.dtype_text(tensor.dtype) != "int32":
+        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)}; accepted is int32, which kernels read on the device")
+    if tensors.size_of(tensor.shape) and tensor.shape[-1] > 1 and tensors.element_strides(name, tensor)[-1] != 1:
+        raise ValueError(f"{name} has strides {tuple(tensors.element_strides(name, tensor))}; accepted is 1 in the last dimension (a copy has it)")
+
+
+def _batch_of(q, lists):
+    """How many requests there are, which all lists say alike."""
+    if lists["q_begins"] is None:
+        batch = q.shape[0]
+    else:
+        batch = lists["q_begins"].shape[0] - 1
+        if batch < 0:
+            raise ValueError("q_begins is empty; accepted is [batch + 1]: where the rows of each request begin, and where the last one's end")
+    for name in ("kv_lengths", "page_table", "slots"):
+        if lists[name] is not None and lists[name].shape[0] != batch:
+            raise ValueError(f"{name} has shape {tuple(lists[name].shape)}; accepted is {_LISTS[name]}, of {batch} requests")
+    return batch
+
+
+def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
+    """The problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
+    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        check_beside(name, tensor, q)
+        tensors.check_plain(name, tensor)
+    names = [tensors.dtype_text(tensor.dtype) for tensor in (q, k_cache, v_cache)]
+    for name, found in zip(("q", "k_cache", "v_cache"), names):
+        if found not in ("fp32", "bf16", "fp16") or found != names[0]:
+            raise ValueError(f"{name} is {found} and q is {names[0]}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache")
+    has_pages, packed = lists["page_table"] is not None, lists["q_begins"] is not None
+    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
+        tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
+    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or q.shape[3] != k_cache.shape[3]:
+        raise ValueError(f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; accepted are caches alike "
+                         "but for their head_dim, and k_cache with that of q")
+    batch = _batch_of(q, lists)
+    heads, heads_kv = q.shape[2], k_cache.shape[2]
+    rows = seqlen_q if packed else q.shape[1]
+    page_size = k_cache.shape[1] if has_pages else 0
+    room = lists["page_table"].shape[1] * page_size if has_pages else k_cache.shape[1]
+    longest = room if seqlen_kv is None else whole("seqlen_kv", seqlen_kv)
+    if not 0 <= longest <= room:
+        raise ValueError(f"seqlen_kv is {longest}; accepted are 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room for")
+    if has_pages and page_size < 1:
+        raise ValueError("k_cache has pages of no keys; accepted are 1 and more")
+    if not has_pages and longest != room:
+        raise ValueError(f"seqlen_kv is {longest} and slots have {room} keys; accepted is None without pages: kv_lengths say how many keys count")
+    left, right = window_sides(keywords["window"])
+    mask = "causal_bottom_right" if keywords["is_causal"] else mask_name(keywords["mask"], False, 0, 0)
+    text = (f"op=attention_kvcache,dtype={names[0]},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
+            f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
+    if k_cache.shape[0]:
+        text += f",num_pages={k_cache.shape[0]}"
+    elif batch and longest:
+        raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
+    if left >= 0 or right >= 0:
+        text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
+    text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
+    scale = softmax_scale(keywords["scale"])
+    return text if scale is None else f"{text},scale={scale!r}"
+
+
+def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
+    q, k_cache, v_cache, out = (given[name] for name in ("q", "k_cache", "v_cache", "out"))
+    for name, tensor in lists.items():
+        if tensor is not None:
+            _check_list(name, tensor, q)
+    text = _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords) + ("" if scores is None else scores.text)
+    refuse_capture(ordinal_of(tensors.target_of(q)), "attention_kvcache")
+    names = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "out": out}
+    plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in names.items()],
+                                     () if scores is None else scores.programs())
+    p, dtype = plan.problem, tensors.DTYPES[plan.problem.dtype]
+    rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
+    shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
+              "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
+    extents = {name: extent_of(name, tensor, shapes[name], dtype, plan.target, q) for name, tensor in names.items()}
+    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *extents[name].strides[:3]) for name in names)))
+    template = Operands(size=ctypes.sizeof(Operands), **fields)
+    if lists["q_begins"] is not None:
+        template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q
+    plan.prepare()  # captures of later steps need no call of their own
+    table = lists["page_table"]
+    return _Call(plan, template, extents, 0 if table is None else tensors.element_strides("page_table", table)[0])
+
+
+def _rows_of_lse(q, lists, seqlen_q):
+    """Memory of lse, and the view of it that callers get: of packed rows [num_heads, rows], cut from as many rows as there may be."""
+    fp32, heads = tensors.native_dtype(q, "fp32"), q.shape[2]
+    if lists["q_begins"] is None:
+        made = tensors.empty(q, (q.shape[0], heads, q.shape[1]), fp32)
+        return made, made
+    room = (lists["q_begins"].shape[0] - 1) * seqlen_q
+    made = tensors.empty(q, (heads, max(room, q.shape[1])), fp32)
+    return made, made[:, :q.shape[1]]
+
+
+def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
+    key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
+           *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
+           choices_of(**keywords), None if scores is None else scores.key)
+    context = context_of(context, tensors.check_device("q", given["q"]))
+    call = context.recent.find(key)
+    if call is None:
+        call = _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
+        context.recent.keep(key, call)
+    return call
+
+
+def _bind(call, given, lists, lse):
+    operands = Operands.from_buffer_copy(call.template)
+    at = {name: operand_address(name, tensor, name == "out") for name, tensor in given.items()}
+    operands.q.data, operands.k.data, operands.v.data, operands.o.data = at.values()
+    for name in ("q", "k_cache", "v_cache"):
+        if share_memory(at["out"] or 0, call.extents["out"], at[name] or 0, call.extents[name]):
+            raise ValueError(f"out and {name} overlap in memory; accepted is out with memory of its own")
+    if lse is not None:
+        operands.lse = tensors.address("lse", lse, True)
+        if lists["q_begins"] is not None:
+            operands.lse_head_stride = lse.shape[1]
+            operands.lse_batch_stride = lse.shape[0] * lse.shape[1]
+    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride,
+                          **{name: None if tensor is None else tensors.address(name, tensor) for name, tensor in lists.items()})
+    operands.cache = ctypes.pointer(cache)
+    return operands, cache
+
+
+def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, out):
+    """The operands as kernels see them, by name, and the lists."""
+    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        tensors.signature(name, tensor)  # refuses what is no tensor
+    lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots)
+    for name, tensor in lists.items():
+        if tensor is not None:
+            tensors.signature(name, tensor)
+    if (q_begins is None) != (seqlen_q is None):
+        raise ValueError("q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is known to the caller alone; "
+                         f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+    if page_table is not None and slots is not None:
+        raise ValueError("page_table and slots are given; accepted is one of them")
+    if q_begins is None:
+        tensors.check_rank("q", q, _ROWS)
+        rows, made = q, out
+    else:
+        if whole("seqlen_q", seqlen_q) < 0:
+            raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
+        rows, made = _packed_view("q", q), None if out is None else _packed_view("out", out)
+    if made is None:
+        made = tensors.empty(q, (*rows.shape[:3], v_cache.shape[-1]), q.dtype)
+    return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
+
+
+def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window, scale, out, context, features):
+    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, out)
+    scores = scores_of(**features)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
+    call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
+    return call, given, lists, scores
+
+
+@untraced
+def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, seqlen_kv=None, mask=None,
+                      is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
+                      score_mod=None, mask_mod=None, sinks=None):
+    """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
+
+    q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
+    end to end, [rows, num_heads_q, head_dim], of which a request has at most `seqlen_q`.
+    k_cache, v_cache: with page_table (int32 [batch, pages]) pages [num_pages, page_size, num_heads_kv, head_dim] of any size; else slots
+    [slots, seqlen_kv, num_heads_kv, head_dim], a request's its own number or slots[b] (int32). Any strides, so that [.., num_heads_kv, page_size,
+    head_dim] is x.transpose(1, 2).
+    kv_lengths: int32 [batch], keys of each request with its newest tokens, which must be in the cache; None: all that there is room for. seqlen_kv:
+    most keys of any, with pages; None: what the page table has room for.
+    All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say.
+
+    mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
+    key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
+
+    Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
+    [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
+    Inside a CUDA graph's capture call prepare_kvcache() before."""
+    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
+    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), *features.items()))
+    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window,
+                                           scale, out, context, features)
+    lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
+    operands, cache = _bind(call, given, lists, lse)
+    kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
+    call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    del kept, cache
+    result = given["out"] if q_begins is None else given["out"][0]
+    return (result, shown) if return_lse else result
+
+
+def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, seqlen_kv=None, mask=None,
+                    is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
+                    score_mod=None, mask_mod=None, sinks=None):
+    """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
+    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
+    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window, scale, out, context,
+                     features)[0].plan

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attention_kvcache() against float64, with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, packed rows,
+lengths that change under a captured graph, what stands behind the last key, and the FlashAttention functions that are made of it. Skips aloud
+(status 77) without NumPy, or without PyTorch and that device."""
+import sys
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+
+import attune
+
+DEVICE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("cpu", "cuda") else ""
+torch = None
+if DEVICE:
+    try:
+        import torch
+    except ImportError:
+        print("SKIP: there is no PyTorch here")
+        sys.exit(77)
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        print("SKIP: PyTorch sees no GPU here")
+        sys.exit(77)
+
+DTYPE = {"": "float32", "cpu": "float32", "cuda": "float16"}[DEVICE]
+LIMIT = 2e-3 if DEVICE == "cuda" else 2e-5
+
+
+def tensor(values):
+    if torch is None:
+        return values.astype(DTYPE)
+    return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(DEVICE, getattr(torch, DTYPE))
+
+
+def ints(values):
+    values = np.asarray(values, np.int32)
+    return values if torch is None else torch.from_numpy(values).to(DEVICE)
+
+
+def numbers(x):
+    return x.astype(np.float64) if torch is None else x.double().cpu().numpy()
+
+
+def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):
+    """One request: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
+    rows, heads, _ = q.shape
+    length, heads_kv = keys.shape[:2]
+    o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)
+    position = length - rows + np.arange(rows)[:, None]
+    key = np.arange(length)[None]
+    seen = np.ones((rows, length), bool)
+    if causal:
+        seen &= key <= position
+    if window[0] is not None:
+        seen &= key >= position - window[0]
+    if window[1] is not None:
+        seen &= key <= position + window[1]
+    for head in range(heads):
+        of = head // (heads // heads_kv)
+        score = q[:, head] @ keys[:, of].T / np.sqrt(q.shape[2])
+        if softcap:
+            score = softcap * np.tanh(score / softcap)
+        if slopes is not None:
+            score = score - slopes[head] * np.abs(position - key)
+        for row in range(rows):
+            own = score[row][seen[row]]
+            if own.size:
+                weights = np.exp(own - own.max())
+                o[row, head] = weights @ values[:, of][seen[row]] / weights.sum()
+                lse[head, row] = own.max() + np.log(weights.sum())
+    return o, lse
+
+
+class Cache:
+    """Random requests in pages or slots; what no request uses holds NaN."""
+
+    def __init__(self, seed, lengths, room, heads_kv, d, dv, page_size=0, hnd=False):
+        random = np.random.default_rng(seed)
+        self.lengths, batch = lengths, len(lengths)
+        self.keys = [self.rounded(random.standard_normal((n, heads_kv, d))) for n in lengths]
+        self.values = [self.rounded(random.standard_normal((n, heads_kv, dv))) for n in lengths]
+        size = page_size or room
+        per = -(-room // size)
+        pages = batch * per + 3
+        order = random.permutation(pages)[:batch * per].reshape(batch, per)
+        k, v = np.full((pages, size, heads_kv, d), np.nan), np.full((pages, size, heads_kv, dv), np.nan)
+        for request, n in enumerate(lengths):
+            for at in range(n):
+                k[order[request, at // size], at % size] = self.keys[request][at]
+                v[order[request, at // size], at % size] = self.values[request][at]
+            order[request, -(-n // size):] = -1
+        self.k, self.v = (tensor(x.transpose(0, 2, 1, 3)).swapaxes(1, 2) if hnd else tensor(x) for x in (k, v))
+        lists = {"page_table": ints(order)} if page_size else {"slots": ints(np.maximum(order[:, 0], 0))}
+        self.given = {"kv_lengths": ints(lengths), **lists}
+
+    @staticmethod
+    def rounded(x):
+        return numbers(tensor(x))
+
+
+def close(got, want, times=1):
+    np.testing.assert_allclose(numbers(got), want, rtol=times * LIMIT, atol=times * LIMIT)
+
+
+class KvCacheTest(unittest.TestCase):
+    def compare(self, cache, q, *, return_also=None, **keywords):
+        """q: [batch, rows, heads, d] in the library's tensors."""
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, **cache.given, **keywords)
+        for request in range(len(cache.lengths)):
+            want = expected(numbers(q)[request], cache.keys[request], cache.values[request], causal=keywords.get("is_causal", False),
+                            window=keywords.get("window") or (None, None), slopes=return_also, softcap=keywords.get("softcap"))
+            close(o[request], want[0])
+            close(lse[request], want[1])
+        return o
+
+    def test_pages_and_slots(self):
+        random = np.random.default_rng(1)
+        for number, (page, heads, heads_kv, rows, d, dv, hnd) in enumerate((
+                (16, 8, 2, 1, 64, 64, False), (1, 7, 1, 1, 128, 128, False), (3, 12, 2, 4, 80, 64, True), (64, 4, 4, 2, 128, 128, True),
+                (0, 8, 2, 1, 128, 128, False), (0, 6, 1, 3, 64, 96, True))):
+            lengths = [200, 0, 1, 17, 199, 64]
+            cache = Cache(number, lengths, 200, heads_kv, d, dv, page, hnd)
+            q = tensor(random.standard_normal((len(lengths), rows, heads, d)))
+            with self.subTest(page=page, heads=heads, rows=rows, hnd=hnd):
+                self.compare(cache, q, is_causal=rows > 1)
+
+    def test_masks_and_scores(self):
+        random = np.random.default_rng(2)
+        cache = Cache(3, [150, 90, 5], 160, 2, 64, 64, 16)
+        q = tensor(random.standard_normal((3, 3, 8, 64)))
+        self.compare(cache, q, window=(20, 0))
+        self.compare(cache, q, is_causal=True, window=(20, None))
+        self.compare(cache, q, softcap=5.0)
+        slopes = 2.0 ** -np.arange(1, 9)
+        given = slopes.astype(np.float32) if torch is None else torch.tensor(slopes, dtype=torch.float32, device=DEVICE)
+        self.compare(cache, q, is_causal=True, alibi_slopes=given, return_also=slopes)
+
+    def test_packed_rows(self):
+        random = np.random.default_rng(4)
+        cache = Cache(5, [60, 0, 33, 7], 64, 2, 64, 64, 8)
+        rows = [2, 1, 0, 3]
+        begins = np.concatenate([[0], np.cumsum(rows)])
+        q = tensor(random.standard_normal((begins[-1], 4, 64)))
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=3, is_causal=True, return_lse=True, **cache.given)
+        self.assertEqual((tuple(o.shape), tuple(lse.shape)), ((6, 4, 64), (4, 6)))
+        for request in range(4):
+            of = slice(begins[request], begins[request + 1])
+            want = expected(numbers(q)[of], cache.keys[request], cache.values[request], causal=True)
+            close(o[of], want[0])
+            close(lse[:, of], want[1])
+
+    def test_pages_elsewhere_give_the_same_bits(self):
+        random = np.random.default_rng(6)
+        q = tensor(random.standard_normal((2, 1, 8, 64)))
+        results = []
+        for page in (16, 16):
+            cache = Cache(7, [300, 100], 304, 2, 64, 64, page)
+            if results:  # every page at another place
+                order = random.permutation(cache.k.shape[0])
+                place = np.argsort(order)
+                table = numbers(cache.given["page_table"]).astype(np.int64)
+                cache.given["page_table"] = ints(np.where(table < 0, -1, place[table]))
+                index = order if torch is None else torch.from_numpy(order).to(DEVICE)
+                cache.k, cache.v = cache.k[index], cache.v[index]
+            results.append(numbers(attune.attention_kvcache(q, cache.k, cache.v, **cache.given)))
+        np.testing.assert_array_equal(*results)
+
+    def test_long_requests_are_shared(self):
+        """More than one part of an item, and equal bits in every run."""
+        random = np.random.default_rng(8)
+        cache = Cache(9, [3000, 40], 3008, 1, 64, 64, 16)
+        q = tensor(random.standard_normal((2, 2, 5, 64)))
+        first = self.compare(cache, q, is_causal=True)
+        for _ in range(5):
+            again = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
+            np.testing.assert_array_equal(numbers(first), numbers(again))
+
+    def test_what_does_not_fit_is_refused(self):
+        cache = Cache(10, [20, 3], 32, 2, 64, 64, 16)
+        q = tensor(np.zeros((2, 1, 4, 64)))
+        call = dict(q=q, k_cache=cache.k, v_cache=cache.v, **cache.given)
+        lengths = cache.given["kv_lengths"]
+        wide = lengths.astype(np.int64) if torch is None else lengths.long()
+        for sentence, change in (
+                ("kv_lengths is int64; accepted is int32", {"kv_lengths": wide}),
+                (r"kv_lengths has shape \(1,\); accepted is \[batch\], of 2 requests", {"kv_lengths": lengths[:1]}),
+                ("page_table and slots are given", {"slots": lengths}),
+                ("q_begins and seqlen_q go together", {"seqlen_q": 3}),
+                ("seqlen_kv is 33; accepted are 0 to 32", {"seqlen_kv": 33}),
+                ("k_cache has 3 dimensions", {"k_cache": cache.k[0]}),
+                ("accepted are caches alike", {"v_cache": cache.v[:2]}),
+                ("accepted are equal lengths|mask is 'tree'", {"mask": "tree"}),
+                ("out has shape", {"out": tensor(np.zeros((2, 1, 4, 32)))}),
+                ("softcap is -1", {"softcap": -1.0})):
+            with self.subTest(sentence), self.assertRaisesRegex((ValueError, TypeError), sentence):
+                attune.attention_kvcache(**{**call, **change})
+        with self.assertRaisesRegex(attune.Error, "mask is causal_top_left; op attention_kvcache takes"):
+            attune.attention_kvcache(**call, mask="causal_top_left")
+
+
+@unittest.skipIf(torch is None, "of PyTorch")
+class FlashTest(unittest.TestCase):
+    def test_flash_attn_with_kvcache_appends_and_turns(self):
+        random = torch.Generator().manual_seed(3)
+        draw = lambda *shape: torch.randn(*shape, generator=random).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
+        batch, heads, heads_kv, d, page, new = 3, 8, 2, 64, 16, 2
+        before = torch.tensor([40, 0, 17], dtype=torch.int32, device=DEVICE)
+        table = torch.randperm(12, generator=random)[:12].reshape(3, 4).to(DEVICE, torch.int32)
+        k_cache, v_cache = draw(12, page, heads_kv, d), draw(12, page, heads_kv, d)
+        q, k, v = draw(batch, new, heads, d), draw(batch, new, heads_kv, d), draw(batch, new, heads_kv, d)
+        angle = torch.arange(64)[:, None] / 100.0 ** (torch.arange(16) / 16)
+        cos, sin = (x.to(DEVICE, getattr(torch, DTYPE)) for x in (angle.cos(), angle.sin()))
+        for interleaved in (False, True):
+            kc, vc = k_cache.clone(), v_cache.clone()
+            out, lse = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cos, sin, before, block_table=table, causal=True,
+                                                            rotary_interleaved=interleaved, return_softmax_lse=True)
+            for b in range(batch):
+                length = int(before[b]) + new
+                row = lambda cache: torch.cat([cache[page_id] for page_id in table[b].tolist()])[:length]  # noqa: E731
+                keys, values = row(kc), row(vc)
+                turned = [self.turned(x[b], cos, sin, int(before[b]), interleaved) for x in (q, k)]
+                torch.testing.assert_close(keys[-new:].float(), turned[1], atol=LIMIT, rtol=LIMIT)
+                self.assertTrue(torch.equal(values[-new:], v[b]))
+                want = expected(turned[0].double().cpu().numpy(), numbers(keys), numbers(values), causal=True)
+                close(out[b], want[0], 4)
+                close(lse[b], want[1], 4)
+
+    @staticmethod
+    def turned(x, cos, sin, first, interleaved):
+        """A pair of columns as a complex number times e^(i angle)."""
+        c, s = (t[first:first + x.shape[0], None].float() for t in (cos, sin))
+        part, rest = x[..., :32].float(), x[..., 32:].float()
+        pairs = part.reshape(*part.shape[:2], 16, 2) if interleaved else torch.stack((part[..., :16], part[..., 16:]), -1)
+        real, imaginary = pairs[..., 0] * c - pairs[..., 1] * s, pairs[..., 0] * s + pairs[..., 1] * c
+        made = torch.stack((real, imaginary), -1).flatten(-2) if interleaved else torch.cat((real, imaginary), -1)
+        return torch.cat((made, rest), -1)
+
+    def test_varlen(self):
+        random = torch.Generator().manual_seed(5)
+        draw = lambda *shape: torch.randn(*shape, generator=random).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
+        lengths = [5, 40, 1, 90]
+        cu = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=DEVICE)
+        total = sum(lengths)
+        q, k, v = draw(total, 8, 64), draw(total, 2, 64), draw(total, 2, 64)
+        out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu, cu.clone(), 90, 90, causal=True, return_attn_probs=True)
+        packed = attune.flash.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), cu, cu, 90, 90, causal=True)
+        self.assertTrue(torch.equal(out, packed))
+        for begin, length in zip(cu.tolist(), lengths):
+            of = slice(begin, begin + length)
+            want = expected(numbers(q[of]), numbers(k[of]), numbers(v[of]), causal=True)
+            close(out[of], want[0], 2)
+            close(lse[:, of], want[1], 2)
+        with self.assertRaisesRegex(ValueError, "cu_seqlens_q and cu_seqlens_k differ"):
+            attune.flash.flash_attn_varlen_func(q, k, v, cu, cu + 1, 90, 90, causal=True)
+
+    @unittest.skipIf(DEVICE != "cuda", "of GPUs")
+    def test_a_captured_graph_follows_lengths_and_pages(self):
+        cache = Cache(11, [500, 20, 300], 512, 2, 64, 64, 16)
+        q = tensor(np.random.default_rng(12).standard_normal((3, 1, 8, 64)))
+        attune.prepare_kvcache(q, cache.k, cache.v, **cache.given)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = attune.attention_kvcache(q, cache.k, cache.v, **cache.given)
+        for lengths in ([500, 20, 300], [1, 0, 299], [37, 20, 16]):
+            cache.given["kv_lengths"].copy_(ints(lengths))
+            out.fill_(float("nan"))
+            graph.replay()
+            for request, n in enumerate(lengths):
+                close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n])[0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
