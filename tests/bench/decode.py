@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times decoding over caches (op attention_kvcache) beside peers on the same tensors, interleaved, one process, as captured graphs.
+
+    python3 tests/bench/decode.py --problems               problems for attune tune, one a line
+    python3 tests/bench/decode.py --store FILE --out results/decode.json [--only "b32"] [--peers cudnn,flash3]
+
+A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every call reads from
+memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over contiguous caches of full length, and
+FlashAttention-3's flash_attn_with_kvcache where its package is installed. Results are compared with the first peer's before anything is timed.
+"""
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import attune  # noqa: E402
+import timing  # noqa: E402
+
+MEMORY_RATE = 4.5e12  # bytes a second that an H200 reads at best: what "bytes_us" divides by
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    lengths: tuple  # keys of each request
+    heads: int = 32
+    heads_kv: int = 8
+    rows: int = 1
+    page: int = 0  # 0: slots
+    head_dim: int = 128
+
+    @property
+    def longest(self):
+        return max(self.lengths)
+
+    @property
+    def bytes(self):
+        return sum(self.lengths) * self.heads_kv * self.head_dim * 2 * 2
+
+    @property
+    def problem(self):
+        return (f"op=attention_kvcache,dtype=bf16,head_dim={self.head_dim},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+                f"seqlen_q={self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 else 'none'}"
+                + (f",page_size={self.page}" if self.page else ""))
+
+
+def all_cases():
+    """The eleven points of a grid of batch and length, then pages, ragged batches, several tokens and other ratios of heads."""
+    grid = [(1, 1024), (1, 8192), (1, 32768), (1, 131072), (8, 1024), (8, 8192), (8, 32768), (32, 1024), (32, 8192), (128, 1024), (128, 8192)]
+    cases = [Case(f"b{b} kv{n}", (n,) * b) for b, n in grid]
+    cases += [Case(f"b32 kv8192 page{page}", (8192,) * 32, page=page) for page in (64, 16, 1)]
+    cases += [Case("17 x 8192", (8192,) * 17), Case("1 x 65536, 31 x 4096", (65536,) + (4096,) * 31, page=16),
+              Case("8 tokens b8 kv8192 64/8", (8192,) * 8, 64, rows=8), Case("8 tokens b8 kv32768 64/8", (32768,) * 8, 64, rows=8),
+              Case("b64 kv4096 28/4", (4096,) * 64, 28, 4)]
+    return cases
+
+
+class Sets:
+    """Copies of a case's tensors; take() gives one after the other."""
+
+    def __init__(self, case):
+        batch, size = len(case.lengths), case.page or case.longest
+        pages = sum(-(-n // size) for n in case.lengths) if case.page else batch
+        shape = (pages, size, case.heads_kv, case.head_dim)
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        count = max(1, -(-2 * l2 // case.bytes)) + 1 if case.bytes < 2 * l2 else 1
+        self.q = torch.randn(batch, case.rows, case.heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
+        self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in "kv") for _ in range(count)]
+        self.lengths = torch.tensor(case.lengths, device="cuda", dtype=torch.int32)
+        self.table = None
+        if case.page:
+            order = torch.randperm(pages, device="cuda").int()
+            self.table = torch.zeros(batch, -(-case.longest // case.page), device="cuda", dtype=torch.int32)
+            at = 0
+            for request, n in enumerate(case.lengths):
+                used = -(-n // case.page)
+                self.table[request, :used] = order[at:at + used]
+                at += used
+        self.number = 0
+
+    def take(self):
+        self.number = (self.number + 1) % len(self.caches)
+        return self.caches[self.number]
+
+
+def ours(case, sets, context):
+    out = torch.empty_like(sets.q)
+    given = {"page_table": sets.table, "seqlen_kv": case.longest} if case.page else {}
+
+    def run():
+        k, v = sets.take()
+        return attune.attention_kvcache(sets.q, k, v, sets.lengths, is_causal=case.rows > 1, out=out, context=context, **given)
+    return run
+
+
+def cudnn(case, sets):
+    """Of contiguous caches whose requests are all of one length, as SDPA takes them."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+    if case.page or len(set(case.lengths)) > 1:
+        return None
+    options = {"attn_mask": causal_lower_right(case.rows, case.longest)} if case.rows > 1 else {}
+
+    def run():
+        k, v = sets.take()
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            found = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (sets.q, k, v)), enable_gqa=True, **options)
+        return found.transpose(1, 2)
+    return run
+
+
+def flash3(case, sets):
+    from fa3_fwd_interface import flash_attn_with_kvcache
+
+    def run():
+        k, v = sets.take()
+        return flash_attn_with_kvcache(sets.q, k, v, cache_seqlens=sets.lengths, page_table=sets.table, causal=case.rows > 1)
+    return run
+
+
+PEERS = {"cudnn": cudnn, "flash3": flash3}
+
+
+def sampler(run, sets, sample_us):
+    """As timing.graph_sampler, of graphs whose calls take every copy of the cache equally often."""
+    with torch.cuda.stream(timing.stream()):
+        for _ in range(2):
+            run()
+    torch.cuda.synchronize()
+    count = len(sets.caches)
+    first = timing.capture(run, count)
+    timing.replay_us(first, count)
+    launches = count * max(1, min(timing.MAX_LAUNCHES // count, round(sample_us / max(timing.replay_us(first, count) * count, 1e-3))))
+    graph = timing.capture(run, launches)
+    timing.replay_us(graph, launches)
+    return lambda: timing.replay_us(graph, launches)
+
+
+def run_case(case, context, arguments, rng, failures):
+    sets = Sets(case)
+    runners = {"attune": ours(case, sets, context)}
+    for name in arguments.peers:
+        try:
+            run = PEERS[name](case, sets)
+            if run is not None:
+                run()
+                runners[name] = run
+            torch.cuda.synchronize()
+        except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
+            failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
+    results = {}
+    for name, run in runners.items():
+        sets.number = 0
+        results[name] = run().float().clone()
+    difference = max(((found - results["attune"]).norm() / found.norm()).item() for found in results.values())
+    if not difference < 0.01:
+        raise SystemExit(f"{case.name}: attune and its peers differ by {difference:.3g} of the norm")
+    timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)
+    us = {name: row["median_us"] for name, row in timings.items()}
+    best = min((value for name, value in us.items() if name != "attune"), default=None)
+    plan = context.plan(case.problem)
+    return {"case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6, "timings": timings,
+            "tb_per_s": {name: case.bytes / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"],
+            "copies": len(sets.caches), "plan": {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", action="store_true")
+    parser.add_argument("--store", default=None)
+    parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
+    parser.add_argument("--peers", default="cudnn,flash3")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sample-us", type=float, default=3000)
+    parser.add_argument("--out", default=None)
+    arguments = parser.parse_args()
+    chosen = [case for case in all_cases() if any(part in case.name for part in arguments.only.split(","))]
+    if arguments.problems:
+        print("\n".join(dict.fromkeys(case.problem for case in chosen)))
+        return
+    arguments.peers = [name for name in arguments.peers.split(",") if name]
+    torch.manual_seed(1)
+    rng, rows, failures = random.Random(1), [], []
+    context = attune.Context(target="cuda", store=arguments.store or "")
+    for case in chosen:
+        rows.append(run_case(case, context, arguments, rng, failures))
+        row = rows[-1]
+        print(f"{case.name:28s} {row['plan']['config']:70s} " + "  ".join(
+            f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s" for name in row["timings"]), flush=True)
+        torch.cuda.empty_cache()
+    ratios = [row["over_best_peer"] for row in rows[:11] if row["over_best_peer"]]
+    summary = {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
+               "worst_over_best_peer": min(ratios, default=None)}
+    print(json.dumps(summary))
+    if arguments.out:
+        timing.write_result(arguments.out, {"command": timing.command(), **timing.facts(), "summary": summary, "failures": failures, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
