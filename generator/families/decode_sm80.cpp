@@ -81,6 +81,18 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
           }};
 }
 
+Constraint teams_fill_blocks() {
+  return {"team",
+          {"warps", "team", "heads"},
+          [](const Config& config) -> std::optional<std::string> {
+            const int64_t warps = config.at("warps"), team = config.at("team");
+            const int64_t heads = config.at("heads");
+            if (warps % (team * heads) == 0) return std::nullopt;
+            return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
+                               team, heads, warps);
+          }};
+}
+
 Constraint registers_suffice(const KernelSpec& spec) {
   return {"registers",
           {"warps", "keys", "min_blocks"},
@@ -104,12 +116,13 @@ class DecodeSm80 final : public KernelTemplate {
     return SearchSpace({{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
                         {"keys", {16, 32}, "of a tile"},
                         {"warps", {8, 4, 12, 16}, "of a block"},
+                        {"team", {1, 2, 4, 8, 16}, "warps that share a piece"},
+                        {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
                         {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
                         {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
-                        {"waves", {1, 2, 4, 8, 16}, "blocks to each place for one"},
-                        {"min_tiles", {8, 4, 16, 32}, "fewest tiles of a block"},
+                        {"min_tiles", {8, 2, 4, 16, 32}, "fewest tiles of a team"},
                         {"charge", {4, 1, 8}, "tiles that an item costs beside its own"}},
-                       {loads_suit(spec, arch), registers_suffice(spec),
+                       {loads_suit(spec, arch), teams_fill_blocks(), registers_suffice(spec),
                         memory_suffices(spec, arch)});
   }
 
@@ -141,45 +154,54 @@ class DecodeSm80 final : public KernelTemplate {
       for (const Operand operand : {Operand::kK, Operand::kV})
         step.tensor_maps.push_back({.tensor = operand,
                                     .box_columns = kColumnsOfPanel,
-                                    .box_rows = as_int(config, "keys")});
+                                    .box_rows = as_int(config, "keys"),
+                                    .fetches_around = false});
     return {.steps = {step},
             .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t workers = device.sm_count * config.at("min_blocks") * config.at("waves");
+    const int64_t blocks = device.sm_count * config.at("min_blocks");
+    const int64_t teams = blocks * (config.at("warps") / config.at("team"));
     const int64_t items =
         shape.batch * shape.num_heads_kv * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     // Positions of the line: the kernel counts them.
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
-    return {.steps = {{.grid_x = grid_extent(workers)}},
+    return {.steps = {{.grid_x = grid_extent(blocks)}},
             .workspace = {{.columns = items},
                           {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v),
-                           .rows = 2 * workers}}};
+                           .rows = 2 * teams}}};
   }
 
-  // Bytes of the cache at the rate that so many bytes under way allow, what a warp's work on a tile takes beyond that, and what begins
-  // and ends a call.
+  // Microseconds of an H200, roughly: bytes of the cache at the rate that so many bytes under way allow, a warp's chain of work on its
+  // tiles, and what the end of each piece takes from a team and its joins.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    const double tiles = static_cast<double>(shape.batch * shape.num_heads_kv) *
-                         std::ceil(static_cast<double>(shape.seqlen_kv) / as_int(config, "keys"));
-    const double workers = std::min(static_cast<double>(device.sm_count * config.at("min_blocks")),
-                                    std::ceil(tiles / static_cast<double>(config.at("min_tiles"))));
-    const double under_way = static_cast<double>(config.at("warps") * (config.at("stages") - 1) *
-                                                 config.at("min_blocks") * slot_bytes(spec, config));
-    constexpr double kEnough = 80 << 10;
-    double rate = std::min(1.0, under_way / kEnough) - 0.02 * std::max(0.0, under_way / kEnough - 2);
-    rate *= config.at("loads") == kBoxes ? 1.0 : config.at("loads") == kRows ? 0.9 : 0.8;
-    if (config.at("warps") * config.at("min_blocks") < 8) rate *= 0.9;
-    if (config.at("warps") * config.at("min_blocks") < 12 && config.at("loads") == kRows)
-      rate *= 0.9;
-    const double share = tiles / std::max(1.0, workers) * as_int(config, "keys");
-    const double parts = workers / std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv));
-    return share / rate + 0.3 * as_int(config, "keys") * parts +
-           0.1 * static_cast<double>(config.at("charge"));
+    const double items = std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv) *
+                                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+    const double keys = as_int(config, "keys"), team = as_int(config, "team");
+    const double charge = as_int(config, "charge"), warps = as_int(config, "warps");
+    const double tiles = items * (std::ceil(static_cast<double>(shape.seqlen_kv) / keys) + charge);
+    const double blocks = static_cast<double>(device.sm_count * config.at("min_blocks"));
+    const double teams = std::min(blocks * warps / team,
+                                  std::ceil(tiles / static_cast<double>(config.at("min_tiles"))));
+    const double sms = std::min<double>(device.sm_count, teams);
+    const double under_way = std::min(teams / sms * team, warps * as_int(config, "min_blocks")) *
+                             as_int(config, "stages") * slot_bytes(spec, config);
+    constexpr double kBytesOfSm = 34e3, kEnough = 96e3, kChain = 0.45, kLatency = 1.2;
+    double rate = std::min(1.0, under_way / kEnough) - 0.01 * std::max(0.0, under_way / kEnough - 2);
+    if (config.at("loads") == kRows) rate *= 0.94;
+    rate *= 1 + 0.01 * std::log2(static_cast<double>(config.at("heads")));
+    if (config.at("loads") == kChunks) rate *= 0.97;
+    const double share = tiles / teams;
+    const double stream = share * teams / sms * slot_bytes(spec, config) / (kBytesOfSm * rate);
+    const double chain = share / team * std::max(kChain * keys / 16, kLatency / as_int(config, "stages"));
+    const double parts = std::max(1.0, teams / items), pieces = 1 + items / teams;
+    const double piece_end = team == 1 ? 0.5 : 3 + 0.5 * team;
+    const double join = parts > 1 ? 2 + 0.6 * parts / team : 0;
+    return std::max(stream, chain) + pieces * piece_end + join;
   }
 
  private:

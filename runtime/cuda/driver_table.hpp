@@ -41,7 +41,8 @@ inline constexpr int kFuncMaxThreads = 0, kFuncSharedBytes = 1, kFuncLocalBytes 
 // CUlaunchAttributeID
 inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
 // CUtensorMapDataType, CUtensorMapL2promotion
-inline constexpr int kMapFp16 = 6, kMapFp32 = 7, kMapBf16 = 9, kMapUint8 = 0, kMapPromote256 = 3;
+inline constexpr int kMapFp16 = 6, kMapFp32 = 7, kMapBf16 = 9, kMapUint8 = 0;
+inline constexpr int kMapPromoteNone = 0, kMapPromote256 = 3;
 
 struct alignas(128) TensorMap {  // CUtensorMap; 64 before CUDA 13
   uint64_t opaque[16];

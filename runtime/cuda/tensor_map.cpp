@@ -132,6 +132,7 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   key.box[3] = 1;
   key.dtype = map_dtype(seen.dtype);
   key.swizzle = map_swizzle(map.swizzle_bytes);
+  key.promote = map.fetches_around ? kMapPromote256 : kMapPromoteNone;
   return key;
 }
 
@@ -152,7 +153,7 @@ void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, Tenso
   check(driver,
         driver.cuTensorMapEncodeTiled(map, key.dtype, 4, const_cast<void*>(key.address), key.dims,
                                       key.strides, key.box, kElementStrides, 0, key.swizzle,
-                                      kMapPromote256, 0),
+                                      key.promote, 0),
         "cuTensorMapEncodeTiled");
   second = first;
   first = {key, *map};

@@ -22,6 +22,7 @@ struct TensorMapKey {
   uint32_t box[4] = {};
   int32_t dtype = 0;    // CUtensorMapDataType
   int32_t swizzle = 0;  // CUtensorMapSwizzle
+  int32_t promote = 0;  // CUtensorMapL2promotion
 
   bool operator==(const TensorMapKey&) const = default;
 };

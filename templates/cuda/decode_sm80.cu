@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_sm80: attention of a few rows of q over long caches, op attention_kvcache, from sm_80 on; sm_90 reads the cache by bulk copies or
-// TMA. A fixed number of blocks shares all work (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16
+// TMA. A fixed number of teams of warps shares all work (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16
 // rows that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all that it waits for, so every warp
-// reads tiles of its own, without a word to others, and the warps of a block meet once a piece.
+// reads tiles of its own, without a word to others; the warps of a team meet once a piece.
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h).
 //
@@ -11,8 +11,10 @@
 // | warps      | 4 .. 16 | of a block                                                        |
 // | keys       | 16, 32  | of a tile                                                         |
 // | stages     | 2 .. 6  | tiles of a warp under way                                         |
+// | team       | 1 .. warps | warps that share a piece and are joined behind it; others never meet |
+// | heads      | 1 .. 8  | teams that read the same keys, each for another head              |
 // | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
-// | min_tiles  | 1 .. 32 | fewest tiles of a block: short caches take fewer blocks           |
+// | min_tiles  | 1 .. 32 | fewest tiles of a team: short caches take fewer                   |
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
 // | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
 //
@@ -27,15 +29,14 @@
 
 namespace attune {
 
-// A warp's part of a piece: tiles begin + warp, begin + warp + kWarps, ..
+// A warp's part of a piece: every kTeam-th tile.
 class DecodeConsumer {
  public:
   __device__ __forceinline__ explicit DecodeConsumer(DecodeLoads& loads) : loads_(loads) {}
 
   __device__ __forceinline__ void run(const KernelParts& parts, const DecodePiece& piece,
                                       DecodeProducts& products) {
-    for (int tile = piece.begin + static_cast<int>(threadIdx.x / 32); tile < piece.end;
-         tile += kWarps) {
+    for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
       products.add(parts, loads_.slot(stage_), tile);
       __syncwarp();  // all lanes have read the slot
@@ -80,7 +81,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
 #undef ATTUNE_MAPS                               // where kTensorBoxes
 #define ATTUNE_MAPS ATTUNE_MAP k_map ATTUNE_MAP v_map  // where kTensorBoxes
 
-extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlocks)
+extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBlocks)
     attune_kernel(  // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ attune::AttentionArgs args,
@@ -96,18 +97,20 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlock
   maps = {&k_map, &v_map};  // where kTensorBoxes
   if constexpr (kLoads != 0) init_barriers(shared_address(shared));
   DecodeRange range;
-  DecodeWalk walk = find_range(parts, &range);
-  DecodeLoads loads(parts, maps, range, walk, shared_address(shared));
+  DecodeRequests requests(parts);
+  DecodeWalk walk = find_range(parts, requests, &range);
+  DecodeLoads loads(parts, maps, requests, range, walk, shared_address(shared));
 #pragma unroll
   for (int stage = 0; stage < kStages; ++stage) loads.issue(stage);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
   DecodePiece piece;
   while (walk.next(
-      range, args.batch, [&](int request) { return tiles_of(parts, request); }, &piece)) {
-    const DecodeItem item(parts, piece);
+      range, args.batch, [&](int number) { return requests.tiles(number); }, &piece)) {
+    const DecodeItem item(parts, requests, piece);
+    if (item.rows <= 0) continue;
     DecodeProducts products(parts, item);
     consumer.run(parts, piece, products);
-    if (item.rows > 0) join.finish(item, piece, products);
+    join.finish(item, piece, products);
   }
 }

@@ -13,6 +13,8 @@ constexpr bool kHasBegins = false;
 constexpr bool kIsScored = false;
 
 constexpr int kWarps = 8;
+constexpr int kTeam = 8;
+constexpr int kHeads = 1;
 constexpr int kKeys = 16;
 constexpr int kStages = 2;
 constexpr int kMinBlocks = 1;

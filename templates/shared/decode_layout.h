@@ -18,19 +18,19 @@ constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
 ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int head_dim, bool boxes) {
   return keys * (head_dim * 2 + (boxes ? 0 : 16));
 }
-// Floats that each warp leaves of its rows at a time when the warps of a block are joined.
+// Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
-// Shared memory of a block: a ring for each warp, then what its warps are joined through: values, largest scores and sums of each warp
-// and of all, and a word; then a barrier for each slot.
+// Shared memory of a block: a ring for each warp, then what warps are joined through: values, largest scores and sums of each warp and
+// of its team, and a word for each; then a barrier for each slot.
 struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, bytes;
 };
 ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int stages, int slot_bytes) {
   DecodeShared made{slot_bytes, warps * stages * slot_bytes, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
-  made.ticket_at = made.stats_at + (warps + 1) * kDecodeRows * 8;
-  made.barriers_at = made.ticket_at + 16;
+  made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
+  made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
   made.bytes = made.barriers_at + warps * stages * 8;
   return made;
 }

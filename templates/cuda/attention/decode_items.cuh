@@ -1,33 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of a decode kernel works on: its range of the line of items (shared/decode_partition.h), found by every warp for itself from
+// What a team of warps of a decode kernel works on: its range of the line of items (shared/decode_partition.h), found by every warp for itself from
 // the lengths of all requests, and the rows of an item.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
+#include "cuda/ptx/named_barrier.cuh"
 #include "shared/decode_layout.h"
 #include "shared/decode_requests.h"
 
 namespace attune {
+
+// Teams of warps work alone: the warps of one share tiles of the same pieces, and are joined behind each.
+constexpr int kTeams = kWarps / kTeam, kTeamThreads = 32 * kTeam;
+static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, and gangs");
+// Teams of a gang have the same keys of a request, each for another head: rows of several heads that stand side by side are read at the
+// same time.
+constexpr int kGangs = kTeams / kHeads;
+
+__device__ __forceinline__ int team_index() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
+__device__ __forceinline__ int team_thread() { return static_cast<int>(threadIdx.x) % kTeamThreads; }
+__device__ __forceinline__ int team_warp() { return team_thread() / 32; }
+__device__ __forceinline__ int head_in_gang() { return team_index() % kHeads; }
+__device__ __forceinline__ int head_groups(const AttentionArgs& args) {
+  return (args.num_heads_kv + kHeads - 1) / kHeads;
+}
+__device__ __forceinline__ void sync_team() {
+  if constexpr (kTeam == 1)
+    __syncwarp();
+  else
+    named_barrier_sync(1 + team_index(), kTeamThreads);
+}
 
 struct DecodeRule {
   static constexpr Mask mask = kMask;
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
 };
 
-__device__ __forceinline__ DecodeRequest request_of(const KernelParts& parts, int request) {
-  return decode_request<kHasBegins>(parts.base, parts.cache, request);
-}
+// Requests of a call: each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of them. All lanes
+// call its functions.
+class DecodeRequests {
+ public:
+  __device__ __forceinline__ explicit DecodeRequests(const KernelParts& parts) : parts_(parts) {
+    load(0);
+  }
 
-__device__ __forceinline__ DecodeTiles tiles_of(const KernelParts& parts, int request) {
-  const DecodeRequest made = request_of(parts, request);
-  return decode_tiles(made.length, made.rows, kWindowLeft, kKeys);
-}
+  // Those from `first` on, a multiple of 32.
+  __device__ __forceinline__ void load(int first) {
+    first_ = first;
+    const int number = first + static_cast<int>(threadIdx.x) % 32;
+    own_ = {0, 0, 0};
+    slot_ = number;
+    if (number >= parts_.base.batch) return;
+    own_ = decode_request<kHasBegins>(parts_.base, parts_.cache, number);
+    if (!kHasPages && parts_.cache.slots != nullptr) slot_ = __ldg(parts_.cache.slots + number);
+  }
+  __device__ __forceinline__ DecodeRequest operator[](int number) {
+    if ((number ^ first_) >= 32) load(number / 32 * 32);
+    const int lane = number % 32;
+    return {kHasBegins ? __shfl_sync(~0u, own_.rows, lane) : parts_.base.seqlen_q,
+            __shfl_sync(~0u, own_.length, lane),
+            kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0};
+  }
+  // Of a request that was asked just before.
+  __device__ __forceinline__ int slot(int number) const {
+    return __shfl_sync(~0u, slot_, number % 32);
+  }
+  __device__ __forceinline__ DecodeTiles tiles(int number) { return tiles_of((*this)[number]); }
+  // Positions of this lane's request.
+  __device__ __forceinline__ int own_cost(const DecodeRange& range) const {
+    const int number = first_ + static_cast<int>(threadIdx.x) % 32;
+    return number < parts_.base.batch ? range.cost(tiles_of(own_)) : 0;
+  }
 
-// Positions of the request that lane `lane` has of 32 from `first` on.
-__device__ __forceinline__ int cost_of(const KernelParts& parts, const DecodeRange& range,
-                                       int request) {
-  return request < parts.base.batch ? range.cost(tiles_of(parts, request)) : 0;
-}
+ private:
+  static __device__ __forceinline__ DecodeTiles tiles_of(const DecodeRequest& request) {
+    return decode_tiles(request.length, request.rows, kWindowLeft, kKeys);
+  }
+
+  const KernelParts& parts_;
+  int first_;
+  DecodeRequest own_;
+  int slot_;
+};
 
 __device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
   int sum = value;
@@ -39,19 +93,24 @@ __device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
   return sum - value;
 }
 
-// The range of this block, and where a walk over it begins. All lanes of a warp call it.
-__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, DecodeRange* range) {
+// The range of this gang, and where a walk over it begins. All lanes of a warp call it.
+__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts,
+                                                 DecodeRequests& requests, DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
   range->charge = kCharge;
-  range->items = parts.base.num_heads_kv * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
-  const int cost_of_first = cost_of(parts, *range, lane);
-  int total = __reduce_add_sync(~0u, cost_of_first);
-  for (int first = 32; first < batch; first += 32)
-    total += __reduce_add_sync(~0u, cost_of(parts, *range, first + lane));
-  range->take(total, static_cast<int>(gridDim.x), kMinTiles, static_cast<int>(blockIdx.x));
+  range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
+  int total = __reduce_add_sync(~0u, requests.own_cost(*range));
+  for (int first = 32; first < batch; first += 32) {
+    requests.load(first);
+    total += __reduce_add_sync(~0u, requests.own_cost(*range));
+  }
+  const int blocks = static_cast<int>(gridDim.x);
+  range->take(total, blocks * kGangs, kMinTiles,
+              team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
-    const int cost = first == 0 ? cost_of_first : cost_of(parts, *range, first + lane);
+    if (batch > 32) requests.load(first);
+    const int cost = requests.own_cost(*range);
     const int before = start + sum_of_lanes_before(cost, lane);
     const unsigned found = __ballot_sync(~0u, range->begin < before + cost);
     if (found != 0) {
@@ -67,14 +126,18 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Decod
 struct DecodeItem {
   DecodeRequest request;
   int number, kv_head, first;  // first: of its rows among those of its head of K
-  int rows;                    // none or less where a packed request has fewer than others
+  int ticket;                  // number among all items
+  int rows;  // none or less where a packed request has fewer than others, and where there is no such head
 
-  __device__ __forceinline__ DecodeItem(const KernelParts& parts, const DecodePiece& piece)
-      : request(request_of(parts, piece.request)), number(piece.request) {
+  __device__ __forceinline__ DecodeItem(const KernelParts& parts, DecodeRequests& requests,
+                                        const DecodePiece& piece)
+      : request(requests[piece.request]), number(piece.request) {
     const int tiles = decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
-    kv_head = piece.item / tiles;
+    kv_head = piece.item / tiles * kHeads + head_in_gang();
     first = piece.item % tiles * kDecodeRows;
     rows = min(kDecodeRows, request.rows * kGqaRatio - first);
+    if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
+    ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
   }
   __device__ __forceinline__ int token(int row) const { return (first + row) / kGqaRatio; }
   __device__ __forceinline__ int head(int row) const {

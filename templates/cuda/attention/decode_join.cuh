@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a piece: the warps of a block are joined through shared memory; where an item has several parts, each block leaves its own in
+// The end of a piece: the warps of a team are joined through shared memory; where an item has several parts, each team leaves its own in
 // the workspace and takes a ticket, and the last of them joins all in their order. So results do not depend on who is last, nobody waits,
 // and tickets are zero again afterwards.
 #pragma once
@@ -10,8 +10,6 @@
 
 namespace attune {
 
-constexpr int kThreads = kWarps * 32;
-
 // Of a row: the largest score in log2, and the sum of weights below it.
 struct DecodeStats {
   float maximum, sum;
@@ -21,29 +19,31 @@ class DecodeJoin {
  public:
   __device__ __forceinline__ DecodeJoin(const KernelParts& parts, char* shared)
       : parts_(parts),
-        values_(reinterpret_cast<float*>(shared + kShared.join_at)),
-        stats_(reinterpret_cast<DecodeStats*>(shared + kShared.stats_at)),
-        is_last_(reinterpret_cast<int*>(shared + kShared.ticket_at)) {}
+        values_(reinterpret_cast<float*>(shared + kShared.join_at) +
+                team_index() * kTeam * kDecodeJoinFloats),
+        stats_(reinterpret_cast<DecodeStats*>(shared + kShared.stats_at) +
+               team_index() * 2 * kTeam * kDecodeRows),
+        is_last_(reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
 
-  // By all threads of the block. `item` has at least one row.
+  // By all threads of the team. `item` has at least one row.
   __device__ __forceinline__ void finish(const DecodeItem& item, const DecodePiece& piece,
                                          const DecodeProducts& products) {
     join_stats(item.rows, products);
     const bool alone = piece.parts == 1;
     float* const part = slot(piece.slot);
     join_values(item.rows, products, [&](int row, int column, float first, float second) {
-      if (alone) return store(item, row, column, first, second, of_block(row));
+      if (alone) return store(item, row, column, first, second, of_team(row));
       float* const to = part + row * kHeadDimV + column;
       __stcg(reinterpret_cast<float2*>(to), make_float2(first, second));
     });
-    const int thread = threadIdx.x;
+    const int thread = team_thread();
     if (alone) {
-      if (thread < item.rows) store_lse(item, thread, of_block(thread));
-      __syncthreads();  // shared memory is free again
+      if (thread < item.rows) store_lse(item, thread, of_team(thread));
+      sync_team();  // shared memory is free again
       return;
     }
-    if (thread < item.rows) __stcg(stats_in(part) + thread, as_float2(of_block(thread)));
-    if (!take_ticket(piece)) return;
+    if (thread < item.rows) __stcg(stats_in(part) + thread, as_float2(of_team(thread)));
+    if (!take_ticket(item, piece)) return;
     join_parts(item, piece);
   }
 
@@ -52,62 +52,60 @@ class DecodeJoin {
     return make_float2(stats.maximum, stats.sum);
   }
   __device__ __forceinline__ float* slot(int number) const {
-    const long long items = static_cast<long long>(parts_.base.batch) * items_of_request();
+    const long long items = static_cast<long long>(parts_.base.batch) * parts_.base.num_heads_kv *
+                            decode_row_tiles(parts_.base.seqlen_q, kGqaRatio);
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
-           number * decode_part_floats(kDecodeRows, kHeadDimV);
+           (number * kHeads + head_in_gang()) * decode_part_floats(kDecodeRows, kHeadDimV);
   }
   static __device__ __forceinline__ float2* stats_in(float* part) {
     return reinterpret_cast<float2*>(part + kDecodeRows * kHeadDimV);
   }
-  __device__ __forceinline__ int items_of_request() const {
-    return parts_.base.num_heads_kv * decode_row_tiles(parts_.base.seqlen_q, kGqaRatio);
-  }
-  // Those of all warps.
-  __device__ __forceinline__ DecodeStats& of_block(int row) const {
-    return stats_[kWarps * kDecodeRows + row];
+  // Those of all its warps.
+  __device__ __forceinline__ DecodeStats& of_team(int row) const {
+    return stats_[kTeam * kDecodeRows + row];
   }
 
   __device__ __forceinline__ void join_stats(int rows, const DecodeProducts& products) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = team_thread() % 32, warp = team_warp();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = products.sum(half);
       if (lane % 4 == 0)
         stats_[warp * kDecodeRows + lane / 4 + 8 * half] = {products.maximum(half), sum};
     }
-    __syncthreads();
-    const int row = threadIdx.x;
+    sync_team();
+    const int row = team_thread();
     if (row < rows) {
       DecodeStats all{kLowestMax, 0.0f};
 #pragma unroll
-      for (int i = 0; i < kWarps; ++i)
+      for (int i = 0; i < kTeam; ++i)
         all.maximum = fmaxf(all.maximum, stats_[i * kDecodeRows + row].maximum);
 #pragma unroll
-      for (int i = 0; i < kWarps; ++i) {
+      for (int i = 0; i < kTeam; ++i) {
         const DecodeStats one = stats_[i * kDecodeRows + row];
         all.sum += one.sum * exp2_approx(one.maximum - all.maximum);
       }
-      of_block(row) = all;
+      of_team(row) = all;
     }
-    __syncthreads();
+    sync_team();
   }
 
   // Calls `take(row, column, value of column, value of column + 1)` for each two columns of the rows.
   template <class Take>
   __device__ __forceinline__ void join_values(int rows, const DecodeProducts& products,
                                               const Take& take) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = team_thread() % 32, warp = team_warp();
     const int columns = min(kHeadDimV, kDecodeJoinFloats / rows / 8 * 8);  // at a time
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
       factor[half] =
-          row < rows ? exp2_approx(products.maximum(half) - of_block(row).maximum) : 0.0f;
+          row < rows ? exp2_approx(products.maximum(half) - of_team(row).maximum) : 0.0f;
     }
     for (int first = 0; first < kHeadDimV; first += columns) {
-      if (first > 0) __syncthreads();
+      if (first > 0) sync_team();
       float* const own = values_ + warp * kDecodeJoinFloats;
 #pragma unroll
       for (int n = 0; n < kOutputTiles; ++n) {
@@ -122,13 +120,13 @@ class DecodeJoin {
                             products.output(n, half, 1) * factor[half]);
         }
       }
-      __syncthreads();
+      sync_team();
       const int here = min(columns, kHeadDimV - first);
-      for (int i = threadIdx.x * 2; i < rows * here; i += kThreads * 2) {
+      for (int i = team_thread() * 2; i < rows * here; i += kTeamThreads * 2) {
         const int row = i / here, column = i % here;
         float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
+        for (int w = 0; w < kTeam; ++w) {
           const float2 one = *reinterpret_cast<const float2*>(values_ + w * kDecodeJoinFloats +
                                                               row * columns + column);
           sum.x += one.x;
@@ -139,17 +137,16 @@ class DecodeJoin {
     }
   }
 
-  // Whether this block is the last of the item's.
-  __device__ __forceinline__ bool take_ticket(const DecodePiece& piece) {
+  // Whether this team is the last of the item's.
+  __device__ __forceinline__ bool take_ticket(const DecodeItem& item, const DecodePiece& piece) {
     __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      auto* const ticket = static_cast<unsigned*>(parts_.base.workspace) +
-                           static_cast<long long>(piece.request) * items_of_request() + piece.item;
+    sync_team();
+    if (team_thread() == 0) {
+      auto* const ticket = static_cast<unsigned*>(parts_.base.workspace) + item.ticket;
       const auto last = static_cast<unsigned>(piece.parts - 1);
       *is_last_ = atomicInc(ticket, last) == last ? 1 : 0;  // back to 0 behind the last
     }
-    __syncthreads();
+    sync_team();
     const bool is_last = *is_last_ != 0;
     if (is_last) __threadfence();
     return is_last;
@@ -161,73 +158,85 @@ class DecodeJoin {
     return slot(of_first + 2 * part + (part == 0 ? 1 : 0));
   }
 
+  // A sum of weighted values, and what they are relative to.
+  struct Sum {
+    float4 values;
+    DecodeStats stats;
+
+    __device__ __forceinline__ void raise(float maximum) {
+      const float factor = exp2_approx(stats.maximum - maximum);
+      stats = {maximum, stats.sum * factor};
+      values = make_float4(values.x * factor, values.y * factor, values.z * factor, values.w * factor);
+    }
+    __device__ __forceinline__ void add(const float4& other, float2 of_other) {
+      const float weight = exp2_approx(of_other.x - stats.maximum);
+      stats.sum += of_other.y * weight;
+      values.x += weight * other.x;
+      values.y += weight * other.y;
+      values.z += weight * other.z;
+      values.w += weight * other.w;
+    }
+  };
+
+  // Each thread has four columns of a row; where threads are left, groups of them take parts in turn.
   __device__ __forceinline__ void join_parts(const DecodeItem& item, const DecodePiece& piece) {
-    join_stats_of_parts(item.rows, piece);
-    // Groups of threads take parts in turn.
     constexpr int kOfRow = kHeadDimV / 4;
     const int wanted = item.rows * kOfRow;
-    const int room = min(kThreads / wanted, kWarps * kDecodeJoinFloats / (4 * wanted));
+    const int room = min(kTeamThreads / wanted, kTeam * kDecodeJoinFloats / (6 * wanted));
     const int groups = room < 1 ? 1 : min(room, piece.parts);
-    for (int first = 0; first < wanted; first += kThreads) {
-      const int thread = threadIdx.x, at = first + (groups > 1 ? thread % wanted : thread);
-      const int group = groups > 1 ? thread / wanted : 0;
-      float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      if (at < wanted && group < groups) sum = sum_of_parts(piece, at / kOfRow, at % kOfRow * 4, group, groups);
+    auto* const shared = reinterpret_cast<float4*>(values_);
+    auto* const shared_stats = reinterpret_cast<float2*>(shared + groups * wanted);
+    for (int first = 0; first < wanted; first += kTeamThreads) {
+      const int at = first + (groups > 1 ? team_thread() % wanted : team_thread());
+      const int group = groups > 1 ? team_thread() / wanted : 0;
+      const bool takes_part = at < wanted && group < groups;
+      Sum sum{{0.0f, 0.0f, 0.0f, 0.0f}, {kLowestMax, 0.0f}};
+      if (takes_part) add_parts(piece, at / kOfRow, at % kOfRow * 4, group, groups, &sum);
       if (groups > 1) {
-        auto* const shared = reinterpret_cast<float4*>(values_);
-        if (group < groups) shared[group * wanted + at] = sum;
-        __syncthreads();
-        for (int i = 1; group == 0 && i < groups; ++i) add(shared[i * wanted + at], 1.0f, &sum);
+        if (takes_part) {
+          shared[group * wanted + at] = sum.values;
+          shared_stats[group * wanted + at] = as_float2(sum.stats);
+        }
+        sync_team();
+        for (int i = 1; takes_part && group == 0 && i < groups; ++i) {
+          const float2 stats = shared_stats[i * wanted + at];
+          sum.raise(fmaxf(sum.stats.maximum, stats.x));
+          sum.add(shared[i * wanted + at], stats);
+        }
       }
-      if (at < wanted && group == 0) {
-        const int row = at / kOfRow, column = at % kOfRow * 4;
-        store(item, row, column, sum.x, sum.y, of_block(row));
-        store(item, row, column + 2, sum.z, sum.w, of_block(row));
-      }
+      if (takes_part && group == 0) store_four(item, at / kOfRow, at % kOfRow * 4, sum);
     }
-    if (threadIdx.x < item.rows) store_lse(item, threadIdx.x, of_block(threadIdx.x));
-    __syncthreads();
+    sync_team();
   }
 
-  // A warp takes a row, its lanes parts.
-  __device__ __forceinline__ void join_stats_of_parts(int rows, const DecodePiece& piece) {
-    const int lane = threadIdx.x % 32;
-    for (int row = threadIdx.x / 32; row < rows; row += kWarps) {
-      float maximum = kLowestMax, sum = 0.0f;
-      for (int part = lane; part < piece.parts; part += 32)
-        maximum = fmaxf(maximum, __ldcg(stats_in(part_of(piece, part)) + row).x);
+  // Parts group, group + groups, .. Loads of several go out before the first is needed.
+  __device__ __forceinline__ void add_parts(const DecodePiece& piece, int row, int column,
+                                            int group, int groups, Sum* sum) const {
+    constexpr int kAtOnce = 4;
+    for (int first = group; first < piece.parts; first += kAtOnce * groups) {
+      float4 values[kAtOnce];
+      float2 stats[kAtOnce];
+      float maximum = sum->stats.maximum;
 #pragma unroll
-      for (int other = 16; other > 0; other /= 2)
-        maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, other));
-      for (int part = lane; part < piece.parts; part += 32) {
-        const float2 one = __ldcg(stats_in(part_of(piece, part)) + row);
-        sum += one.y * exp2_approx(one.x - maximum);
+      for (int i = 0; i < kAtOnce; ++i) {
+        float* const from = part_of(piece, min(first + i * groups, piece.parts - 1));
+        values[i] = __ldcg(reinterpret_cast<const float4*>(from + row * kHeadDimV + column));
+        stats[i] = __ldcg(stats_in(from) + row);
       }
 #pragma unroll
-      for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
-      if (lane == 0) of_block(row) = {maximum, sum};
+      for (int i = 0; i < kAtOnce; ++i) maximum = fmaxf(maximum, stats[i].x);
+      sum->raise(maximum);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (first + i * groups < piece.parts) sum->add(values[i], stats[i]);
     }
-    __syncthreads();
   }
 
-  static __device__ __forceinline__ void add(const float4& value, float weight, float4* sum) {
-    sum->x += weight * value.x;
-    sum->y += weight * value.y;
-    sum->z += weight * value.z;
-    sum->w += weight * value.w;
-  }
-
-  __device__ __forceinline__ float4 sum_of_parts(const DecodePiece& piece, int row, int column,
-                                                 int group, int groups) const {
-    const float maximum = of_block(row).maximum;
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 4
-    for (int part = group; part < piece.parts; part += groups) {
-      float* const from = part_of(piece, part);
-      const float weight = exp2_approx(__ldcg(stats_in(from) + row).x - maximum);
-      add(__ldcg(reinterpret_cast<const float4*>(from + row * kHeadDimV + column)), weight, &sum);
-    }
-    return sum;
+  __device__ __forceinline__ void store_four(const DecodeItem& item, int row, int column,
+                                             const Sum& sum) const {
+    store(item, row, column, sum.values.x, sum.values.y, sum.stats);
+    store(item, row, column + 2, sum.values.z, sum.values.w, sum.stats);
+    if (column == 0) store_lse(item, row, sum.stats);
   }
 
   // What a row of O is multiplied by, and its LSE: of one that saw nothing 0 and -infinity.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp of a decode kernel reads of the cache, ahead of its work: every kWarps-th tile of each of the block's pieces, into the slots
+// What a warp of a decode kernel reads of the cache, ahead of its work: every kTeam-th tile of each of the team's pieces, into the slots
 // of its ring. The ids of a tile's pages are read when the tile before is asked for, so that no copy waits for them.
 #pragma once
 
@@ -21,9 +21,10 @@ struct DecodeMaps {
 class DecodeLoads {
  public:
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const DecodeMaps& maps,
-                                         const DecodeRange& range, const DecodeWalk& walk,
-                                         unsigned shared)
+                                         DecodeRequests& requests, const DecodeRange& range,
+                                         const DecodeWalk& walk, unsigned shared)
       : parts_(parts),
+        requests_(requests),
         maps_(maps),
         range_(range),
         walk_(walk),
@@ -43,7 +44,7 @@ class DecodeLoads {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
       if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
       if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
-      tile_ += kWarps;
+      tile_ += kTeam;
       advance();
     }
     if constexpr (kLoads == 0) cp_async_commit();
@@ -55,22 +56,20 @@ class DecodeLoads {
     while (tile_ >= end_) {
       DecodePiece piece;
       more_ = walk_.next(
-          range_, parts_.base.batch, [&](int request) { return tiles_of(parts_, request); }, &piece);
+          range_, parts_.base.batch, [&](int number) { return requests_.tiles(number); }, &piece);
       if (!more_) return;
-      const DecodeItem item(parts_, piece);
-      tile_ = piece.begin + static_cast<int>(threadIdx.x / 32);
+      const DecodeItem item(parts_, requests_, piece);
+      if (item.rows <= 0) continue;
+      tile_ = piece.begin + team_warp();
       end_ = piece.end;
       request_ = piece.request;
       length_ = item.request.length;
       head_ = item.kv_head;
-      if constexpr (!kHasPages) page_ = inside(slot_of_request());
+      if constexpr (!kHasPages) page_ = inside(requests_.slot(request_));
     }
     if constexpr (kHasPages) find_page();
   }
 
-  __device__ __forceinline__ int slot_of_request() const {
-    return parts_.cache.slots == nullptr ? request_ : __ldg(parts_.cache.slots + request_);
-  }
   // Of each lane the page of a key: lane % kKeys of the tile. Behind the last key the last one's.
   __device__ __forceinline__ void find_page() {
     const int key = min(tile_ * kKeys + static_cast<int>(threadIdx.x) % kKeys, length_ - 1);
@@ -144,6 +143,7 @@ class DecodeLoads {
 
   const KernelParts& parts_;
   const DecodeMaps& maps_;
+  DecodeRequests& requests_;
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
