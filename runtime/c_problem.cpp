@@ -161,8 +161,7 @@ Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
 }
 
 bool flag(const char* field, int32_t value) {
-  if (value != 0 && value != 1)
-    refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
+  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
   return value == 1;
 }
 

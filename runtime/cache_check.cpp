@@ -38,14 +38,16 @@ void check_cache(const Problem& p, const CacheArgs* given) {
              has_pages ? "keys stand in pages" : "page_size is 0");
   check_list("cache.slots", cache.slots, !has_pages, false, "keys stand in pages");
   if (!has_pages && cache.slots == nullptr && pages_of_cache(p) < p.batch)
-    refuse(fmt::format("cache.slots is null and the cache has {} slots for {} requests; accepted are "
-                       "a slot for each request, or a list of slots",
-                       pages_of_cache(p), p.batch));
+    refuse(
+        fmt::format("cache.slots is null and the cache has {} slots for {} requests; accepted are "
+                    "a slot for each request, or a list of slots",
+                    pages_of_cache(p), p.batch));
   const int64_t least = has_pages ? pages_of_request(p) : 0;
   if (has_pages && has_work && p.batch > 1 && cache.page_table_stride < least)
-    refuse(fmt::format("cache.page_table_stride is {}; accepted are {} and more: pages of the "
-                       "longest request",
-                       cache.page_table_stride, least));
+    refuse(
+        fmt::format("cache.page_table_stride is {}; accepted are {} and more: pages of the "
+                    "longest request",
+                    cache.page_table_stride, least));
 }
 
 }  // namespace attune

@@ -79,12 +79,9 @@ const int* CacheInputs::copied(const Device& device, const std::vector<int>& lis
 }
 
 CacheArgs CacheInputs::on_device(const Device& device, const CacheLists& lists) {
-  return {copied(device, lists.kv_lengths),
-          copied(device, lists.q_begins),
-          copied(device, lists.page_table),
-          copied(device, lists.slots),
-          lists.page_table_stride,
-          0};
+  return {copied(device, lists.kv_lengths), copied(device, lists.q_begins),
+          copied(device, lists.page_table), copied(device, lists.slots),
+          lists.page_table_stride,          0};
 }
 
 void CacheInputs::open(const Device& device, const Problem& problem, uint64_t seed) {

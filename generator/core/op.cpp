@@ -16,9 +16,9 @@ namespace attune {
 namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
-  static std::vector<const OpDescription*> ops{&prefill_op(), &quantise_op(), &block_map_op(),
-                                               &merge_op(), &attention_backward_op(),
-                                               &attention_kvcache_op()};
+  static std::vector<const OpDescription*> ops{
+      &prefill_op(), &quantise_op(),           &block_map_op(),
+      &merge_op(),   &attention_backward_op(), &attention_kvcache_op()};
   return ops;
 }
 

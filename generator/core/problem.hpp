@@ -21,7 +21,8 @@ enum class Op : int {
   kMerge =
       3,  // o, lse = what q with q_scale and k with k_scale, two pairs of o and lse, make together
   kAttentionBackward = 4,  // dq, dk, dv = gradients of prefill's q, k, v for those of its o and lse
-  kAttentionKvCache = 5,   // o = attention of requests whose keys stand in a cache, each of its own length
+  kAttentionKvCache =
+      5,  // o = attention of requests whose keys stand in a cache, each of its own length
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too
@@ -92,8 +93,9 @@ struct SpecFields {
   Gradients gradients = Gradients::kAll;  // of the op attention_backward
   float dropout = 0;                      // the part of P that is dropped, to the nearest 1/256
   // Of the op attention_kvcache.
-  int page_size = 0;      // keys of a page, which a table finds; 0: a request's keys follow each other
-  bool packed_q = false;  // rows of all requests follow each other, and each may have another number
+  int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
+  bool packed_q =
+      false;  // rows of all requests follow each other, and each may have another number
 
   bool operator==(const SpecFields&) const = default;
 };

@@ -269,9 +269,9 @@ std::deque<ProblemField> make_fields() {
   fields.push_back(feature(
       one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
       "no dropout"));
-  fields.push_back(feature(
-      one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
-      "no pages"));
+  fields.push_back(
+      feature(one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
+              "no pages"));
   fields.push_back(feature(
       one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
       "no packed rows"));

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "generator/core/error.hpp"
-#include "generator/core/op.hpp"
 #include "generator/core/narrow_float.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/score/evaluate.hpp"
 
 namespace attune {
@@ -148,8 +148,7 @@ ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
     }
   }
   std::copy(operands.scalars.begin(), operands.scalars.end(), args.scalars);
-  args.seqlen_q =
-      static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : score_rows(problem));
+  args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : score_rows(problem));
   args.seqlen_kv =
       static_cast<int>(operands.seqlen_kv > 0 ? operands.seqlen_kv : problem.seqlen_kv);
   args.head_dim = problem.head_dim_qk;

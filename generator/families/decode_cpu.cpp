@@ -47,10 +47,10 @@ class DecodeCpu final : public KernelTemplate {
   }
 
   LaunchStructure structure(const KernelSpec&, const Config&) const override {
-    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kCache}},
-                      {.entry = "attune_join",
-                       .parts = {ArgumentPart::kBase, ArgumentPart::kCache}}},
-            .workspace = {{.name = "parts"}}};
+    return {
+        .steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kCache}},
+                  {.entry = "attune_join", .parts = {ArgumentPart::kBase, ArgumentPart::kCache}}},
+        .workspace = {{.name = "parts"}}};
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {

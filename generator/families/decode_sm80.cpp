@@ -34,7 +34,8 @@ int slot_bytes(const KernelSpec& spec, const Config& config) {
 }
 
 DecodeShared shared_of(const KernelSpec& spec, const Config& config) {
-  return decode_shared(as_int(config, "warps"), as_int(config, "stages"), slot_bytes(spec, config));
+  return decode_shared(as_int(config, "warps"), as_int(config, "stages"), slot_bytes(spec, config),
+                       spec.head_dim_qk);
 }
 
 int register_limit(const Config& config) {
@@ -44,8 +45,8 @@ int register_limit(const Config& config) {
 
 int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
-  return std::min(kMostRegisters, spec.head_dim_qk / 4 + spec.head_dim_v / 2 +
-                                      as_int(config, "keys") / 2 + others);
+  const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
+  return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
@@ -82,15 +83,14 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
 }
 
 Constraint teams_fill_blocks() {
-  return {"team",
-          {"warps", "team", "heads"},
-          [](const Config& config) -> std::optional<std::string> {
-            const int64_t warps = config.at("warps"), team = config.at("team");
-            const int64_t heads = config.at("heads");
-            if (warps % (team * heads) == 0) return std::nullopt;
-            return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
-                               team, heads, warps);
-          }};
+  return {
+      "team", {"warps", "team", "heads"}, [](const Config& config) -> std::optional<std::string> {
+        const int64_t warps = config.at("warps"), team = config.at("team");
+        const int64_t heads = config.at("heads");
+        if (warps % (team * heads) == 0) return std::nullopt;
+        return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
+                           team, heads, warps);
+      }};
 }
 
 Constraint registers_suffice(const KernelSpec& spec) {
@@ -120,7 +120,7 @@ class DecodeSm80 final : public KernelTemplate {
                         {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
                         {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
                         {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
-                        {"min_tiles", {8, 2, 4, 16, 32}, "fewest tiles of a team"},
+                        {"min_tiles", {8, 2, 4, 16}, "fewest tiles of a team"},
                         {"charge", {4, 1, 8}, "tiles that an item costs beside its own"}},
                        {loads_suit(spec, arch), teams_fill_blocks(), registers_suffice(spec),
                         memory_suffices(spec, arch)});
@@ -156,31 +156,31 @@ class DecodeSm80 final : public KernelTemplate {
                                     .box_columns = kColumnsOfPanel,
                                     .box_rows = as_int(config, "keys"),
                                     .fetches_around = false});
-    return {.steps = {step},
-            .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
+    return {.steps = {step}, .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
     const int64_t blocks = device.sm_count * config.at("min_blocks");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
-    const int64_t items =
-        shape.batch * shape.num_heads_kv * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t items = shape.batch * shape.num_heads_kv *
+                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     // Positions of the line: the kernel counts them.
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
     return {.steps = {{.grid_x = grid_extent(blocks)}},
-            .workspace = {{.columns = items},
-                          {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v),
-                           .rows = 2 * teams}}};
+            .workspace = {
+                {.columns = items},
+                {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v), .rows = 2 * teams}}};
   }
 
   // Microseconds of an H200, roughly: bytes of the cache at the rate that so many bytes under way allow, a warp's chain of work on its
   // tiles, and what the end of each piece takes from a team and its joins.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    const double items = std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv) *
-                                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+    const double items =
+        std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv) *
+                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
     const double keys = as_int(config, "keys"), team = as_int(config, "team");
     const double charge = as_int(config, "charge"), warps = as_int(config, "warps");
     const double tiles = items * (std::ceil(static_cast<double>(shape.seqlen_kv) / keys) + charge);
@@ -191,16 +191,18 @@ class DecodeSm80 final : public KernelTemplate {
     const double under_way = std::min(teams / sms * team, warps * as_int(config, "min_blocks")) *
                              as_int(config, "stages") * slot_bytes(spec, config);
     constexpr double kBytesOfSm = 34e3, kEnough = 96e3, kChain = 0.45, kLatency = 1.2;
-    double rate = std::min(1.0, under_way / kEnough) - 0.01 * std::max(0.0, under_way / kEnough - 2);
+    double rate =
+        std::min(1.0, under_way / kEnough) - 0.01 * std::max(0.0, under_way / kEnough - 2);
     if (config.at("loads") == kRows) rate *= 0.94;
     rate *= 1 + 0.01 * std::log2(static_cast<double>(config.at("heads")));
     if (config.at("loads") == kChunks) rate *= 0.97;
     const double share = tiles / teams;
     const double stream = share * teams / sms * slot_bytes(spec, config) / (kBytesOfSm * rate);
-    const double chain = share / team * std::max(kChain * keys / 16, kLatency / as_int(config, "stages"));
+    const double chain =
+        share / team * std::max(kChain * keys / 16, kLatency / as_int(config, "stages"));
     const double parts = std::max(1.0, teams / items), pieces = 1 + items / teams;
-    const double piece_end = team == 1 ? 0.5 : 3 + 0.5 * team;
-    const double join = parts > 1 ? 2 + 0.6 * parts / team : 0;
+    const double piece_end = 2 + 0.2 * team;
+    const double join = parts > 1 ? (team == 1 ? 9 : 3) + parts / team : 0;
     return std::max(stream, chain) + pieces * piece_end + join;
   }
 

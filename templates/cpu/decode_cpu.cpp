@@ -54,7 +54,8 @@ inline Panel scores_of(const KernelArguments& args, const DecodeItem& item, cons
   for (int lane = 0; lane < kLanes; ++lane) {
     const int key = first + lane;
     float score = scores[lane];
-    score = score_of(args.scores, score, item.number, head, item.kv_head, position, key);  // where kScored
+    score = score_of(args.scores, score, item.number, head, item.kv_head, position,
+                     key);  // where kScored
     const bool is_seen = key >= rows.seen[r].first && key <= rows.seen[r].last;
     scores[lane] = is_seen ? score * kLog2E : -kInfinity;
   }
@@ -71,9 +72,7 @@ inline float largest_of(Panel scores) {
   return largest;
 }
 
-inline float power_of_2(float exponent) {
-  return exp2_nonpositive(Panel(exponent))[0];
-}
+inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
 
 // The keys [first, first + kLanes) of a request, of which `count` exist.
 inline void add_keys(const KernelArguments& args, const DecodeItem& item, const CachedRows& cached,
@@ -118,8 +117,8 @@ inline RowEnd end_of_row(const KernelArguments& args, int head, float largest, f
 }
 
 // `row` without its division.
-inline void write_row(const KernelArguments& args, const DecodeItem& item, int r,
-                      const Floats* row, float largest, float sum) {
+inline void write_row(const KernelArguments& args, const DecodeItem& item, int r, const Floats* row,
+                      float largest, float sum) {
   const RowEnd end = end_of_row(args, item.head(r), largest, sum);
   store_row<kDtypeO, kHeadDimV>(args.o.data, item.in(args.o, r), row, end.inverse);
   if (args.lse) args.lse[item.in_lse(args, r)] = end.lse;
@@ -167,8 +166,7 @@ inline void join_row(const KernelArguments& args, const DecodeItem& item, int fi
     const float* const part = part_of(worker);
     const float weight = power_of_2(part[kLargest] - largest);
     sum += weight * part[kLargest + 1];
-    for (int i = 0; i < kOutVectors; ++i)
-      row[i] += weight * load<Dtype::kFp32>(part + i * kLanes);
+    for (int i = 0; i < kOutVectors; ++i) row[i] += weight * load<Dtype::kFp32>(part + i * kLanes);
   }
   write_row(args, item, r, row, largest, sum);
 }

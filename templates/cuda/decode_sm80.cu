@@ -14,13 +14,14 @@
 // | team       | 1 .. warps | warps that share a piece and are joined behind it; others never meet |
 // | heads      | 1 .. 8  | teams that read the same keys, each for another head              |
 // | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
-// | min_tiles  | 1 .. 32 | fewest tiles of a team: short caches take fewer                   |
+// | min_tiles  | 2 .. 16 | fewest tiles of a team: short caches take fewer                   |
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
 // | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
 //
 // Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
 #include "cuda/decode_sm80_knobs.cuh"
 
+#include "cuda/attention/score_functions.cuh"  // where kScoreArgs
 #include "shared/kernel_arguments.h"
 
 #include "cuda/attention/decode_join.cuh"
@@ -78,11 +79,11 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
 // Tensor maps follow the argument parts.
 #define ATTUNE_MAP , const __grid_constant__ attune::TensorMap
 #define ATTUNE_MAPS
-#undef ATTUNE_MAPS                               // where kTensorBoxes
+#undef ATTUNE_MAPS                                     // where kTensorBoxes
 #define ATTUNE_MAPS ATTUNE_MAP k_map ATTUNE_MAP v_map  // where kTensorBoxes
 
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBlocks)
-    attune_kernel(  // in the order of the argument parts
+    attune_kernel(                                         // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ attune::AttentionArgs args,
         const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
       range, args.batch, [&](int number) { return requests.tiles(number); }, &piece)) {
     const DecodeItem item(parts, requests, piece);
     if (item.rows <= 0) continue;
-    DecodeProducts products(parts, item);
+    DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);
   }

@@ -21,17 +21,25 @@ ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int head_dim, bool 
 // Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
+// Rows of q are held in registers as long as these last; else each warp keeps them in shared memory, padded.
+ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 192; }
+ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
+  return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
+}
+
 // Shared memory of a block: a ring for each warp, then what warps are joined through: values, largest scores and sums of each warp and
-// of its team, and a word for each; then a barrier for each slot.
+// of its team, and a word for each; then a barrier for each slot, and rows of q where they are not held in registers.
 struct DecodeShared {
-  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, bytes;
+  int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
 };
-ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int stages, int slot_bytes) {
-  DecodeShared made{slot_bytes, warps * stages * slot_bytes, 0, 0, 0, 0};
+ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int stages, int slot_bytes,
+                                                        int head_dim_qk) {
+  DecodeShared made{slot_bytes, warps * stages * slot_bytes, 0, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
   made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
   made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;
-  made.bytes = made.barriers_at + warps * stages * 8;
+  made.q_at = (made.barriers_at + warps * stages * 8 + 15) / 16 * 16;
+  made.bytes = made.q_at + warps * decode_q_bytes(head_dim_qk);
   return made;
 }
 

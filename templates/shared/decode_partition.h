@@ -32,10 +32,10 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 
 // The line, and one worker's range of it.
 struct DecodeRange {
-  int charge;   // of an item; at least 1, so that an item without keys has an owner
-  int items;    // of a request
-  int share;    // positions of a worker
-  int worker;   // whose range [begin, end) is
+  int charge;  // of an item; at least 1, so that an item without keys has an owner
+  int items;   // of a request
+  int share;   // positions of a worker
+  int worker;  // whose range [begin, end) is
   int begin, end;
 
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {

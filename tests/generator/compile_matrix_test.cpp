@@ -64,6 +64,20 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
+// Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
+void add_cache_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kPages[] = {"", ",page_size=16", ",page_size=1", ",page_size=5,packed_q=1"};
+  constexpr const char* kScores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32"};
+  for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
+                           "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
+    for (const char* heads : {"fp16,heads=8/1", "bf16,heads=7/1"})
+      for (const char* pages : kPages)
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
+                                              "kv=4096,mask=causal_bottom_right{}{}",
+                                              heads, dims, pages, kScores[specs->size() % 3]))));
+}
+
 std::vector<KernelSpec> matrix_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16"})
@@ -100,6 +114,7 @@ std::vector<KernelSpec> matrix_specs() {
       specs.push_back(spec_of(
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   add_gradient_specs(&specs);
+  add_cache_specs(&specs);
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",
         "key_lengths=1,chunk=64", "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})

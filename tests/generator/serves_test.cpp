@@ -30,8 +30,9 @@ std::vector<Arch> archs() {
 std::vector<Case> plain_cases() {
   std::vector<Case> cases;
   for (const KernelTemplate* family : all_templates()) {
-    for (const char* text : {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3",
-                             "op=merge", "op=attention_backward", "dtype=fp32,accuracy=fast"}) {
+    for (const char* text :
+         {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3", "op=merge",
+          "op=attention_backward", "op=attention_kvcache", "dtype=fp32,accuracy=fast"}) {
       const KernelSpec spec =
           spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));
       for (const Arch& arch : archs())
@@ -72,6 +73,8 @@ const std::map<std::string, std::string>& other_values() {
       {"chunk", "64"},
       {"sinks", "fp32"},
       {"block_map", "hides"},
+      {"page_size", "16"},
+      {"packed_q", "1"},
       {"gradients", "kv"},
       {"dropout", "0.25"}};
   return values;

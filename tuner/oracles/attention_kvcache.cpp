@@ -87,13 +87,12 @@ class CacheExpectation final : public Expectation {
     Rows all{{}, tensor.heads, tensor.columns};
     const int64_t step = problem_.page_size > 0 ? problem_.page_size : std::max<int64_t>(length, 1);
     for (int64_t key = 0; key < length; key += step) {
-      const int64_t page =
-          problem_.page_size > 0
-              ? lists_.page_table[static_cast<size_t>(request * lists_.page_table_stride +
-                                                      key / step)]
-              : lists_.slots[static_cast<size_t>(request)];
-      const std::vector<float> rows = tensor_rows(bench_.device, tensor, view, page, 0,
-                                                  std::min(step, length - key));
+      const int64_t page = problem_.page_size > 0
+                               ? lists_.page_table[static_cast<size_t>(
+                                     request * lists_.page_table_stride + key / step)]
+                               : lists_.slots[static_cast<size_t>(request)];
+      const std::vector<float> rows =
+          tensor_rows(bench_.device, tensor, view, page, 0, std::min(step, length - key));
       all.values.insert(all.values.end(), rows.begin(), rows.end());
     }
     return all;
@@ -142,9 +141,9 @@ class CacheExpectation final : public Expectation {
       for (int i = 0; i < p.head_dim_qk; ++i)
         dot += static_cast<double>(q[i]) * static_cast<double>(k.at(key, kv_head)[i]);
       double& score = scores[static_cast<size_t>(key)];
-      score = scores_.at(dot * static_cast<double>(p.scale()), request, query.head, query.position,
-                         key)
-                  .value;
+      score =
+          scores_.at(dot * static_cast<double>(p.scale()), request, query.head, query.position, key)
+              .value;
       largest = std::max(largest, score);
     }
     ExpectedRow row{place, std::vector<float>(static_cast<size_t>(p.head_dim_v)), -INFINITY};

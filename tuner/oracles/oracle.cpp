@@ -17,10 +17,9 @@ namespace attune {
 namespace {
 
 std::vector<const Oracle*>& oracles() {
-  static std::vector<const Oracle*> all{&attention_oracle(), &quantise_oracle(),
-                                        &block_map_oracle(), &merge_oracle(),
-                                        &attention_backward_oracle(),
-                                        &attention_kvcache_oracle()};
+  static std::vector<const Oracle*> all{&attention_oracle(),          &quantise_oracle(),
+                                        &block_map_oracle(),          &merge_oracle(),
+                                        &attention_backward_oracle(), &attention_kvcache_oracle()};
   return all;
 }
 

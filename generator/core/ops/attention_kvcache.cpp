@@ -23,10 +23,11 @@ void check_dtypes(const Problem& p) {
   for (const auto& [name, dtype] :
        {std::pair{"dtype_q", p.dtype_q}, {"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
     if (is_fp8(dtype) || dtype != p.dtype_q)
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{} is {} and dtype_q is {}; op attention_kvcache takes bf16, fp16 and "
-                              "fp32, the same of q, k, v and o",
-                              name, dtype_name(dtype), dtype_name(p.dtype_q)));
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{} is {} and dtype_q is {}; op attention_kvcache takes bf16, fp16 and "
+                      "fp32, the same of q, k, v and o",
+                      name, dtype_name(dtype), dtype_name(p.dtype_q)));
 }
 
 // What is looked up by row and key numbers of a call would need a place for each request.
@@ -47,7 +48,8 @@ void check(const Problem& p) {
   check_features(p);
   if (p.mask == Mask::kCausalTopLeft)
     refuse(
-        "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows are "
+        "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows "
+        "are "
         "the newest tokens");
   if (p.page_size < 0 || p.page_size > kMaxPageSize)
     refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,

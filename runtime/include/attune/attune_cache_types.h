@@ -23,13 +23,14 @@ extern "C" {
  * seqlen_kv; an id that the cache does not have is read as 0. */
 typedef struct attune_cache_operands {
   size_t size;
-  const int32_t* kv_lengths; /* [batch]: keys of each request, the newest among them; NULL = seqlen_kv */
+  const int32_t*
+      kv_lengths; /* [batch]: keys of each request, the newest among them; NULL = seqlen_kv */
   const int32_t* q_begins;   /* [batch + 1], of problems with packed_q: rows q_begins[b] up to
                                 q_begins[b + 1] of q, o and lse are those of request b */
   const int32_t* page_table; /* [batch, pages of seqlen_kv keys], with pages: the page of each
                                 page_size keys. Entries behind a request's last key are not read */
   int64_t page_table_stride; /* entries from one request to the next */
-  const int32_t* slots;      /* [batch], without pages: the slot of each request; NULL = its number */
+  const int32_t* slots; /* [batch], without pages: the slot of each request; NULL = its number */
 } attune_cache_operands;
 
 #ifdef __cplusplus

@@ -18,7 +18,9 @@ static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, 
 constexpr int kGangs = kTeams / kHeads;
 
 __device__ __forceinline__ int team_index() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
-__device__ __forceinline__ int team_thread() { return static_cast<int>(threadIdx.x) % kTeamThreads; }
+__device__ __forceinline__ int team_thread() {
+  return static_cast<int>(threadIdx.x) % kTeamThreads;
+}
 __device__ __forceinline__ int team_warp() { return team_thread() / 32; }
 __device__ __forceinline__ int head_in_gang() { return team_index() % kHeads; }
 __device__ __forceinline__ int head_groups(const AttentionArgs& args) {
@@ -94,8 +96,8 @@ __device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
 }
 
 // The range of this gang, and where a walk over it begins. All lanes of a warp call it.
-__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts,
-                                                 DecodeRequests& requests, DecodeRange* range) {
+__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, DecodeRequests& requests,
+                                                 DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
   range->charge = kCharge;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);

@@ -101,8 +101,7 @@ class DecodeJoin {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + 8 * half;
-      factor[half] =
-          row < rows ? exp2_approx(products.maximum(half) - of_team(row).maximum) : 0.0f;
+      factor[half] = row < rows ? exp2_approx(products.maximum(half) - of_team(row).maximum) : 0.0f;
     }
     for (int first = 0; first < kHeadDimV; first += columns) {
       if (first > 0) sync_team();
@@ -166,7 +165,8 @@ class DecodeJoin {
     __device__ __forceinline__ void raise(float maximum) {
       const float factor = exp2_approx(stats.maximum - maximum);
       stats = {maximum, stats.sum * factor};
-      values = make_float4(values.x * factor, values.y * factor, values.z * factor, values.w * factor);
+      values =
+          make_float4(values.x * factor, values.y * factor, values.z * factor, values.w * factor);
     }
     __device__ __forceinline__ void add(const float4& other, float2 of_other) {
       const float weight = exp2_approx(of_other.x - stats.maximum);

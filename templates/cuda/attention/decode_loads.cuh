@@ -109,7 +109,8 @@ class DecodeLoads {
 
   // Lanes of the upper half have rows of V where a tile has 16.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
-    const int lane = threadIdx.x % 32, row = lane % kKeys, keys = min(kKeys, length_ - tile_ * kKeys);
+    const int lane = threadIdx.x % 32, row = lane % kKeys,
+              keys = min(kKeys, length_ - tile_ * kKeys);
     if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * 2 * (kHeadDimQk + kHeadDimV));
     __syncwarp();
     if (row >= keys) return;

@@ -10,6 +10,7 @@
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_word.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "shared/score_of.h"  // where kScored
 
@@ -19,12 +20,16 @@ constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles 
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
+constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // in shared memory
 
 class DecodeProducts {
  public:
   // Reads the item's rows of q, as far as they exist.
-  __device__ __forceinline__ DecodeProducts(const KernelParts& parts, const DecodeItem& item)
-      : item_(item), softmax_({score_unit(parts)}) {
+  __device__ __forceinline__ DecodeProducts(const KernelParts& parts, const DecodeItem& item,
+                                            unsigned shared)
+      : item_(item),
+        kept_q_(shared + kShared.q_at + threadIdx.x / 32 * decode_q_bytes(kHeadDimQk)),
+        softmax_({score_unit(parts)}) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -32,15 +37,24 @@ class DecodeProducts {
       const bool exists = row < item.rows;
       seen_[half] = decode_keys(DecodeRule{}, item.request, exists ? item.token(row) : 0);
       if (!exists) seen_[half] = {0, item.request.length - 1};
-      const auto* const q = reinterpret_cast<const unsigned*>(
-          static_cast<const unsigned short*>(parts.base.q.data) +
-          (exists ? item.in(parts.base.q, row) : 0));
+      const auto* const q =
+          reinterpret_cast<const unsigned*>(static_cast<const unsigned short*>(parts.base.q.data) +
+                                            (exists ? item.in(parts.base.q, row) : 0));
 #pragma unroll
       for (int step = 0; step < kQkSteps; ++step) {
-        q_[step][half] = exists ? __ldg(q + step * 8 + lane % 4) : 0u;
-        q_[step][half + 2] = exists ? __ldg(q + step * 8 + 4 + lane % 4) : 0u;
+        const unsigned first = exists ? __ldg(q + step * 8 + lane % 4) : 0u;
+        const unsigned second = exists ? __ldg(q + step * 8 + 4 + lane % 4) : 0u;
+        if constexpr (kKeepsQ) {
+          const unsigned at = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
+          store_shared_word(at, static_cast<int>(first));
+          store_shared_word(at + 16, static_cast<int>(second));
+        } else {
+          q_[step][half] = first;
+          q_[step][half + 2] = second;
+        }
       }
     }
+    if constexpr (kKeepsQ) __syncwarp();
 #pragma unroll
     for (int n = 0; n < kOutputTiles; ++n)
       output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
@@ -86,6 +100,17 @@ class DecodeProducts {
     __syncwarp();
   }
 
+  static constexpr int kQRowBytes = kHeadDimQk * 2 + 16;
+  __device__ __forceinline__ void get_q(int step, unsigned (&q)[4]) const {
+    if constexpr (kKeepsQ) {
+      const int lane = threadIdx.x % 32;
+      ldmatrix_x4(q, kept_q_ + lane % 16 * kQRowBytes + lane / 16 * 16 + step * 32);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) q[i] = q_[step][i];
+    }
+  }
+
   __device__ __forceinline__ void multiply_qk(unsigned k, float (&scores)[kScoreTiles][4]) const {
     const int lane = threadIdx.x % 32;
     const unsigned from = k + KTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -95,12 +120,14 @@ class DecodeProducts {
 #pragma unroll
     for (int step = 0; step < kQkSteps; ++step) {
       const unsigned address = KTile::pair(from, step);
+      unsigned q[4];
+      get_q(step, q);
 #pragma unroll
       for (int n = 0; n < kScoreTiles; n += 2) {
         unsigned b[4];
         ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
-        mma<kDtypeKv>(scores[n], q_[step], b[0], b[1]);
-        mma<kDtypeKv>(scores[n + 1], q_[step], b[2], b[3]);
+        mma<kDtypeKv>(scores[n], q, b[0], b[1]);
+        mma<kDtypeKv>(scores[n + 1], q, b[2], b[3]);
       }
     }
   }
@@ -164,7 +191,8 @@ class DecodeProducts {
   }
 
   const DecodeItem& item_;
-  unsigned q_[kQkSteps][4];
+  const unsigned kept_q_;
+  unsigned q_[kKeepsQ ? 1 : kQkSteps][4];
   DecodeKeys seen_[2];
   float output_[1][kOutputTiles][4];
   OnlineSoftmax<1> softmax_;

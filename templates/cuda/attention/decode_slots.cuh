@@ -38,7 +38,7 @@ using KTile = DecodeTile<kHeadDimQk>;
 using VTile = DecodeTile<kHeadDimV>;
 
 constexpr DecodeShared kShared =
-    decode_shared(kWarps, kStages, KTile::kBytes + VTile::kBytes);
+    decode_shared(kWarps, kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
 constexpr int kSlotBytes = kShared.slot_bytes;
 
 }  // namespace attune

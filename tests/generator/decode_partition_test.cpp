@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The partition of decode work: random lengths are dealt to random numbers of workers, and every tile of every item must come once, in
+// parts that agree on their number and leave slots of their own.
+#include "templates/shared/decode_partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace attune {
+namespace {
+
+struct Line {
+  std::vector<DecodeTiles> tiles;  // of requests
+  int items, charge, workers, least;
+
+  DecodeRange range(int worker) const {
+    DecodeRange made{};
+    made.charge = charge;
+    made.items = items;
+    int total = 0;
+    for (const DecodeTiles& one : tiles) total += made.cost(one);
+    made.take(total, workers, least, worker);
+    return made;
+  }
+};
+
+std::vector<DecodePiece> pieces_of(const Line& line, int worker) {
+  const DecodeRange range = line.range(worker);
+  DecodeWalk walk{0, 0, range.begin};
+  std::vector<DecodePiece> pieces;
+  DecodePiece piece;
+  const auto tiles_of = [&](int request) { return line.tiles[static_cast<size_t>(request)]; };
+  while (walk.next(range, static_cast<int>(line.tiles.size()), tiles_of, &piece))
+    pieces.push_back(piece);
+  return pieces;
+}
+
+using Item = std::pair<int, int>;  // request, item of the request
+
+void expect_whole(const Line& line, const Item& item, std::vector<DecodePiece> parts) {
+  const DecodeTiles tiles = line.tiles[static_cast<size_t>(item.first)];
+  std::sort(parts.begin(), parts.end(),
+            [](const DecodePiece& a, const DecodePiece& b) { return a.part < b.part; });
+  int next = tiles.count == 0 ? 0 : tiles.first;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].part, static_cast<int>(i));
+    EXPECT_EQ(parts[i].parts, static_cast<int>(parts.size()));
+    EXPECT_EQ(parts[i].begin, next);
+    EXPECT_TRUE(tiles.count == 0 || parts[i].end > parts[i].begin);
+    next = parts[i].end;
+  }
+  EXPECT_EQ(next, tiles.count == 0 ? 0 : tiles.first + tiles.count);
+}
+
+void expect_partition(const Line& line) {
+  std::map<Item, std::vector<DecodePiece>> found;
+  std::set<int> slots;
+  for (int worker = 0; worker < line.workers; ++worker)
+    for (const DecodePiece& piece : pieces_of(line, worker)) {
+      found[{piece.request, piece.item}].push_back(piece);
+      if (piece.parts > 1) {
+        EXPECT_TRUE(slots.insert(piece.slot).second) << "slot " << piece.slot << " is left twice";
+        EXPECT_EQ(piece.slot / 2, worker);
+      }
+    }
+  EXPECT_EQ(found.size(), line.tiles.size() * static_cast<size_t>(line.items));
+  for (const auto& [item, parts] : found) expect_whole(line, item, parts);
+}
+
+TEST(DecodePartition, DealsEveryTileOnce) {
+  std::mt19937 random(7);
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  for (int round = 0; round < 2000; ++round) {
+    Line line{{}, draw(1, 9), draw(1, 8), draw(1, 300), draw(1, 32)};
+    const int longest = draw(0, 2) == 0 ? 3 : 200;
+    for (int i = draw(1, 70); i > 0; --i)
+      line.tiles.push_back({draw(0, 5), draw(0, 3) == 0 ? 0 : draw(0, longest)});
+    expect_partition(line);
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+// Ranges differ by less than a worker's share from each other, but for the last.
+TEST(DecodePartition, SharesAreEqual) {
+  const Line line{std::vector<DecodeTiles>(17, DecodeTiles{0, 512}), 8, 4, 132, 8};
+  for (int worker = 0; worker < line.workers; ++worker) {
+    const DecodeRange range = line.range(worker);
+    EXPECT_EQ(range.share, (17 * 8 * 516 + 131) / 132);
+    EXPECT_TRUE(range.end - range.begin == range.share || worker >= line.workers - 2);
+  }
+}
+
+TEST(DecodePartition, TilesBeginAtTheOldestKeyOfAWindow) {
+  EXPECT_EQ(decode_tiles(100, 1, -1, 16).count, 7);
+  EXPECT_EQ(decode_tiles(100, 1, 10, 16).first, (99 - 10) / 16);
+  EXPECT_EQ(decode_tiles(100, 20, 10, 16).first, (80 - 10) / 16);
+  EXPECT_EQ(decode_tiles(0, 1, 10, 16).count, 0);
+  EXPECT_EQ(decode_tiles(5, 8, -1, 16).count, 1);
+}
+
+}  // namespace
+}  // namespace attune
