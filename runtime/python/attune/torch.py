@@ -89,7 +89,8 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
         keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     else:
         parsed = parse_spec(spec)
-        keywords = parsed.keywords if not parsed.programs and parsed.hides is None else _keywords(spec, q, k, captures, scalars, None)
+        is_plain = not parsed.programs and parsed.hides is None and "dropout_p" not in parsed.keywords
+        keywords = parsed.keywords if is_plain else _keywords(spec, q, k, captures, scalars, None)
     recipes = wanted_recipes()
     if recipes is None:
         result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)
