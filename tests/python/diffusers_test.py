@@ -63,7 +63,7 @@ class DiffusersTest(unittest.TestCase):
 
     def test_refusals(self):
         q, k, v = operands()
-        for given, sentence in (({"dropout_p": 0.1}, "dropout_p is 0.1"), ({"attn_mask": torch.ones(3, 33, 50)}, "attn_mask has shape"),
+        for given, sentence in (({"dropout_p": 1.0}, "dropout_p is 1.0"), ({"attn_mask": torch.ones(3, 33, 50)}, "attn_mask has shape"),
                                 ({"attn_mask": torch.ones(2, 50), "is_causal": True}, "attn_mask and is_causal are both given")):
             with self.assertRaisesRegex(ValueError, sentence), attune.patch_diffusers():
                 dispatch_attention_fn(q, k, v, **given)
