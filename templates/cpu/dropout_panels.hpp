@@ -68,7 +68,7 @@ class DropoutRows {
 
  private:
   // The bytes of 16 keys, as in DropoutCell.
-  void find_cell(int cell, Words (&words)[4]) const {
+  __attribute__((always_inline)) void find_cell(int cell, Words (&words)[4]) const {
     const unsigned long long number = state_.offset + static_cast<unsigned>(cell);
     const auto lanes = [&](int odd) {
       return dropout_words(state_.seed, {{HalfLanes(number), HalfLanes(number >> 32),
