@@ -34,16 +34,13 @@ inline To bits_as(From value) {
 // exp2 instead.
 inline Panel larger(Panel a, Panel b) { return a > b ? a : b; }
 
-// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN, whatever its payload.
-// Behind a score stage (ALiBi) many keys may weigh next to nothing: there it is 0 below -100, so
-// that products with V are no denormals either, which some CPUs are slow at. x = n + f with f in
-// [-0.5, 0.5]; adding 1.5 * 2^23 + 127 rounds x to n and leaves n + 127, the exponent of 2^n (0 is
-// the number 0), in the low bits of the sum. The polynomial is minimax of degree 5, relative error
-// 1e-7.
+// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN, whatever its payload. x =
+// n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23 + 127 rounds x to n and leaves n + 127, the
+// exponent of 2^n (0 is the number 0), in the low bits of the sum. The polynomial is minimax of
+// degree 5, relative error 1e-7.
 inline Panel exp2_nonpositive(Panel any) {
   constexpr float kShift = 12582912.0f + 127.0f;
-  const Panel x = any < -126.0f ? Panel(-127.0f) : any;  // unless kScored
-  const Panel x = any < -100.0f ? Panel(-127.0f) : any;  // where kScored
+  const Panel x = any < -126.0f ? Panel(-127.0f) : any;
   const Panel shifted = x + kShift;
   const Panel f = x - (shifted - kShift);
   Panel p = 1.3264727e-3f;
