@@ -6,6 +6,8 @@ backward, recomputation and compiled graphs. dropout_test.py has NumPy.
     dropout_torch_test.py [cuda] [whole]     whole: inductor and more features
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+import unittest
+
 import gradient_cases
 import torch
 from gradient_cases import ALLOWED, BIAS, DEVICE, PLACE, SLOPES, WHOLE, GradientsTest, draw, leaf
@@ -95,10 +97,33 @@ class MaskTest(GradientsTest):
         with torch.no_grad():
             q, k, v, _ = shown()
             self.assertTrue(torch.equal(second, attend(q, k, v).permute(0, 2, 1, 3) > 0))
-        state = torch.get_rng_state()
+        state_of = torch.cuda.get_rng_state if DEVICE == "cuda" else torch.get_rng_state
+        state = state_of()
         attune.attention(q, k, v, dropout_p=P, seed=1)
         attune.attention(q, k, v, dropout_p=0.0)
-        self.assertTrue(torch.equal(state, torch.get_rng_state()))
+        self.assertTrue(torch.equal(state, state_of()))
+        attune.attention(q, k, v, dropout_p=P)
+        self.assertFalse(torch.equal(state, state_of()))
+
+    @unittest.skipUnless(DEVICE == "cuda", "graphs are of GPUs")
+    def test_captured_graphs(self):
+        given = [x.detach() for x in inputs(torch.bfloat16)]
+        seed = torch.tensor(5, device=DEVICE)
+        run = lambda seed: attune.attention(*given, dropout_p=P, seed=seed)
+        attune.prepare(*given, dropout_p=P)
+        numbers, drawn = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(numbers):
+            o = run(seed)
+        with torch.cuda.graph(drawn):
+            of_drawn = run(None)
+        seen = []
+        for number in (5, 6):
+            seed.fill_(number)
+            numbers.replay()
+            self.assertTrue(torch.equal(o, run(number)), number)
+            drawn.replay()
+            seen.append(of_drawn.clone())
+        self.assertFalse(torch.equal(*seen))
 
 
 class DropoutGradientsTest(GradientsTest):
