@@ -10,6 +10,7 @@
 #include "generator/core/op.hpp"
 #include "generator/core/score_feature.hpp"
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/served.hpp"
 
@@ -38,7 +39,8 @@ int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
   const int64_t padded = round_up(spec.head_dim_qk, 16) + round_up(spec.head_dim_v, 16);
   const int64_t rows = 4 * block_m * (dims + 2 + padded + spec.head_dim_qk);
   const int64_t keys = 4 * score_rows * (dims + padded);
-  return round_up(rows + keys + 3 * score_rows * panel + 4096, 4096);
+  const int64_t panels = spec.dropout > 0 ? 4 : 3;  // of scores, of gradients, slopes, dropout
+  return round_up(rows + keys + panels * score_rows * panel + 4096, 4096);
 }
 
 int64_t tiles_of(const KernelSpec& spec, const Config& config, const Shape& shape) {
@@ -84,7 +86,7 @@ class BackwardCpu final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cpu/backward_cpu_knobs.hpp"; }
 
   bool scores_in_panels() const override { return true; }
-  const Served& serves() const override { return serves_gradients(); }
+  const Served& serves() const override { return serves_every_gradient(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<int64_t> block_m;
@@ -132,8 +134,8 @@ class BackwardCpu final : public KernelTemplate {
     constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
     constants.push_back(
         {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
-    // A kernel with gradients is told of scores, too (shared/kernel_arguments.h).
-    if (!has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
+    for (Constant& constant : constants_of_earlier_arguments(spec))
+      constants.push_back(std::move(constant));
     return constants;
   }
 

@@ -9,6 +9,7 @@
 
 #include "generator/core/visibility.hpp"
 #include "generator/families/any_dtype.hpp"
+#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
@@ -98,7 +99,7 @@ class PrefillCpu final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cpu/prefill_cpu_knobs.hpp"; }
 
   bool scores_in_panels() const override { return true; }
-  const Served& serves() const override { return serves_masks_and_8_bits(); }
+  const Served& serves() const override { return serves_everything(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const int64_t lanes = lanes_of(arch);
@@ -142,6 +143,8 @@ class PrefillCpu final : public KernelTemplate {
     constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
     constants.push_back(
         {"long long", "kScratchBytes", std::to_string(scratch_bytes(spec, config))});
+    for (Constant& constant : constants_of_earlier_arguments(spec))
+      constants.push_back(std::move(constant));
     return constants;
   }
 

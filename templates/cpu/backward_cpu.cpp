@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_cpu: gradients of attention on a CPU. With P = exp(z - lse), delta = rowsum(dout * o) - dlse and z' the slope of the score
-// program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ = scale * dS K, dK = scale * dS^T Q. q, k, v, o, dout and the
-// gradients: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
+// program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ = scale * dS K, dK = scale * dS^T Q; with dropout P * D gives dV, and
+// dout V^T * D dS, where D is 0 or what kept weights are multiplied by. q, k, v, o, dout and the gradients: fp32, bf16 or fp16, any
+// strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
 //
 // As in prefill_cpu the rows of all query heads that share a K/V head lie in one list (row * ratio + head), cut in tiles of kBlockM
 // rows and panels of kVectors * kLanes, one row a lane. A block of kBlockN keys meets a tile so:
@@ -21,6 +22,7 @@
 
 #include "cpu/backward_cpu_knobs.hpp"
 
+#include "cpu/dropout_panels.hpp"  // where kDropout
 #include "cpu/gradient_products.hpp"
 #include "cpu/gradient_tiles.hpp"
 #include "cpu/mask_stage.hpp"  // where kMaskProgram
@@ -57,6 +59,7 @@ struct Scratch {
   Panel p[kScoreRows];   // S^T, then P^T
   Panel ds[kScoreRows];  // dP^T, then dS^T
   Panel slopes[kBlockN];
+  Panel kept[kBlockN];            // where kDropout
   Panel dq[kPanels][kHeadDimQk];  // of a tile, with two passes
   float keys[kBlockN * kHeadDimQk];
   float values[kBlockN * kHeadDimV];
@@ -215,14 +218,18 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   if constexpr (kGradientS)
     multiply_rows<kHeadDimV>(scratch.values + skipped * kHeadDimV, count, scratch.rows.douts[panel],
                              ds);
+  find_dropout_factors(args, tile.batch, tile.head_kv, first_index, seen,  // where kDropout
+                       scratch.kept);                                      // where kDropout
   const Panel lse = scratch.rows.lse[panel], delta = scratch.rows.delta[panel];
   for (int n = 0; n < count; ++n) {
     p[n] = exp2_nonpositive(p[n] - lse);
     if constexpr (kGradientS) {
+      ds[n] *= scratch.kept[n];  // where kDropout
       Panel gradient = p[n] * (ds[n] - delta);
       gradient *= scratch.slopes[n];                  // where kSloped
       ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;  // also where the slope is no number
     }
+    p[n] *= scratch.kept[n];  // where kDropout
   }
   if constexpr (kWithQ) add_columns<kHeadDimQk>(keys, count, ds, dq);
   if constexpr (kWithKv) {

@@ -85,10 +85,10 @@ class MaskStage {
 
   template <bool kNear>
   PanelInts shown(int key, const MaskStaged& staged, int staged_key) const {
-    int all[kPanelRows];
+    alignas(kVectorBytes) int all[kPanelRows];
     const int kv_idx = scores_.kv_position0 + key;
     const MaskColumn of_first = column(0, key);
-#pragma clang loop vectorize(enable)
+#pragma clang loop vectorize(enable) interleave_count(kVectors)
     for (int lane = 0; lane < kPanelRows; ++lane) {
       const MaskColumn on_column = kGqaRatio == 1 ? of_first : column(lane, key);
       bool is_shown;
@@ -111,8 +111,8 @@ class MaskStage {
   PanelInts counted_;  // -1: a row that there is
   KeyRange keys_;
   MaskLines lines_;
-  MaskHead on_head_[kPanelRows];
-  MaskRow on_row_[kPanelRows];
+  alignas(kVectorBytes) MaskHead on_head_[kPanelRows];
+  alignas(kVectorBytes) MaskRow on_row_[kPanelRows];
 };
 
 // {whether all rows see all keys, whether any sees one}: both ways are exact.

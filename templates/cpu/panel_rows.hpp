@@ -20,8 +20,8 @@ struct PanelRows {
 
   int batch;
   int kv_head;
-  int head[kPanelRows];
-  int q_idx[kPanelRows];
+  alignas(kVectorBytes) int head[kPanelRows];
+  alignas(kVectorBytes) int q_idx[kPanelRows];
 };
 
 }  // namespace attune

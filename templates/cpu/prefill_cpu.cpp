@@ -8,7 +8,8 @@
 // shares every load of K and V. A thread takes a tile of kBlockM of them, cut in panels of
 // kVectors * kLanes rows, one row a lane:
 //   for each block of kBlockN keys: K and V as fp32, packed or where they are;
-//     for each panel: S^T = K Q^T, the score stage if there is one, mask, softmax, O^T += V^T P^T.
+//     for each panel: S^T = K Q^T, the score stage if there is one, mask, softmax, dropout if there
+//     is any, O^T += V^T P^T.
 // Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
 //
 // Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (narrower K and V
@@ -20,7 +21,8 @@
 
 #include "cpu/prefill_cpu_knobs.hpp"
 
-#include "cpu/mask_stage.hpp"  // where kMaskProgram
+#include "cpu/dropout_panels.hpp"  // where kDropout
+#include "cpu/mask_stage.hpp"      // where kMaskProgram
 #include "cpu/online_softmax.hpp"
 #include "cpu/pack_kv.hpp"
 #include "cpu/panel_sinks.hpp"  // where kSinks
@@ -189,6 +191,8 @@ inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel,
     hide_scores(scaled(args), rows, seen, scratch.scores, largest);  // where kMaskProgram
   }                                                                  // where kMaskProgram
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
+  drop_weights(scaled(args), tile.batch, tile.head_kv, first_index, seen,  // where kDropout
+               scratch.scores);                                            // where kDropout
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
                scratch.output[panel]);
 }
@@ -251,6 +255,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
   using namespace attune;
   const long long rows = static_cast<long long>(args->seqlen_q) * kGqaRatio;
   const long long tiles = (rows + kBlockM - 1) / kBlockM * args->batch * args->num_heads_kv;
+  write_dropout_state(scaled(*args).dropout, thread);  // where kDropout
   char* workspace = static_cast<char*>(args->workspace);
   Scratch& scratch =
       *reinterpret_cast<Scratch*>(workspace + kCounterBytes + thread * kScratchBytes);

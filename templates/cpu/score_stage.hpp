@@ -61,11 +61,11 @@ class ScoreStage {
   template <bool kNear>
   void apply_to_key(int n, const ScoreStaged& staged, int staged_key, Panel& panel,
                     Panel& largest) const {
-    float s[kPanelRows];
+    alignas(kVectorBytes) float s[kPanelRows];
     __builtin_memcpy(s, &panel, sizeof(s));
     const int kv_idx = scores_.kv_position0 + n;
     const ScoreColumn of_first = column(0, n);
-#pragma clang loop vectorize(enable)
+#pragma clang loop vectorize(enable) interleave_count(kVectors)
     for (int lane = 0; lane < kPanelRows; ++lane) {
       const ScoreColumn on_column = kGqaRatio == 1 ? of_first : column(lane, n);
       const float natural = s[lane] * to_natural_;
@@ -87,8 +87,8 @@ class ScoreStage {
   const ScoreArgs& scores_;
   PanelRows rows_;
   float to_natural_;  // softmax_scale / log2(e)
-  ScoreHead on_head_[kPanelRows];
-  ScoreRow on_row_[kPanelRows];
+  alignas(kVectorBytes) ScoreHead on_head_[kPanelRows];
+  alignas(kVectorBytes) ScoreRow on_row_[kPanelRows];
 };
 
 }  // namespace attune

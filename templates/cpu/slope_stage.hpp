@@ -16,22 +16,22 @@ inline void find_slopes(const KernelArguments& args, const Tile& tile, long long
   const ScoreArgs& scores = args.scores;
   const PanelRows rows(scores, tile.batch, tile.head_kv, first_index);
   const float to_natural = args.softmax_scale * 0.6931471805599453f;
-  SlopeHead on_head[kPanelRows];
-  SlopeRow on_row[kPanelRows];
+  alignas(kVectorBytes) SlopeHead on_head[kPanelRows];
+  alignas(kVectorBytes) SlopeRow on_row[kPanelRows];
   for (int lane = 0; lane < kPanelRows; ++lane) {
     on_head[lane] = slope_head(scores, rows.batch, rows.head[lane], rows.kv_head);
     on_row[lane] = slope_row(scores, on_head[lane], rows.batch, rows.head[lane], rows.kv_head,
                              rows.q_idx[lane]);
   }
   for (int n = keys.begin; n < keys.end; ++n) {
-    float s[kPanelRows];
+    alignas(kVectorBytes) float s[kPanelRows];
     __builtin_memcpy(s, &panels[n - keys.begin], sizeof(s));
     const int kv_idx = scores.kv_position0 + n;
     const auto column = [&](int lane) {
       return slope_column(scores, on_head[lane], rows.batch, rows.head[lane], rows.kv_head, kv_idx);
     };
     const SlopeColumn of_first = column(0);
-#pragma clang loop vectorize(enable)
+#pragma clang loop vectorize(enable) interleave_count(kVectors)
     for (int lane = 0; lane < kPanelRows; ++lane) {
       const SlopeColumn on_column = kGqaRatio == 1 ? of_first : column(lane);
       s[lane] = slope_element(scores, on_head[lane], on_row[lane], on_column, s[lane] * to_natural,

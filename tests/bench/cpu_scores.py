@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the CPU target's scores and masks beside plain attention: same q, k and v, default configs, one process, interleaved.
+"""Times the CPU target's scores, masks and dropout beside plain attention: same q, k and v, default configs, one process, interleaved.
 
     python3 tests/bench/cpu_scores.py --out results/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
 
@@ -34,6 +34,7 @@ def features(seqlen):
     yield "bias bf16", {"bias": torch.randn(1, HEADS, seqlen, seqlen).to(torch.bfloat16)}, None
     yield "mask_tensor", {"mask_tensor": torch.rand(1, HEADS, seqlen, seqlen) < 0.9}, None
     yield "documents", {"documents": ids}, DOCUMENTS * document * (document + 1) // 2
+    yield "dropout", {"dropout_p": 0.1, "seed": 1}, None
     yield "window", {"window": (WINDOW - 1, 0)}, windowed
 
 

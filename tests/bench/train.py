@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 import attune  # noqa: E402
 import attune.sdpa  # noqa: E402
 
-DROPOUT = 0.0  # of attention; attune has none yet, and refuses others by a sentence
+DROPOUT = 0.0  # of attention
 # GPT-2 and BERT-base: dim 768, 12 heads. Fewer layers and words.
 MODELS = {"gpt": dict(causal=True, layers=6, dim=768, heads=12, rows=1024, batch=8, words=8192),
           "bert": dict(causal=False, layers=6, dim=768, heads=12, rows=512, batch=16, words=8192)}

@@ -78,6 +78,10 @@ const GoldenCase kCases[] = {
      "dtype=fp32,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right"},
     {"cpu_d64_full_bf16", "prefill_cpu", "cpu:x86-64",
      "dtype=bf16,head_dim=64,heads=12,seqlen=512"},
+    {"cpu_d64_dropout_fp32", "prefill_cpu", "cpu:x86-64",
+     "dtype=fp32,head_dim=64,heads=12/4,seqlen=512,dropout=0.1"},
+    {"backward_cpu_d64_dropout", "backward_cpu", "cpu:x86-64",
+     "op=attention_backward,dtype=fp32,head_dim=64,heads=12/4,seqlen=512,dropout=0.1"},
     {"quantise_cuda_d128_hadamard", "quantise_cuda", "sm_90a",
      "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=128,heads=32,seqlen=4096,scale_block=128,"
      "rotation=hadamard"},

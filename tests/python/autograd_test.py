@@ -158,8 +158,8 @@ class SignaturesTest(GradientsTest):
             self.assertNear(found, torch.autograd.grad(theirs(*doubled, enable_gqa=True, **keywords), doubled, dout.double()), 3e-5)
         flat = [leaf(draw(2, 33, 32)) for _ in range(3)]
         self.assertEqual(torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(*flat).sum(), flat)[0].shape, (2, 33, 32))
-        with self.assertRaisesRegex(ValueError, "dropout_p is 0.1; accepted is 0.0"):
-            attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=0.1, enable_gqa=True)
+        with self.assertRaisesRegex(ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1"):
+            attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0, enable_gqa=True)
 
     def test_flash(self):
         q, k, v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))

@@ -61,9 +61,18 @@ class DiffusersTest(unittest.TestCase):
             raise KeyError
         self.assertTrue(torch.equal(dispatch_attention_fn(q, k, v), want))
 
+    def test_dropout(self):
+        q, k, v = operands()
+        torch.manual_seed(3)
+        want = attune.attention(q, k, v, dropout_p=0.4)
+        torch.manual_seed(3)
+        with attune.patch_diffusers():
+            self.assertTrue(torch.equal(dispatch_attention_fn(q, k, v, dropout_p=0.4), want))
+        self.assertFalse(torch.equal(attune.attention(q, k, v), want))
+
     def test_refusals(self):
         q, k, v = operands()
-        for given, sentence in (({"dropout_p": 0.1}, "dropout_p is 0.1"), ({"attn_mask": torch.ones(3, 33, 50)}, "attn_mask has shape"),
+        for given, sentence in (({"dropout_p": 1.0}, "dropout_p is 1.0"), ({"attn_mask": torch.ones(3, 33, 50)}, "attn_mask has shape"),
                                 ({"attn_mask": torch.ones(2, 50), "is_causal": True}, "attn_mask and is_causal are both given")):
             with self.assertRaisesRegex(ValueError, sentence), attune.patch_diffusers():
                 dispatch_attention_fn(q, k, v, **given)

@@ -60,8 +60,8 @@ def visible(seqlen_q, seqlen_kv, causal=None, window=None, device="cpu"):
     return seen
 
 
-def reference(q, k, v, seen=None, bias=None, softcap=None, scale=None, alibi=None, sinks=None, score_mod=None):
-    """(o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]."""
+def reference(q, k, v, seen=None, bias=None, softcap=None, scale=None, alibi=None, sinks=None, score_mod=None, kept=None):
+    """(o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]. kept: what dropout multiplies weights by."""
     rows, keys = q.shape[1], k.shape[1]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
@@ -83,4 +83,5 @@ def reference(q, k, v, seen=None, bias=None, softcap=None, scale=None, alibi=Non
         scores = torch.cat([scores, sinks.double().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
     lse = scores.logsumexp(-1)
     weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0)[..., None])[..., :keys]
+    weights = weights if kept is None else weights * kept
     return (weights @ v).transpose(1, 2), lse

@@ -21,6 +21,7 @@ import attune.flash
 import attune.flex
 import attune.sdpa
 import published_grids as grids
+from attune._dropout import drawn_seed
 
 WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i]]
 DEVICE, WHOLE = "cuda" if "cuda" in WORDS else "cpu", "whole" in WORDS
@@ -41,6 +42,17 @@ def sample(grid, name):
         return found[PART::PARTS]
     small = [point for point in found if grids.size_of(point) <= (1 << 17 if DEVICE == "cpu" else 1 << 22)]
     return random.Random(name).sample(small, min(SAMPLE, len(small)))
+
+
+def dropped(call, q, keys, dropout_p):
+    """What a call gives of q [batch, seqlen_q, num_heads, head_dim], and what dropout multiplied its weights by."""
+    if not dropout_p:
+        return call(), None
+    torch.manual_seed(9)
+    result = call()
+    torch.manual_seed(9)
+    keep = attune.dropout_mask((q.shape[0], q.shape[2], q.shape[1], keys), dropout_p, drawn_seed(q), like=q)
+    return result, keep / (1 - attune.dropout_rate(dropout_p))
 
 
 class Compared(unittest.TestCase):
@@ -74,15 +86,13 @@ class SdpaGrids(Compared):
             features = {"seen": mask} if p["bool_mask"] else {"bias": mask}
         call = lambda: attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, p.get("dropout_p", 0.0),
                                                                 causal, scale)
-        if p.get("dropout_p"):
-            with self.assertRaisesRegex(ValueError, "dropout_p is 0.*attune has no dropout"):
-                call()
-        elif dtype == torch.float64:
+        if dtype == torch.float64:
             with self.assertRaisesRegex(ValueError, "(q|bias) is float64; accepted (are|is) fp32"):
                 call()
         else:
             seen = features.pop("seen", grids.visible(rows, keys, "top_left" if causal else None, device=DEVICE))
-            self.compare(call().transpose(1, 2), grids.reference(q, k, v, seen, scale=scale, **features)[0], dtype)
+            o, kept = dropped(call, q, keys, p.get("dropout_p", 0.0))
+            self.compare(o.transpose(1, 2), grids.reference(q, k, v, seen, scale=scale, kept=kept, **features)[0], dtype)
 
     def run_grid(self, name):
         for point in sample(getattr(grids, name), name):
@@ -131,13 +141,9 @@ class FlashGrids(Compared):
             call = lambda: attune.flash.flash_attn_kvpacked_func(q, kv, **choices)
         else:
             call = lambda: attune.flash.flash_attn_func(q, k, v, learnable_sink=sinks, **choices)
-        if p.get("dropout_p"):
-            with self.assertRaisesRegex(ValueError, "dropout_p is 0.*attune has no dropout"):
-                call()
-            return
-        o, lse, probabilities = call()
+        (o, lse, probabilities), kept = dropped(call, q, keys, choices["dropout_p"])
         seen = grids.visible(rows, keys, "bottom_right" if p["causal"] else None, window, DEVICE)
-        want, want_lse = grids.reference(q, k, v, seen, softcap=p.get("softcap"), alibi=slopes, sinks=sinks)
+        want, want_lse = grids.reference(q, k, v, seen, softcap=p.get("softcap"), alibi=slopes, sinks=sinks, kept=kept)
         self.assertIsNone(probabilities)
         self.compare(o, want, dtype)
         self.assertTrue(torch.equal(lse == -torch.inf, want_lse == -torch.inf))
@@ -263,7 +269,7 @@ class Meanings(Compared):
         mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
-            (ValueError, "dropout_p is 0.1; accepted is 0.0", {"dropout_p": 0.1}),
+            (ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1", {"dropout_p": 1.0}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
             (ValueError, "attn_mask has 5 dimensions; accepted are 1 to 4", {"attn_mask": mask[None, None, None]}),
             (ValueError, "mask_tensor has shape .*; accepted are", {"attn_mask": mask[:4], "enable_gqa": True}),
@@ -283,7 +289,8 @@ class Meanings(Compared):
     def test_flash(self):
         flash, given = attune.flash.flash_attn_func, (self.q, self.k, self.v)
         self.table(flash, given, (
-            (ValueError, "dropout_p is 0.125; accepted is 0.0: .*softmax_scale", {"dropout_p": 0.125}),
+            (ValueError, "dropout_p is None; accepted are numbers from 0 on, below 1 .*softmax_scale", {"dropout_p": None}),
+            (ValueError, "dropout_p is -0.125; accepted are", {"dropout_p": -0.125}),
             (ValueError, "qv is given; accepted is None", {"qv": self.q}),
             (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
             (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),

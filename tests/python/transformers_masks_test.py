@@ -178,7 +178,7 @@ class CallsTest(unittest.TestCase):
                 self.run_with(wrong)
 
     def test_refusals(self):
-        for given, sentence in (({"dropout": 0.5}, "dropout is 0.5"), ({"output_attentions": True}, "output_attentions is set"),
+        for given, sentence in (({"dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"),
                                 ({"head_mask": torch.ones(4)}, "head_mask is given"), ({"cache": object()}, "cache is given, a paged cache")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.run_with(**given)

@@ -168,9 +168,17 @@ class RefusalTest(unittest.TestCase):
         for layer in one.model.layers:
             layer.self_attn.attention_dropout = 0.1
         with torch.no_grad():
-            one(**self.given)  # none in eval()
-            with self.assertRaisesRegex(ValueError, r"dropout is 0.1, and attune has none; .*model.eval\(\)"):
-                one.train()(**self.given)
+            plain, again = (one(**self.given)[0] for _ in range(2))  # none in eval()
+            self.assertTrue(torch.equal(plain, again))
+            one.train()
+            outputs = []
+            for seed in (1, 1, 2):
+                torch.manual_seed(seed)
+                outputs.append(one(**self.given)[0])
+        one.eval()
+        self.assertTrue(torch.equal(outputs[0], outputs[1]))
+        for other in (plain, outputs[2]):
+            self.assertGreater((outputs[0] - other).abs().max().item(), 1e-4)
 
     def test_attention_weights(self):
         with torch.no_grad(), self.assertRaisesRegex(ValueError, "output_attentions is set|attn_implementation.*eager|output_attentions"):

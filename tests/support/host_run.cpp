@@ -31,7 +31,8 @@ HostConfig::HostConfig(const CpuToolchain& toolchain, const Arch& arch,
       image_(toolchain.compiler().compile(render(kernel_template, spec, arch, config), arch)),
       kernel_(toolchain.load(image_.bytes, entries_of(kernel_template.structure(spec, config)))) {}
 
-HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against) const {
+HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against,
+                            const DropoutArgs& dropout) const {
   const Problem& p = c.problem;
   const auto guarded = [&](const auto& values) {
     return GuardedBuffer(values.data(), values.size() * sizeof(values[0]), 16, against);
@@ -68,6 +69,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.softmax_scale_log2 = (has_score_stage(p) ? 1 : p.scale()) * 1.44269504F;
   const ScoreOperands scores = c.score_operands(c.score_data());
   args.scores = score_args(p, score_captures(p), &scores);
+  args.dropout = dropout;
   args.workspace = workspace.as();
 
   for (size_t step = 0; step < plan.steps.size(); ++step) {

@@ -24,9 +24,9 @@ class HostConfig {
  public:
   HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template,
              const KernelSpec& spec, const Config& config);
-  // Every operand and the workspace stand between guard pages (guarded_buffer.hpp).
-  HostOutcome run(const AttentionCase& test_case, int threads,
-                  Against against = Against::kEnd) const;
+  // Every operand and the workspace stand between guard pages (guarded_buffer.hpp). `dropout`: of kernels with dropout.
+  HostOutcome run(const AttentionCase& test_case, int threads, Against against = Against::kEnd,
+                  const DropoutArgs& dropout = {}) const;
   const KernelImage& image() const { return image_; }
 
  private:

@@ -64,7 +64,11 @@ TEST_F(BackwardCpu, GivesTheGradientsOfTheReference) {
         "dtype=fp32,head_dim=40,heads=2,seqlen=150,gradients=k",
         "dtype=fp32,head_dim=40,heads=7/1,seqlen=90,gradients=v",
         "dtype=bf16,head_dim=64,heads=4/2,seqlen=200,mask=causal_bottom_right,gradients=kv",
-        "dtype=fp16,head_dim=128,heads=2,seqlen_q=1,seqlen_kv=77,gradients=qv"}) {
+        "dtype=fp16,head_dim=128,heads=2,seqlen_q=1,seqlen_kv=77,gradients=qv",
+        "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen=131,mask=causal_bottom_right,dropout=0.1",
+        "dtype=fp32,head_dim=40,heads=3,seqlen_q=70,seqlen_kv=301,window=90:7,dropout=0.6",
+        "dtype=bf16,head_dim=64,heads=7/1,seqlen=90,dropout=0.3,gradients=kv",
+        "dtype=fp32,head_dim=32,heads=2,seqlen=90,dropout=0.3,gradients=v"}) {
     const Problem p = problem(text);
     const BackwardCase c(device_, p, ++seed, {.heads_first = seed % 2 == 0, .dlse = seed % 3 == 0});
     expect_reference(c, default_of(kernel(), p));

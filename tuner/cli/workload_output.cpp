@@ -47,6 +47,7 @@ std::string short_text(const Problem& problem) {
   if (problem.op != Problem{}.op) text = fmt::format("{} {}", op_name(problem.op), text);
   if (describe(problem.op).has_gradients && problem.gradients != Gradients::kAll)
     text += fmt::format(" gradients={}", gradients_text(problem.gradients));
+  if (problem.dropout > 0) text += fmt::format(" dropout={}", problem.dropout);
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";
   if (problem.window_left >= 0 || problem.window_right >= 0) {

@@ -159,6 +159,15 @@ ATTUNE_API attune_status attune_block_map_build(attune_context* context,
                                                 const attune_score_operands* scores,
                                                 const attune_block_map* map, void* stream);
 
+/* The part of P that kernels drop where attune_problem.dropout is this: the nearest of 0/256 to 255/256.
+ * What is kept is multiplied by 1 / (1 - rate). -1 for what no problem may have. */
+ATTUNE_API double attune_dropout_rate(float dropout);
+/* What kernels keep with this seed and offset (attune_dropout_operands), on the host: writes 1 or 0 to
+ * each of keep [batch, num_heads_q, seqlen_q, seqlen_kv], contiguous. For tests and other frameworks. */
+ATTUNE_API attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
+                                             int64_t batch, int64_t num_heads_q, int64_t seqlen_q,
+                                             int64_t seqlen_kv, uint8_t* keep);
+
 #ifdef __cplusplus
 }
 #endif

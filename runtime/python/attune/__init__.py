@@ -29,6 +29,7 @@ from . import block_map
 from ._attention import attention, prepare
 from ._backward import attention_backward
 from ._block_map import BlockMap
+from ._dropout import dropout_mask, dropout_rate
 from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
 from ._problem import problem_text
@@ -38,8 +39,9 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "attention_backward", "attention_kvcache", "block_map", "mask_mod", "merge",
-           "patch_diffusers", "prepare", "prepare_kvcache", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "attention_backward", "attention_kvcache", "block_map",
+           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_kvcache", "prepare_merge",
+           "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
            "register_transformers", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
 _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",

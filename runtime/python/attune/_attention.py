@@ -7,6 +7,7 @@ from collections import namedtuple
 from . import _quick as quick
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
+from ._dropout import seed_for
 from ._library import module
 from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
@@ -77,7 +78,7 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
 def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
     """attention(), and how the C module may repeat it: see _quick.py."""
     given = locals()
     graph = needs_op(q, k, v)
@@ -95,7 +96,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
         return cut(attention(**widened_arguments(given)), v, out, return_lse), None
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks, block_map=block_map)
+                       sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
     call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
@@ -104,7 +105,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream)
     result = (o, lse) if return_lse else o
-    if score_mod is not None or mask_mod is not None or block_map is not None:
+    if score_mod is not None or mask_mod is not None or block_map is not None or dropout_p:
         return result, None
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
@@ -146,6 +147,11 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     block_map: what attune.block_map makes: of these masks, built once for many calls, or a mask by itself, of blocks (block-sparse).
     score_mod, mask_mod: a function as of torch.nn.attention.flex_attention, (score, b, h, q_idx, kv_idx) or (b, h, q_idx, kv_idx), text of
     the score language, or what attune.score_mod() and attune.mask_mod() made of them; score_mod stands between softcap and bias.
+
+    dropout_p: of the softmax's weights so many are dropped, the others multiplied by 1 / (1 - dropout_p), of dropout_p to the nearest 1/256
+    (dropout_rate()). lse is that without dropout. seed: a whole number, or an int64 tensor of one element on q's device, which a replayed graph
+    reads anew; None: PyTorch's generator of that device draws one for each call. offset: likewise, of calls that share a seed; one uses
+    ceil(seqlen_kv / 16) of them. Equal seeds and offsets drop the same in every kernel and on every device; dropout_mask() says what.
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
@@ -199,7 +205,7 @@ attend_heads_first, attend_from_heads_first = _entry(_heads_first, "attend_heads
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None):
+            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
@@ -210,7 +216,7 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks, block_map=block_map)
+                       sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=0)
     call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

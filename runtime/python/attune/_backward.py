@@ -17,7 +17,7 @@ from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_ad
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 _FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
-             "sinks")
+             "sinks", "dropout_p", "seed", "offset")
 _INPUTS = ("q", "k", "v", "o")  # by the names of attune_operands; dout stands among the gradients
 
 _Call = namedtuple("_Call", "plan template gradients extents")
@@ -224,7 +224,7 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     dlse: fp32 [batch, num_heads_q, seqlen_q]); q, k, v and o in any strides that attention() takes. dout too; where its head_dim is not
     contiguous, or rows do not begin at multiples of 16 bytes, it is copied once. dlse: None is 0.
     gradients: "q", "kv", .., or three flags; only those are computed. Other keywords are those that attention() was given: mask, window, scale,
-    is_causal, context, pad_head_dim, block_map and the score features. accuracy changes nothing: fp32 gradients are computed in fp32.
+    is_causal, context, pad_head_dim, block_map, the score features, and dropout_p with the seed and offset that it had. accuracy changes nothing: fp32 gradients are computed in fp32.
 
     Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
     order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0. Equal calls give equal bits.

@@ -12,6 +12,7 @@ import weakref
 from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
+from ._dropout import Seeds
 from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
@@ -100,20 +101,22 @@ class Plan(object if module is None else module.PlanBase):
         return library.attune_plan_explain(self.handle).decode()
 
     def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None, q_position0=0, kv_position0=0,
-                 block_map=None):
+                 block_map=None, seed=None, offset=0):
         """The C struct attune_operands of these tensors, checked as run() does; `kept` of it is what it points to beyond the given
         ones."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
-        return self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
+        return self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset)
 
-    def _with_scores(self, operands, captures, scalars, q_position0, kv_position0, block_map):
+    def _with_scores(self, operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset):
         if captures or scalars or q_position0 or kv_position0:
             given, kept = named_operands(self, captures, scalars, q_position0, kv_position0)
             operands.scores = ctypes.pointer(given)
             operands.kept = [*getattr(operands, "kept", ()), given, kept]
         give_map(operands, block_map, self)
+        if seed is not None:
+            operands.kept = [*getattr(operands, "kept", ()), Seeds(seed, offset).give(operands, self)]
         return operands
 
     def _layout(self, q, k, v, o, lse, scales):
@@ -157,7 +160,7 @@ class Plan(object if module is None else module.PlanBase):
 
     @untraced
     def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-            q_position0=0, kv_position0=0, block_map=None):
+            q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
         when the work is done.
 
@@ -167,22 +170,24 @@ class Plan(object if module is None else module.PlanBase):
         q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
         captures, scalars: of a problem with score features, tensors and numbers by name: "bias", "alibi_slopes", "key_lengths",
         "documents_q" and "documents_kv" and what its programs declare; axes as of attention(). q_position0, kv_position0: where the first
-        row and key stand for these features. block_map: of a problem with block_map, what attune.block_map makes.
+        row and key stand for these features. block_map: of a problem with block_map, what attune.block_map makes. seed, offset: of a problem
+        with dropout, as of attention(); none is drawn here.
 
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
         that was given to init_workspace and is large enough, which cannot be checked."""
-        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0, kv_position0, block_map)
+        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0, kv_position0, block_map, seed,
+                          offset)
 
     def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
-                     scalars=None, q_position0=0, kv_position0=0, block_map=None):
+                     scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """run(), and how the C module may repeat it: see _quick.py."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         address = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, address)
-        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map), address, workspace)
-        if workspace is not None or captures or scalars or block_map is not None:
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset), address, workspace)
+        if workspace is not None or captures or scalars or block_map is not None or seed is not None:
             return None, None
         return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
 
@@ -203,14 +208,14 @@ class Plan(object if module is None else module.PlanBase):
 
     @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-                 q_position0=0, kv_position0=0, block_map=None):
+                 q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
         capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream)
-        operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map)
+        operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
         keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function

@@ -6,6 +6,7 @@ import torch
 from . import _tensors as tensors
 from . import torch as ops
 from ._backward import gradients_asked
+from ._dropout import drawn_seed, rate_of
 from ._problem import check_beside, softmax_scale
 from ._programs import KINDS, Mod, made, bind
 from ._spec import spec
@@ -42,7 +43,7 @@ def _factor(q, value):
 def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
               v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
               mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None,
-              pad_head_dim=None):
+              pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
     """Of the ops, for those of attention()."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
@@ -53,13 +54,22 @@ def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale
         captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
     text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=window, is_causal=is_causal,
                  accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=scale_block, softcap=softcap, chunk=chunk,
-                 pad_head_dim=pad_head_dim, context=context)
+                 pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p)
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
     given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
                  documents_kv=keys, prefix=prefix, sinks=sinks, block_map=None if block_map is None else block_map.granules, captures=captures or None,
-                 scalars=scalars or None)
+                 scalars=scalars or None, **(_seeds(q, seed, offset) if dropout_p else {}))
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _seeds(q, seed, offset):
+    """Seed and offset as the ops take them. A seed that is drawn is one node of the graph, so that recomputation and backward have the same."""
+    seed = drawn_seed(q) if seed is None else seed
+    found = {}
+    for name, value in (("seed", seed), ("offset", offset)):
+        found[f"{name}_tensor" if isinstance(value, torch.Tensor) else name] = value
+    return found
 
 
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
@@ -82,11 +92,13 @@ def train(**arguments):
         tensors.signature(name, tensor)
         tensors.check_plain(name, tensor)
     mods = {kind: made(kind, arguments[kind], {}) for kind in KINDS if callable(arguments[kind])}
-    return attend(**{**arguments, **mods, "scale": softmax_scale(arguments["scale"])})
+    return attend(**{**arguments, **mods, "scale": softmax_scale(arguments["scale"]), "dropout_p": rate_of(arguments["dropout_p"])})
 
 
 def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
     """attention_backward(), of the same arguments."""
+    if choices.get("dropout_p") and choices.get("seed") is None:
+        raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
     given = _keywords(q, **choices)
     asked = gradients_asked(gradients)
     found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)

@@ -140,6 +140,8 @@ _SIGNATURES = {
     "attune_block_map_init_sized": (ctypes.c_int, [ctypes.POINTER(Problem), ctypes.POINTER(BlockMapStruct), ctypes.c_size_t]),
     "attune_block_map_build": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(ScoreOperands),
                                               ctypes.POINTER(BlockMapStruct), ctypes.c_void_p]),
+    "attune_dropout_rate": (ctypes.c_double, [ctypes.c_float]),
+    "attune_dropout_mask": (ctypes.c_int, [ctypes.c_float, ctypes.c_uint64, ctypes.c_uint64, *[ctypes.c_int64] * 4, ctypes.c_void_p]),
     "attune_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Operands), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),
 }
 _ABI_VERSION = 1

@@ -6,6 +6,7 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._block_map import use_of
+from ._dropout import Seeds, rate_of
 from ._library import Capture, Scalar, ScoreOperands, library
 from ._problem import real, whole
 from ._programs import KINDS, bind, declared_in
@@ -37,10 +38,10 @@ def problem_extents(p):
 class Scores:
     """The features of one call: `text` behind the problem's, `key` that tells calls apart, `operands(plan)` for the C interface."""
 
-    __slots__ = ("text", "key", "captures", "mods", "block_map", "map_use")
+    __slots__ = ("text", "key", "captures", "mods", "block_map", "map_use", "seeds")
 
-    def __init__(self, text, captures, mods, block_map=None, map_use=0):
-        self.text, self.captures, self.mods, self.block_map, self.map_use = text, captures, mods, block_map, map_use
+    def __init__(self, text, captures, mods, block_map=None, map_use=0, seeds=None):
+        self.text, self.captures, self.mods, self.block_map, self.map_use, self.seeds = text, captures, mods, block_map, map_use, seeds
         self.key = (text, map_use, *((mod.kind, mod.program.text) for mod in mods)) if mods or map_use else text
 
     def programs(self):
@@ -52,7 +53,7 @@ class Scores:
         given, kept = self.operands(plan)
         operands.scores = ctypes.pointer(given)
         give_map(operands, self.block_map, plan)
-        return given, kept
+        return given, kept, None if self.seeds is None else self.seeds.give(operands, plan)
 
     def operands(self, plan):
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
@@ -183,9 +184,11 @@ def _mods(features, given):
 _MASKS = ("mask_mod", "mask_tensor", "key_lengths", "documents", "prefix")
 
 
-def scores_of(softcap=None, chunk=None, block_map=None, **given):
-    """None where no feature is on."""
-    text, captures = "", []
+def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None, offset=None, **given):
+    """None where no feature is on. Dropout counts as one."""
+    text, captures, seeds = "", [], None
+    if dropout_p:
+        text, seeds = f",dropout={rate_of(dropout_p)!r}", Seeds(seed, offset)
     if softcap is not None:
         number = real("softcap", softcap)
         if not 0 < ctypes.c_float(number).value < float("inf"):
@@ -209,7 +212,7 @@ def scores_of(softcap=None, chunk=None, block_map=None, **given):
     mods = () if given.get("score_mod") is None and given.get("mask_mod") is None else _mods(captures, given)
     has_masks = chunk is not None or any(given.get(name) is not None for name in _MASKS)
     map_use = 0 if block_map is None else use_of(block_map, has_masks)
-    return Scores(text, captures, mods, block_map, map_use) if text or mods or map_use else None
+    return Scores(text, captures, mods, block_map, map_use, seeds) if text or mods or map_use else None
 
 
 def alibi_slopes(num_heads):

@@ -11,9 +11,7 @@ _REFUSED = {"head_mask": "factors of heads", "indices": "chosen keys", "block_in
             "cache": "a paged cache"}
 
 
-def _refuse(dropout, output_attentions, others):
-    if dropout:
-        raise ValueError(f"dropout is {dropout}, and attune has none; accepted is 0: call model.eval(), or set attention_dropout to 0 in the config")
+def _refuse(output_attentions, others):
     if output_attentions:
         raise ValueError("output_attentions is set, and attune makes no attention weights; accepted is False: load the model with "
                          "attn_implementation=\"eager\" to see them")
@@ -29,8 +27,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
     (o [batch, seqlen_q, num_heads, head_dim_v], None). A mask, where there is one, says all about who sees whom, as in eager mode:
     sliding_window and is_causal count where there is none. Raises ValueError for what attune does not serve."""
-    if dropout or output_attentions or others:
-        _refuse(dropout, output_attentions, others)
+    if output_attentions or others:
+        _refuse(output_attentions, others)
     if type(attention_mask) is MaskRule:
         keywords, keys = attention_mask.keywords, attention_mask.keys
         if key.shape[2] != attention_mask.seqlen_kv:
@@ -45,6 +43,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     if query.dtype is torch.float32 and query.is_cuda:
         keywords = {**keywords, "accuracy": "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"}
+    if dropout:
+        keywords = {**keywords, "dropout_p": dropout}
     o = attend_from_heads_first(query, key, value, scale=scaling, softcap=softcap or None, sinks=s_aux, bias=position_bias, **keywords)
     return o, None
 

@@ -8,9 +8,9 @@ from ._scores import scores_of
 from ._tensors import check_device
 
 # Keywords of attention() that belong to no problem, and those of score features, which scores_of() takes.
-_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim")
+_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset")
 _FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod",
-             "mask_mod", "sinks", "block_map")
+             "mask_mod", "sinks", "block_map", "dropout_p")
 _POSITIONAL = ("mask", "window", "scale", "out", "return_lse")
 TUNED = ("pinned", "exact", "bucket", "nearest")
 
@@ -67,7 +67,7 @@ def why(q, k, v, *arguments, **keywords):
 
 
 def _text(q, k, v, keywords):
-    features = scores_of(**{name: keywords.get(name) for name in _FEATURES})
+    features = scores_of(seed=0, **{name: keywords.get(name) for name in _FEATURES})
     own = {name: value for name, value in keywords.items() if name not in (*_OF_THE_CALL, *_FEATURES)}
     return problem_text(q, k, v, **own) + ("" if features is None else features.text)
 

@@ -13,7 +13,7 @@ def patch_diffusers(backends=("native",)):
     told otherwise. A log line of level INFO (logger "attune") says so. The scope is the process's: other threads see it too.
 
     Operands are diffusers' [batch, seqlen, num_heads, head_dim]. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or [batch,
-    num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence: dropout, context parallelism.
+    num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence: context parallelism.
     Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
     import logging  # milliseconds that `import attune` need not take
     try:
@@ -42,13 +42,11 @@ def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
                       _parallel_config=None):
     """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
     from . import attention
-    if dropout_p:
-        raise ValueError(f"dropout_p is {dropout_p}, and attune has no dropout; accepted is 0")
     if _parallel_config is not None:
         raise ValueError("a parallel config is set, and attune does not serve context parallelism here; accepted are models without one")
     if query.shape[2] != key.shape[2] and not enable_gqa:
         raise ValueError(f"query has {query.shape[2]} heads and key has {key.shape[2]}; accepted are as many, or enable_gqa=True")
-    keywords = {}
+    keywords = {"dropout_p": dropout_p} if dropout_p else {}
     if attn_mask is not None:
         if is_causal:
             raise ValueError("attn_mask and is_causal are both given; accepted is one of them")

@@ -2,6 +2,7 @@
 """FlashAttention's functions on attune: the arguments of its versions 2, 3 and 4, with their meaning or refused with a sentence.
 Tensors are [batch, seqlen, num_heads, head_dim], as in attention()."""
 from ._attention import attention
+from ._dropout import rate_of
 from ._known import marked_constant, tell_ignored
 
 _FUNCTION = "flash_attn_func"
@@ -9,9 +10,10 @@ _FUNCTION = "flash_attn_func"
 
 @marked_constant
 def _check(dropout_p, causal, refused):
-    if dropout_p is None or dropout_p != 0.0:
-        raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0: attune has no dropout (softmax_scale, which FlashAttention 3 and 4 have in this "
-                         "place, goes by name)")
+    if dropout_p is None:
+        raise ValueError("dropout_p is None; accepted are numbers from 0 on, below 1 (softmax_scale, which FlashAttention 3 and 4 have in this place, "
+                         "goes by name)")
+    rate_of(dropout_p)
     if causal is not True and causal is not False:
         raise ValueError(f"causal is {causal!r}; accepted are True and False")
     for name, instead in refused:
@@ -53,13 +55,14 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     of bf16, fp16, fp32 or e4m3; num_heads_kv divides num_heads_q. causal: the last query sees all keys (bottom right). window_size: (left,
     right) keys on each side of that diagonal; None, -1 and less are open. softcap: 0 is none. alibi_slopes: fp32 [num_heads_q] or [batch,
     num_heads_q]; scores lose slope * |distance from the diagonal|. learnable_sink: [num_heads_q]. attention_chunk: 0 is none.
+    dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed.
     q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], of 8-bit tensors. score_mod, mask_mod: as of attune.attention(),
     which are FlexAttention's, not FlashAttention 4's programs of CuTe.
 
     Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
     version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
     sees no key, whose out is 0. deterministic changes nothing: gradients always have the same bits. num_splits, pack_gqa and sm_margin are ignored,
-    with one warning: the tuner owns them. Refused with a sentence: dropout_p above 0, gradients of others, qv, aux_tensors, block_sparse_tensors."""
+    with one warning: the tuner owns them. Refused with a sentence: gradients of others, qv, aux_tensors, block_sparse_tensors."""
     given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
     _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
     hints = [f"{name}={value}" for name, value, plain in (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)),
@@ -70,7 +73,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     result = attention(q, k, v, "causal_bottom_right" if causal else None, _window(window_size), softmax_scale, return_lse=wants_lse,
                        softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=learnable_sink,
                        chunk=attention_chunk if attention_chunk else None, score_mod=score_mod, mask_mod=mask_mod,
-                       **_factors(q, k, q_descale, k_descale, v_descale))
+                       **({"dropout_p": dropout_p} if dropout_p else {}), **_factors(q, k, q_descale, k_descale, v_descale))
     return (*result, None) if return_attn_probs else result
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too."""
 from ._attention import attend_heads_first
+from ._dropout import rate_of
 from ._known import check_heads, marked_constant
 
 
@@ -9,8 +10,7 @@ def _check(ranks, mask_rank, dropout_p, is_causal):
     if ranks[0] not in (3, 4) or len(set(ranks)) > 1:
         raise ValueError(f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; accepted are [batch, num_heads, seqlen, head_dim] and "
                          "[batch, seqlen, head_dim] (flatten other leading axes into batch)")
-    if dropout_p != 0.0:
-        raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0: attune has no dropout")
+    rate_of(dropout_p)
     if mask_rank is not None:
         if is_causal:
             raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
@@ -28,8 +28,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. A row without visible keys gives zeros, also where each of its floats is
     finite but below -1e30, of which PyTorch makes a mean.
     is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
+    dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
-    Refused with a sentence: dropout_p above 0, an attn_mask that requires a gradient, attn_mask beside is_causal, other ranks."""
+    Refused with a sentence: an attn_mask that requires a gradient, attn_mask beside is_causal, other ranks."""
     _check((query.dim(), key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
     flat = query.dim() == 3
     if flat:
@@ -40,5 +41,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     features = {}
     if attn_mask is not None:
         features = {"mask_tensor" if not attn_mask.is_floating_point() else "bias": attn_mask}
+    if dropout_p:
+        features["dropout_p"] = dropout_p
     o = attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale=scale, **features)
     return o.squeeze(1) if flat else o

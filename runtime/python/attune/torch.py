@@ -25,13 +25,14 @@ _MASKS = "Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_
 _FEATURES = f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, Tensor? sinks=None, Tensor? block_map=None"
 _SCALES = "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None"
 _PROGRAMS = "Tensor[]? captures=None, float[]? scalars=None"
+_SEEDS = "SymInt? seed=None, SymInt? offset=None, Tensor? seed_tensor=None, Tensor? offset_tensor=None"
 _SCHEMAS = {
     "attention": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, {_SCALES}, {_FEATURES}, "
-                 f"{_PROGRAMS}) -> (Tensor o, Tensor lse)",
-    "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, Tensor(a!) o, "
+                 f"{_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
+    "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}, Tensor(a!) o, "
                      "Tensor(b!)? lse=None) -> ()",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, str gradients='qkv', str spec='', "
-                          f"float? scale=None, {_FEATURES}, {_PROGRAMS}) -> (Tensor dq, Tensor dk, Tensor dv)",
+                          f"float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor dq, Tensor dk, Tensor dv)",
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
@@ -52,6 +53,8 @@ def _keywords(spec, q, k, captures, scalars, block_map, **given):
         raise ValueError("one of documents_q and documents_kv is given; accepted are both, and neither")
     if (block_map is None) != (parsed.hides is None):
         raise ValueError("one of block_map and the spec's block_map= is given; accepted are both, and neither")
+    if parsed.keywords.get("dropout_p") or any(name in given for name in ("seed", "offset", "seed_tensor", "offset_tensor")):
+        given.update(_seeds(given))
     keywords = {**parsed.keywords, **{name: tensor for name, tensor in given.items() if tensor is not None}}
     if documents[0] is not None:
         keywords["documents"] = documents
@@ -60,6 +63,19 @@ def _keywords(spec, q, k, captures, scalars, block_map, **given):
     if parsed.programs or captures or scalars:
         keywords.update(mods_of(parsed, captures, scalars))
     return keywords
+
+
+def _seeds(given):
+    """Takes seeds and offsets out of what an op was given, and returns those of attention()."""
+    found = {}
+    for name in ("seed", "offset"):
+        number, tensor = given.pop(name, None), given.pop(f"{name}_tensor", None)
+        if number is not None and tensor is not None:
+            raise ValueError(f"{name} and {name}_tensor are given; accepted is one of them")
+        found[name] = number if tensor is None else tensor
+    if found["seed"] is None:
+        raise ValueError("seed is missing; accepted of a spec with dropout_p are seed, a whole number, and seed_tensor, an int64 tensor of one element")
+    return found
 
 
 @functools.lru_cache(maxsize=None)
@@ -73,7 +89,8 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
         keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     else:
         parsed = parse_spec(spec)
-        keywords = parsed.keywords if not parsed.programs and parsed.hides is None else _keywords(spec, q, k, captures, scalars, None)
+        is_plain = not parsed.programs and parsed.hides is None and "dropout_p" not in parsed.keywords
+        keywords = parsed.keywords if is_plain else _keywords(spec, q, k, captures, scalars, None)
     recipes = wanted_recipes()
     if recipes is None:
         result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)

@@ -30,8 +30,8 @@ def register_transformers(names=("attune",)):
     called again. Names that transformers has itself are refused: other models' attention stays as it is.
 
     Served: grouped heads as they are, sliding windows, softcap, sinks, position biases, padding on either side, packed sequences, chunks,
-    encoders, cross attention, dynamic and static caches. Masks that are not recognised run as programs of the score language
-    (attune.mask_mod) or, where they cannot be traced, as tensors. Refused with a sentence: dropout, output_attentions,
+    encoders, cross attention, dynamic and static caches, dropout in training. Masks that are not recognised run as programs of the score language
+    (attune.mask_mod) or, where they cannot be traced, as tensors. Refused with a sentence: output_attentions,
     head_mask, paged caches. Raises ImportError without transformers 4.53 or later, ValueError for names that are taken."""
     attention, masks = _interfaces()
     names = (names,) if isinstance(names, str) else tuple(names)

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions that say what dropout keeps: the rate as kernels have it, and the mask on the host.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "runtime/c_support.hpp"
+#include "templates/shared/dropout.h"
+
+using namespace attune;
+using namespace attune::c_api;
+
+namespace {
+
+constexpr int64_t kCellKeys = 16;
+
+unsigned threshold_of(float dropout) {
+  if (!(dropout >= 0 && dropout < 1))
+    refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", dropout));
+  Problem problem;
+  problem.dropout = dropout;
+  return dropout_args(problem, nullptr).threshold;
+}
+
+// Extents of a mask whose product int64 holds, rows and keys that kernels count.
+void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t seqlen_kv) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  int64_t elements = 1;
+  for (const auto& [name, extent] :
+       {std::tuple{"batch", batch}, std::tuple{"num_heads_q", num_heads},
+        std::tuple{"seqlen_q", seqlen_q}, std::tuple{"seqlen_kv", seqlen_kv}}) {
+    if (extent < 0 || extent > kMost)
+      refuse(fmt::format("{} is {}; accepted are 0 to {}", name, extent, kMost));
+    if (extent > 0 && elements > std::numeric_limits<int64_t>::max() / extent)
+      refuse(fmt::format("{} is {}, with {} elements for each; accepted are masks of 2^63 elements",
+                         name, extent, elements));
+    elements *= extent;
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+double attune_dropout_rate(float dropout) {
+  double rate = -1;
+  guarded([&] { rate = 1 - threshold_of(dropout) / 256.0; });
+  return rate;
+}
+
+attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset, int64_t batch,
+                                  int64_t num_heads_q, int64_t seqlen_q, int64_t seqlen_kv,
+                                  uint8_t* keep) {
+  return guarded([&] {
+    const unsigned threshold = threshold_of(dropout);
+    check_extents(batch, num_heads_q, seqlen_q, seqlen_kv);
+    if (batch == 0 || num_heads_q == 0 || seqlen_q == 0 || seqlen_kv == 0) return;
+    uint8_t* to = &not_null(keep, "keep");
+    for (int64_t head = 0; head < batch * num_heads_q; ++head)
+      for (int64_t row = 0; row < seqlen_q; ++row)
+        for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
+          const DropoutCell cell =
+              dropout_cell({seed, offset}, static_cast<unsigned>(head), static_cast<unsigned>(row),
+                           static_cast<unsigned>(key / kCellKeys));
+          for (int64_t i = 0; i < std::min(kCellKeys, seqlen_kv - key); ++i)
+            *to++ = is_kept(cell, static_cast<unsigned>(i), threshold) ? 1 : 0;
+        }
+  });
+}
+
+}  // extern "C"
