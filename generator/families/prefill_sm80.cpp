@@ -49,7 +49,7 @@ class PrefillSm80 final : public PrefillMma {
   std::string_view source_path() const override { return "cuda/prefill_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm80_knobs.cuh"; }
 
-  const Served& serves() const override { return serves_masks(); }
+  const Served& serves() const override { return serves_masks_and_dropout(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));

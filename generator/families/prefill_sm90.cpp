@@ -202,7 +202,7 @@ class PrefillSm90 final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
 
-  const Served& serves() const override { return serves_masks(); }
+  const Served& serves() const override { return serves_masks_and_dropout(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<Constraint> rules = sm90_rules(spec, arch, accumulators);

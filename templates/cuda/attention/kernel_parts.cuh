@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shared/block_map.h"         // where kMaskProgram
+#include "shared/dropout_args.h"  // where kDropout
 #include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
@@ -13,6 +14,7 @@ struct KernelParts {
   const AttentionArgs& base;
   const ScaleArgs& scales;  // where kAccuracy
   const ScoreArgs& scores;  // where kScoreArgs
+  const DropoutArgs& dropout;  // where kDropout
   const BlockMapArgs& map;  // where kMaskProgram
 
   __device__ __forceinline__ operator const AttentionArgs&() const { return base; }

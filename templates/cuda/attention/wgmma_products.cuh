@@ -29,6 +29,7 @@
 // Behind a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
 
+#include "cuda/attention/dropout_stage.cuh"  // where kDropout
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
@@ -126,6 +127,11 @@ class WgmmaProducts {
     }
   }
 
+  // What is done while products run.  // where kDropout
+  __device__ __forceinline__ void beside(DropoutStage* dropout) {  // where kDropout
+    dropout_ = dropout;  // where kDropout
+  }  // where kDropout
+
   __device__ __forceinline__ void wait_q(unsigned parity) {
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
@@ -134,6 +140,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
+    dropout_->make();  // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -203,9 +210,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
+      dropout_->make();  // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
+      dropout_->make();  // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -289,6 +298,7 @@ class WgmmaProducts {
   unsigned v_empty_ = 0;
   int adds_ = 1;
   unsigned diagonals_;  // where kDiagonalTerms
+  DropoutStage* dropout_ = nullptr;  // where kDropout
   int lane_;
 };
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dropout in a consumer of prefill_sm90. What a step drops follows from where it stands alone, so it is made while the products of the
+// warpgroup run; the probabilities lose it as they are rounded, and O is multiplied by 256 / threshold at its end. Row sums and LSE are
+// those of all probabilities.
+#pragma once
+
+#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/kernel_parts.cuh"
+#include "cuda/attention/tile_rows.cuh"
+#include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/special_registers.cuh"
+
+namespace attune {
+
+class DropoutStage {
+ public:
+  __device__ __forceinline__ explicit DropoutStage(const KernelParts& parts)
+      : source_(parts.dropout) {}
+
+  // `first_row`: of the warpgroup.
+  __device__ __forceinline__ void begin(const AttentionArgs& args, const PrefillTile& tile,
+                                        int first_row) {
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    row_ = static_cast<unsigned>(first_row + thread_row(thread));
+    head_ = dropout_head(args, tile.batch, tile.head + thread_head(thread));
+  }
+
+  // The step to come: a multiple of 16.
+  __device__ __forceinline__ void move_to(int first_key) {
+    cell_ = static_cast<unsigned>(first_key) / 16;
+  }
+
+  __device__ __forceinline__ void make() {
+    signs_.make(source_, {{head_, head_ + kNextHead}, {row_, row_ + kNextRow}}, cell_);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void keep(unsigned (&p)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) p[i] = signs_.keep(p[i], i / 2, i % 2);
+  }
+
+ private:
+  DropoutSource source_;
+  unsigned row_, head_, cell_;
+  DropoutOfRows<kBlockN / 16> signs_;
+};
+
+}  // namespace attune
