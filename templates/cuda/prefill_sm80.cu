@@ -29,12 +29,15 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kMinBlock
     attune_kernel(                                         // in the order of the argument parts
         const __grid_constant__ attune::BlockMapArgs map,  // where kMaskProgram
         const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
         const __grid_constant__ attune::AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const attune::KernelParts parts{
       args,
       scores,  // where kScoreArgs
+      dropout,  // where kDropout
       map,     // where kMaskProgram
   };
+  attune::write_dropout_state(dropout, static_cast<long long>(blockIdx.x) * attune::kThreads + threadIdx.x);  // where kDropout
   attune::attend_tiles<attune::KvPipeline>(parts, attune::shared_address(shared_memory));
 }

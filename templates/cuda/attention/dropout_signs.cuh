@@ -14,6 +14,7 @@ using DropoutSigns = DropoutCell;
 // What the threads of a launch know of its dropout.
 class DropoutSource {
  public:
+  DropoutSource() = default;
   __device__ __forceinline__ explicit DropoutSource(const DropoutArgs& args)
       : state_(dropout_state(args)), dropped_((256u - args.threshold) * 0x01010101u) {}
 
@@ -31,8 +32,8 @@ class DropoutSource {
   }
 
  private:
-  DropoutState state_;
-  unsigned dropped_;  // 256 - threshold, in each byte
+  DropoutState state_{};
+  unsigned dropped_ = 0;  // 256 - threshold, in each byte
 };
 
 // Bit 7 of each byte of `first` in front of bits 7 to 1 of the same byte of `behind`.

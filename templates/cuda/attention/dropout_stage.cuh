@@ -14,15 +14,13 @@ namespace attune {
 
 class DropoutStage {
  public:
-  __device__ __forceinline__ explicit DropoutStage(const KernelParts& parts)
-      : source_(parts.dropout) {}
-
   // `first_row`: of the warpgroup.
-  __device__ __forceinline__ void begin(const AttentionArgs& args, const PrefillTile& tile,
+  __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
+    source_ = DropoutSource(parts.dropout);
     const int thread = reread_thread_index() % kWarpgroupThreads;
     row_ = static_cast<unsigned>(first_row + thread_row(thread));
-    head_ = dropout_head(args, tile.batch, tile.head + thread_head(thread));
+    head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
   }
 
   // The step to come: a multiple of 16.
@@ -42,7 +40,7 @@ class DropoutStage {
 
  private:
   DropoutSource source_;
-  unsigned row_, head_, cell_;
+  unsigned row_ = 0, head_ = 0, cell_ = 0;
   DropoutOfRows<kBlockN / 16> signs_;
 };
 

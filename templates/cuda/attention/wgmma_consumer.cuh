@@ -30,11 +30,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ static void prepare_values(unsigned /*shared*/) {}
 
   __device__ __forceinline__ WgmmaConsumer(const KernelParts& parts, unsigned shared, int warpgroup)
-      : dropout_(parts),  // where kDropout
-        parts_(parts), args_(parts.base), warpgroup_(warpgroup), products_(shared, warpgroup) {  // where kDropout
-    products_.beside(&dropout_);  // where kDropout
-  }  // where kDropout
-      : parts_(parts), args_(parts.base), warpgroup_(warpgroup), products_(shared, warpgroup) {}  // unless kDropout
+      : parts_(parts), args_(parts.base), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
   // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
@@ -52,7 +48,7 @@ class WgmmaConsumer {
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
     stage_.begin(parts_, tile, first_row);  // where kScored
-    dropout_.begin(args_, tile, first_row);  // where kDropout
+    products_.dropout().begin(parts_, tile, first_row);  // where kDropout
     products_.skip_hidden_steps(tile.last_block - own.last);
     blocks_ = BlockWalk(tile);  // where kMaskProgram
     blocks_.take();             // own.last  // where kMaskProgram
@@ -61,7 +57,7 @@ class WgmmaConsumer {
     for (int block = own.last - 1; block >= own.first; --block) {
       block = block_of_entry(blocks_.take());          // where kMaskProgram
       stage_.prepare(origin + block * kBlockN, rows);  // where kScored
-      dropout_.move_to(origin + block * kBlockN);  // where kDropout
+      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -84,7 +80,7 @@ class WgmmaConsumer {
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
-      dropout_.keep(p);  // where kDropout
+      products_.dropout().keep(p);  // where kDropout
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
         const bool overflow = sums_overflow(sum);
@@ -115,7 +111,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    dropout_.move_to(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kDropout
+    products_.dropout().move_to(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored
@@ -127,7 +123,7 @@ class WgmmaConsumer {
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
-    dropout_.keep(p);  // where kDropout
+    products_.dropout().keep(p);  // where kDropout
     products_.await_operands(own.last != own.first);
   }
 
@@ -148,10 +144,9 @@ class WgmmaConsumer {
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);
     round_probabilities(s, p);
-    dropout_.keep(p);  // where kDropout
+    products_.dropout().keep(p);  // where kDropout
   }
 
-  DropoutStage dropout_;  // where kDropout
   const KernelParts& parts_;
   const AttentionArgs& args_;
   int warpgroup_;

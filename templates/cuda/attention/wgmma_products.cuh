@@ -127,10 +127,8 @@ class WgmmaProducts {
     }
   }
 
-  // What is done while products run.  // where kDropout
-  __device__ __forceinline__ void beside(DropoutStage* dropout) {  // where kDropout
-    dropout_ = dropout;  // where kDropout
-  }  // where kDropout
+  // It makes what a step drops while products run.  // where kDropout
+  __device__ __forceinline__ DropoutStage& dropout() { return dropout_; }  // where kDropout
 
   __device__ __forceinline__ void wait_q(unsigned parity) {
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
@@ -140,7 +138,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    dropout_->make();  // where kDropout
+    dropout_.make();  // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -210,11 +208,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      dropout_->make();  // where kDropout
+      dropout_.make();  // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      dropout_->make();  // where kDropout
+      dropout_.make();  // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -298,7 +296,7 @@ class WgmmaProducts {
   unsigned v_empty_ = 0;
   int adds_ = 1;
   unsigned diagonals_;  // where kDiagonalTerms
-  DropoutStage* dropout_ = nullptr;  // where kDropout
+  DropoutStage dropout_;  // where kDropout
   int lane_;
 };
 
