@@ -30,9 +30,7 @@ class Factors {
     DropoutOfRows<kBlockN / 16> signs[kRowTiles];  // where kDropout
   };  // where kDropout
 
-  __device__ Factors(const AttentionArgs&, const Tile&) {}  // unless kDropout
-  __device__ Factors(const KernelParts& parts, const Tile&)  // where kDropout
-      : source_(parts.dropout) {}  // where kDropout
+  __device__ Factors(const AttentionArgs&, const Tile&) {}
   __device__ __forceinline__ Softmax softmax(const AttentionArgs& args) const {
     float scales[kRowTiles];
 #pragma unroll
@@ -43,7 +41,7 @@ class Factors {
   __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {  // unless kDropout
     return {};  // unless kDropout
   }  // unless kDropout
-  __device__ __forceinline__ Step step(const AttentionArgs& args,  // where kDropout
+  __device__ __forceinline__ Step step(const KernelParts& parts,  // where kDropout
                                        const TileState& state, int block) const;  // where kDropout
   __device__ __forceinline__ void scale(Scores&, const Step&) const {}
   __device__ __forceinline__ float of_scores(int, int, const Step&) const {
@@ -56,23 +54,21 @@ class Factors {
                                           float factor) const {  // where kDropout
     return factor * parts.dropout.scale;  // where kDropout
   }  // where kDropout
-
- private:  // where kDropout
-  DropoutSource source_;  // where kDropout
 };
 
 // What a step drops follows from where it stands alone: it is made while K is waited for.  // where kDropout
-__device__ __forceinline__ Factors::Step Factors::step(const AttentionArgs& args,  // where kDropout
+__device__ __forceinline__ Factors::Step Factors::step(const KernelParts& parts,  // where kDropout
                                                        const TileState& state, int block) const {  // where kDropout
+  const DropoutSource source(parts.dropout);  // read anew: registers are few  // where kDropout
   const Tile tile = state.tile();  // where kDropout
   const int thread = reread_thread_index();  // where kDropout
   const int first_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles + thread % 32 / 4;  // where kDropout
-  const unsigned head = dropout_head(args, tile.batch, tile.head);  // where kDropout
+  const unsigned head = dropout_head(parts.base, tile.batch, tile.head);  // where kDropout
   Step step;  // where kDropout
 #pragma unroll  // where kDropout
   for (int m = 0; m < kRowTiles; ++m) {  // where kDropout
     const unsigned row = static_cast<unsigned>(first_row + 16 * m);  // where kDropout
-    step.signs[m].make(source_, {{head, head}, {row, row + 8}}, static_cast<unsigned>(block) * (kBlockN / 16));  // where kDropout
+    step.signs[m].make(source, {{head, head}, {row, row + 8}}, static_cast<unsigned>(block) * (kBlockN / 16));  // where kDropout
   }  // where kDropout
   return step;  // where kDropout
 }  // where kDropout
