@@ -135,7 +135,7 @@ class BackwardSm90 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/backward_sm90_knobs.cuh"; }
 
   const Served& serves() const override {
-    static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}};
+    static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients", "dropout"}};
     return served;
   }
 
@@ -215,6 +215,9 @@ class BackwardSm90 final : public KernelTemplate {
                            .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, config));
+    if (spec.dropout > 0)
+      for (StepStructure& step : all.steps)
+        step.parts.insert(step.parts.begin(), ArgumentPart::kDropout);
     return all;
   }
 

@@ -89,7 +89,10 @@ class PrefillSm80 final : public PrefillMma {
   // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
   // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
-    if (!is_scored(spec)) return config;
+    if (!is_scored(spec)) {
+      const bool crowded = spec.dropout > 0 && std::max(spec.head_dim_qk, spec.head_dim_v) <= 64;
+      return crowded ? with_room_for_scores(legal, config, 32) : config;
+    }
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/attention/backward_store.cuh"
+#include "cuda/attention/dropout_of_keys.cuh"  // where kDropout
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
@@ -143,8 +144,11 @@ class KeysConsumer {
   using Dv = float[kHeadDimV / 2];
 
  public:
-  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
+  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)  // unless kDropout
+  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, const DropoutArgs& dropout,  // where kDropout
+                                          unsigned shared, int warpgroup)  // where kDropout
       : args_(args),
+        source_(dropout),  // where kDropout
         q_ring_(shared),
         dout_ring_(shared),
         first_full_(shared + kLayout.first_full + 8 * warpgroup),
@@ -166,6 +170,7 @@ class KeysConsumer {
       mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
     for (int head = 0; head < kGqaRatio; ++head) {
+      head_ = dropout_head(args_, tile.batch, tile.head * kGqaRatio + head);  // where kDropout
       skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
       run_head(own, dk, dv);
       skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);
@@ -205,6 +210,7 @@ class KeysConsumer {
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
+    drop(block);  // where kDropout
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
     exponentiate(l2, s);
@@ -218,7 +224,8 @@ class KeysConsumer {
     Rounded p;
     if constexpr (kMakesV) {
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
+      for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);  // unless kDropout
+      for (int i = 0; i < kPairs; ++i) p[i] = pack_kept<kDtypeQ>(s[2 * i], s[2 * i + 1]);  // where kDropout
       wgmma_fence();
       issue_dv(p, dout, dv);
     }
@@ -234,6 +241,12 @@ class KeysConsumer {
     give_back(dout);
     q_ = q;
   }
+
+  __device__ __forceinline__ void drop(int block) {  // where kDropout
+    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32;  // where kDropout
+    signs_.make(source_, head_, static_cast<unsigned>(block) * kKeyBlockM,  // where kDropout
+                static_cast<unsigned>(first_key_) / 16 + warp);  // where kDropout
+  }  // where kDropout
 
   __device__ __forceinline__ void issue_dp(const RingSlot& dout, Scores& dp) {
     wgmma_v_dout(dp, v_, by_rows(dout.tile));  // where kGradientK == true
@@ -258,6 +271,9 @@ class KeysConsumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
+      const unsigned signs = signs_.of_block(i / 4);  // where kDropout
+#pragma unroll  // where kDropout
+      for (int j = 0; j < 4; ++j) s[i + j] = signed_by(s[i + j], signs_.sign(signs, j));  // where kDropout
     }
   }
 
@@ -269,8 +285,10 @@ class KeysConsumer {
       load_pair(delta, i / 4, of);
 #pragma unroll
       for (int j = 0; j < 4; j += 2)
-        ds[(i + j) / 2] =
-            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
+        ds[(i + j) / 2] =  // unless kDropout
+            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));  // unless kDropout
+        ds[(i + j) / 2] = pack<kDtypeQ>(dropped_slope(p[i + j], dp[i + j], of[0]),  // where kDropout
+                                        dropped_slope(p[i + j + 1], dp[i + j + 1], of[1]));  // where kDropout
     }
   }
 
@@ -287,6 +305,9 @@ class KeysConsumer {
   }
 
   const AttentionArgs& args_;
+  DropoutSource source_;  // where kDropout
+  DropoutOfKeys<kKeyBlockM> signs_;  // where kDropout
+  unsigned head_ = 0;  // of Q, in this step  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;
   TileRing<kDoutRing<kMakesK>> dout_ring_;
   unsigned first_full_;       // barrier
@@ -297,12 +318,15 @@ class KeysConsumer {
 };
 
 template <bool kMakesK, bool kMakesV>
-__device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned shared,
+__device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned shared,  // unless kDropout
+__device__ __forceinline__ void consume_rows(const AttentionArgs& args,  // where kDropout
+                                             const DropoutArgs& dropout, unsigned shared,  // where kDropout
                                              int warpgroup, const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   const unsigned first = shared + kLayout.first + warpgroup * kLayout.first_bytes;
   const unsigned second = shared + kLayout.second + warpgroup * kLayout.second_bytes;
-  KeysConsumer<kMakesK, kMakesV> consumer(args, shared, warpgroup);
+  KeysConsumer<kMakesK, kMakesV> consumer(args, shared, warpgroup);  // unless kDropout
+  KeysConsumer<kMakesK, kMakesV> consumer(args, dropout, shared, warpgroup);  // where kDropout
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
@@ -310,10 +334,16 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned
     float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
     consumer.run(tile, first_key, tiles.parity(), dk, dv);
     const TensorCoord at{0, first_key, tile.head, tile.batch};
-    if constexpr (kMakesV)
-      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
-    if constexpr (kMakesK)
-      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
+    if constexpr (kMakesV)  // unless kDropout
+      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);  // unless kDropout
+    if constexpr (kMakesK)  // unless kDropout
+      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);  // unless kDropout
+    if constexpr (kMakesV)  // where kDropout
+      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, dropout.scale,  // where kDropout
+                               dv);  // where kDropout
+    if constexpr (kMakesK)  // where kDropout
+      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale * dropout.scale,  // where kDropout
+                               dk);  // where kDropout
     if (threadIdx.x % kWarpgroupThreads == 0) {
       tma_store_wait_read();
       mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
@@ -324,7 +354,9 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned
 }
 
 template <bool kMakesK, bool kMakesV>
-__device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMaps& maps) {
+__device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMaps& maps) {  // unless kDropout
+__device__ __forceinline__ void run_keys(const AttentionArgs& args, const DropoutArgs& dropout,  // where kDropout
+                                         const KeysMaps& maps) {  // where kDropout
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
@@ -344,14 +376,17 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
       produce_sums<kMakesK>(args, shared);
   } else {
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
-    consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
+    consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);  // unless kDropout
+    consume_rows<kMakesK, kMakesV>(args, dropout, shared, warpgroup, maps);  // where kDropout
   }
   wait_for_prior_grid();  // whoever waits for this grid waits for those ahead of it, too
 }
 
 // What attune_keys makes.
 extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
-    attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
+    attune_keys(const __grid_constant__ DropoutArgs dropout,  // where kDropout
+                const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,  // where kDropout
+    attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,  // unless kDropout
                 const __grid_constant__ TensorMap map_k,
                 const __grid_constant__ TensorMap map_v,   // where kKeysMakeK == true
                 const __grid_constant__ TensorMap map_dk,  // where kKeysMakeK == true
@@ -361,7 +396,8 @@ extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
   maps.v = &map_v;    // where kKeysMakeK == true
   maps.dk = &map_dk;  // where kKeysMakeK == true
   maps.dv = &map_dv;  // where kKeysMakeV == true
-  run_keys<kKeysMakeK, kKeysMakeV>(args, maps);
+  run_keys<kKeysMakeK, kKeysMakeV>(args, maps);  // unless kDropout
+  run_keys<kKeysMakeK, kKeysMakeV>(args, dropout, maps);  // where kDropout
 }
 
 }  // namespace attune

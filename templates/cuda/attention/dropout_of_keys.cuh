@@ -52,4 +52,26 @@ class DropoutOfKeys {
   unsigned pairs_[kWords];
 };
 
+// Until dP is there, what of P is dropped has a sign. `sign` stands in bit 31, before bits that mean nothing.
+__device__ __forceinline__ float signed_by(float p, unsigned sign) {
+  return __uint_as_float(__float_as_uint(p) | (sign & 0x80000000u));
+}
+
+// Two such in 16 bits, with zeros for what is dropped.
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned pack_kept(float low, float high) {
+  unsigned packed;
+  if constexpr (kDtype == Dtype::kBf16) {
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  }
+  return packed;
+}
+
+// dS / scale = P (keep dP - delta / scale).
+__device__ __forceinline__ float dropped_slope(float p, float dp, float delta) {
+  return fmaxf(p, 0.f) * dp - fabsf(p) * delta;
+}
+
 }  // namespace attune

@@ -54,7 +54,12 @@ __device__ __forceinline__ unsigned joined(unsigned first, unsigned second) {
   return (first & 0xF0F0F0F0u) | (second >> 4 & 0x0F0F0F0Fu);
 }
 
-// The factor of P, 256 / threshold, is applied to sums of products.
+// 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and so does what is kept of delta.
+__device__ __forceinline__ float kept_part(const DropoutArgs& args) {
+  return static_cast<float>(args.threshold) * (1.f / 256);
+}
+
+// Counted over all batch entries.
 __device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
   return static_cast<unsigned>(batch * args.num_heads_q + head);
 }
