@@ -207,10 +207,10 @@ class KeysConsumer {
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
+    drop(block);  // while products run  // where kDropout
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
-    drop(block);  // where kDropout
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
     exponentiate(l2, s);

@@ -180,10 +180,10 @@ class RowsConsumer {
       wait_dout(parity);
     else
       issue_dq(ds, dq);
+    drop(block);  // while products run  // where kDropout
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
-    drop(block);  // where kDropout
     wgmma_wait<kFirst ? 1 : 2>();
     wgmma_pin(s);
     exponentiate(s);

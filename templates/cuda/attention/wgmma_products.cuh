@@ -131,6 +131,7 @@ class WgmmaProducts {
   __device__ __forceinline__ DropoutStage& dropout() { return dropout_; }  // where kDropout
 
   __device__ __forceinline__ void wait_q(unsigned parity) {
+    q_parity_ = parity;  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
@@ -138,7 +139,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    dropout_.make();  // where kDropout
+    make_drops();  // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -208,11 +209,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      dropout_.make();  // where kDropout
+      make_drops();  // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      dropout_.make();  // where kDropout
+      make_drops();  // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -241,6 +242,12 @@ class WgmmaProducts {
     k_empty_ = k_.empty();
     k_.advance();
   }
+
+  // Waits for Q, which is there: behind a loop the compiler moves nothing of what is ahead of it.  // where kDropout
+  __device__ __forceinline__ void make_drops() {  // where kDropout
+    dropout_.make();  // where kDropout
+    wait_q(q_parity_);  // where kDropout
+  }  // where kDropout
 
   __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
     if constexpr (kKvRing > 0) await_v();
@@ -297,6 +304,7 @@ class WgmmaProducts {
   int adds_ = 1;
   unsigned diagonals_;  // where kDiagonalTerms
   DropoutStage dropout_;  // where kDropout
+  unsigned q_parity_ = 0;  // where kDropout
   int lane_;
 };
 
