@@ -243,8 +243,9 @@ class WgmmaProducts {
     k_.advance();
   }
 
-  // Waits for Q, which is there: behind a loop the compiler moves nothing of what is ahead of it.  // where kDropout
+  // Waits for Q, which is there: the compiler moves nothing across a loop.  // where kDropout
   __device__ __forceinline__ void make_drops() {  // where kDropout
+    wait_q(q_parity_);  // where kDropout
     dropout_.make();  // where kDropout
     wait_q(q_parity_);  // where kDropout
   }  // where kDropout
