@@ -182,7 +182,7 @@ class BackwardSm80 final : public KernelTemplate {
   std::string_view name() const override { return "backward_sm80"; }
   std::string_view source_path() const override { return "cuda/backward_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/backward_sm80_knobs.cuh"; }
-  const Served& serves() const override { return serves_gradients(); }
+  const Served& serves() const override { return serves_every_gradient(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const SearchSpace rows = rows_space(spec, arch), keys = keys_space(spec, arch);
@@ -234,6 +234,8 @@ class BackwardSm80 final : public KernelTemplate {
         .steps = {{.entry = "attune_prepare", .parts = parts, .threads = kPrepareThreads}},
         .main_step = 1,
         .workspace = {{.name = "row_sums"}}};
+    if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
+    all.steps[0].parts = parts;
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, config)) {
       StepStructure step{.parts = parts,

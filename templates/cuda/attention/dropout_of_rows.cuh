@@ -53,10 +53,15 @@ class DropoutOfRows {
     return values & ~permuted(signs, 0, block8 / 2 % 2 ? 0xBBAA : 0x9988);
   }
 
+  // Key `key` of the pair.
+  __device__ __forceinline__ bool keeps(int block8, int half, int key) const {
+    return !(word_[block8 / 4] >> place(block8, half, key) & 1);
+  }
+
   // 2 where key `key` of the pair is kept, else 0.
   __device__ __forceinline__ float twice_kept(int block8, int half, int key) const {
     constexpr int kTwo = 30;  // the bit of 2.f
-    const int at = 7 - bit(block8, half) + block8 / 2 % 2 * 16 + key * 8;
+    const int at = place(block8, half, key);
     const unsigned word = word_[block8 / 4];
     return __uint_as_float(~(at > kTwo ? word >> 1 : word << (kTwo - at)) & 1u << kTwo);
   }
@@ -83,6 +88,10 @@ class DropoutOfRows {
   // The signs of an element's byte, from the left.
   __device__ __forceinline__ static constexpr int bit(int block8, int half) {
     return 4 * half + block8 % 2 * 2;
+  }
+
+  __device__ __forceinline__ static constexpr int place(int block8, int half, int key) {
+    return 7 - bit(block8, half) + block8 / 2 % 2 * 16 + key * 8;
   }
 
   // Of two cells: bytes 0 and 1 of the first are keys 2 q and 2 q + 1, with bits 7 and 5 of the first row in both blocks of 8 keys, bits 3
