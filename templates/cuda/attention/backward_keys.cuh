@@ -148,7 +148,7 @@ class KeysConsumer {
   __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, const DropoutArgs& dropout,  // where kDropout
                                           unsigned shared, int warpgroup)  // where kDropout
       : args_(args),
-        source_(dropout),  // where kDropout
+        dropout_(dropout),  // where kDropout
         q_ring_(shared),
         dout_ring_(shared),
         first_full_(shared + kLayout.first_full + 8 * warpgroup),
@@ -243,8 +243,8 @@ class KeysConsumer {
   }
 
   __device__ __forceinline__ void drop(int block) {  // where kDropout
-    const int warp = static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32;  // where kDropout
-    signs_.make(source_, head_, static_cast<unsigned>(block) * kKeyBlockM,  // where kDropout
+    const int warp = reread_thread_index() % kWarpgroupThreads / 32;  // where kDropout
+    signs_.make(DropoutSource(dropout_), head_, static_cast<unsigned>(block) * kKeyBlockM,  // where kDropout
                 static_cast<unsigned>(first_key_) / 16 + warp);  // where kDropout
   }  // where kDropout
 
@@ -264,6 +264,7 @@ class KeysConsumer {
   }
 
   __device__ __forceinline__ void exponentiate(unsigned l2, Scores& s) const {
+    const int lane = reread_thread_index() % 32;  // where kDropout
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       float of[2];
@@ -271,7 +272,7 @@ class KeysConsumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
-      const unsigned signs = signs_.of_block(i / 4);  // where kDropout
+      const unsigned signs = signs_.of_block(i / 4, lane);  // where kDropout
 #pragma unroll  // where kDropout
       for (int j = 0; j < 4; ++j) s[i + j] = signed_by(s[i + j], signs_.sign(signs, j));  // where kDropout
     }
@@ -305,7 +306,7 @@ class KeysConsumer {
   }
 
   const AttentionArgs& args_;
-  DropoutSource source_;  // where kDropout
+  const DropoutArgs& dropout_;  // where kDropout
   DropoutOfKeys<kKeyBlockM> signs_;  // where kDropout
   unsigned head_ = 0;  // of Q, in this step  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attention/dropout_signs.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -14,14 +15,14 @@ class DropoutOfKeys {
   // Whole warps call it.
   __device__ __forceinline__ void make(const DropoutSource& source, unsigned head,
                                        unsigned first_row, unsigned cell) {
-    const unsigned lane = threadIdx.x % 32;
+    const unsigned lane = static_cast<unsigned>(reread_thread_index()) % 32;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       if (i < kRows / 64 || kLeft > 32) {  // two rows a lane
         const unsigned row = first_row + 64 * i + 2 * lane;
         pairs_[i] = folded(source.signs(head, row, cell), folded(source.signs(head, row + 1, cell)));
       } else {
-        const unsigned row = first_row + 64 * i + lane % 32;
+        const unsigned row = first_row + 64 * i + lane;
         const unsigned mine = folded(source.signs(head, row, cell));
         const unsigned other = __shfl_xor_sync(~0u, mine, 1);
         pairs_[i] = lane % 2 ? joined(other, mine) : joined(mine, other);
@@ -30,9 +31,8 @@ class DropoutOfKeys {
     }
   }
 
-  // The signs of the four elements of block `block8` of 8 rows: sign() finds each.
-  __device__ __forceinline__ unsigned of_block(int block8) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The signs of the four elements of block `block8` of 8 rows: sign() finds each. Whole warps call it.
+  __device__ __forceinline__ unsigned of_block(int block8, int lane) const {
     const bool apart = block8 / 8 >= kRows / 64 && kLeft <= 32;  // a pair has two lanes
     const int maker = (block8 % 8 * 4 + lane % 4) * (apart ? 2 : 1);
     const int key = lane / 4;

@@ -55,11 +55,12 @@ class DroppedElements<true, kM, kN> {
   }
 
   __device__ __forceinline__ void zero(float (&values)[kM][kN][4]) const {
+    const int lane = reread_thread_index() % 32;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int n = 0; n < kN; ++n) {
-        const unsigned signs = signs_[m].of_block(n);
+        const unsigned signs = signs_[m].of_block(n, lane);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (signs_[m].sign(signs, i) >> 31) values[m][n][i] = 0.f;
