@@ -234,7 +234,7 @@ class BackwardSm80 final : public KernelTemplate {
         .steps = {{.entry = "attune_prepare", .parts = parts, .threads = kPrepareThreads}},
         .main_step = 1,
         .workspace = {{.name = "row_sums"}}};
-    if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
+    if (spec.dropout > 0) parts.insert(parts.begin() + 1, ArgumentPart::kDropout);
     all.steps[0].parts = parts;
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, config)) {

@@ -62,7 +62,7 @@ PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
 
 // Signs on their way to the elements of a step (seen: 208 accumulators with steps of 64 rows do not spill, 204 with 112 do).
 int dropout_registers(const BackwardKernel& kernel) {
-  return std::max(0, kernel.tile.step_rows / 8 - 4);
+  return std::max(0, kernel.tile.step_rows / 4 - 12);
 }
 
 Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const Arch& arch) {
@@ -221,9 +221,9 @@ class BackwardSm90 final : public KernelTemplate {
                            .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, config));
-    if (spec.dropout > 0)
+    if (spec.dropout > 0)  // behind kBase
       for (StepStructure& step : all.steps)
-        step.parts.insert(step.parts.begin(), ArgumentPart::kDropout);
+        step.parts.insert(step.parts.begin() + 1, ArgumentPart::kDropout);
     return all;
   }
 

@@ -33,9 +33,9 @@ constexpr bool kWaitsForPriorGrid = true;
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(                                 // in the order of the argument parts
-        const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
-        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+    attune_kernel(                                    // in the order of the argument parts
+        const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
+        const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
         const __grid_constant__ DropoutArgs dropout,  // where kDropout
         const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
@@ -43,13 +43,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const KernelParts parts{
       args,
-      scores,  // where kScoreArgs
+      scores,   // where kScoreArgs
       dropout,  // where kDropout
-      map,     // where kMaskProgram
+      map,      // where kMaskProgram
   };
-  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
-  wait_for_prior_grid();  // it may make the seed  // where kDropout
-  write_dropout_state(dropout, static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x);  // where kDropout
+  wait_for_prior_grid();         // the map is read by all roles  // where kMaskProgram
+  wait_for_prior_grid();         // it may make the seed  // where kDropout
+  leave_dropout_state(dropout);  // where kDropout
   run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 

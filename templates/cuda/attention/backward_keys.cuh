@@ -6,8 +6,8 @@
 // is issued behind S^T of the step after it.
 #pragma once
 
+#include "cuda/attention/backward_keys_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
-#include "cuda/attention/dropout_of_keys.cuh"  // where kDropout
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
@@ -61,6 +61,7 @@ struct KeysMaps {
   const TensorMap* dout;
   const TensorMap* dk;
   const TensorMap* dv;
+  const DropoutArgs* dropout = nullptr;  // where kDropout
 };
 
 // The steps of a tile, in the order in which all roles take them: step(head of Q, first row).
@@ -144,16 +145,15 @@ class KeysConsumer {
   using Dv = float[kHeadDimV / 2];
 
  public:
-  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)  // unless kDropout
-  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, const DropoutArgs& dropout,  // where kDropout
-                                          unsigned shared, int warpgroup)  // where kDropout
+  __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : args_(args),
-        dropout_(dropout),  // where kDropout
         q_ring_(shared),
         dout_ring_(shared),
         first_full_(shared + kLayout.first_full + 8 * warpgroup),
         k_(by_rows(shared + kLayout.first + warpgroup * kLayout.first_bytes)),
         v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)) {}
+
+  const DropoutArgs* drops = nullptr;  // where kDropout
 
   // dK without softmax_scale. `parity`: of the barriers of what stays.
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
@@ -170,7 +170,8 @@ class KeysConsumer {
       mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
     for (int head = 0; head < kGqaRatio; ++head) {
-      head_ = dropout_head(args_, tile.batch, tile.head * kGqaRatio + head);  // where kDropout
+      const int head_of_q = tile.head * kGqaRatio + head;              // where kDropout
+      dropout_.begin(drops, args_, tile.batch, head_of_q, first_key);  // where kDropout
       skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
       run_head(own, dk, dv);
       skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);
@@ -207,7 +208,7 @@ class KeysConsumer {
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
-    drop(block);  // while products run  // where kDropout
+    dropout_.make(block);  // while products run  // where kDropout
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
@@ -224,8 +225,8 @@ class KeysConsumer {
     Rounded p;
     if constexpr (kMakesV) {
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);  // unless kDropout
-      for (int i = 0; i < kPairs; ++i) p[i] = pack_kept<kDtypeQ>(s[2 * i], s[2 * i + 1]);  // where kDropout
+      for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
+      round_kept(s, p);  // instead  // where kDropout
       wgmma_fence();
       issue_dv(p, dout, dv);
     }
@@ -241,12 +242,6 @@ class KeysConsumer {
     give_back(dout);
     q_ = q;
   }
-
-  __device__ __forceinline__ void drop(int block) {  // where kDropout
-    const int warp = reread_thread_index() % kWarpgroupThreads / 32;  // where kDropout
-    signs_.make(DropoutSource(dropout_), head_, static_cast<unsigned>(block) * kKeyBlockM,  // where kDropout
-                static_cast<unsigned>(first_key_) / 16 + warp);  // where kDropout
-  }  // where kDropout
 
   __device__ __forceinline__ void issue_dp(const RingSlot& dout, Scores& dp) {
     wgmma_v_dout(dp, v_, by_rows(dout.tile));  // where kGradientK == true
@@ -272,9 +267,7 @@ class KeysConsumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
-      const unsigned signs = signs_.of_block(i / 4, lane);  // where kDropout
-#pragma unroll  // where kDropout
-      for (int j = 0; j < 4; ++j) s[i + j] = signed_by(s[i + j], signs_.sign(signs, j));  // where kDropout
+      dropout_.sign(i / 4, lane, &s[i]);  // where kDropout
     }
   }
 
@@ -286,10 +279,10 @@ class KeysConsumer {
       load_pair(delta, i / 4, of);
 #pragma unroll
       for (int j = 0; j < 4; j += 2)
-        ds[(i + j) / 2] =  // unless kDropout
-            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));  // unless kDropout
-        ds[(i + j) / 2] = pack<kDtypeQ>(dropped_slope(p[i + j], dp[i + j], of[0]),  // where kDropout
-                                        dropped_slope(p[i + j + 1], dp[i + j + 1], of[1]));  // where kDropout
+        ds[(i + j) / 2] =
+            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
+      ds[i / 2] = differentiate_kept(&p[i], &dp[i], of);              // instead  // where kDropout
+      ds[i / 2 + 1] = differentiate_kept(&p[i + 2], &dp[i + 2], of);  // where kDropout
     }
   }
 
@@ -306,9 +299,7 @@ class KeysConsumer {
   }
 
   const AttentionArgs& args_;
-  const DropoutArgs& dropout_;  // where kDropout
-  DropoutOfKeys<kKeyBlockM> signs_;  // where kDropout
-  unsigned head_ = 0;  // of Q, in this step  // where kDropout
+  KeysDropout dropout_;  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;
   TileRing<kDoutRing<kMakesK>> dout_ring_;
   unsigned first_full_;       // barrier
@@ -319,32 +310,26 @@ class KeysConsumer {
 };
 
 template <bool kMakesK, bool kMakesV>
-__device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned shared,  // unless kDropout
-__device__ __forceinline__ void consume_rows(const AttentionArgs& args,  // where kDropout
-                                             const DropoutArgs& dropout, unsigned shared,  // where kDropout
+__device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned shared,
                                              int warpgroup, const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   const unsigned first = shared + kLayout.first + warpgroup * kLayout.first_bytes;
   const unsigned second = shared + kLayout.second + warpgroup * kLayout.second_bytes;
-  KeysConsumer<kMakesK, kMakesV> consumer(args, shared, warpgroup);  // unless kDropout
-  KeysConsumer<kMakesK, kMakesV> consumer(args, dropout, shared, warpgroup);  // where kDropout
+  KeysConsumer<kMakesK, kMakesV> consumer(args, shared, warpgroup);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
     const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
     float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
+    consumer.drops = maps.dropout;  // where kDropout
     consumer.run(tile, first_key, tiles.parity(), dk, dv);
+    if constexpr (kMakesV) scale_kept(*maps.dropout, dv);  // where kDropout
+    if constexpr (kMakesK) scale_kept(*maps.dropout, dk);  // where kDropout
     const TensorCoord at{0, first_key, tile.head, tile.batch};
-    if constexpr (kMakesV)  // unless kDropout
-      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);  // unless kDropout
-    if constexpr (kMakesK)  // unless kDropout
-      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);  // unless kDropout
-    if constexpr (kMakesV)  // where kDropout
-      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, dropout.scale,  // where kDropout
-                               dv);  // where kDropout
-    if constexpr (kMakesK)  // where kDropout
-      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale * dropout.scale,  // where kDropout
-                               dk);  // where kDropout
+    if constexpr (kMakesV)
+      store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
+    if constexpr (kMakesK)
+      store_gradient<kDtypeKv>(*maps.dk, first, warpgroup, at, args.softmax_scale, dk);
     if (threadIdx.x % kWarpgroupThreads == 0) {
       tma_store_wait_read();
       mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
@@ -355,9 +340,7 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args,  // wher
 }
 
 template <bool kMakesK, bool kMakesV>
-__device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMaps& maps) {  // unless kDropout
-__device__ __forceinline__ void run_keys(const AttentionArgs& args, const DropoutArgs& dropout,  // where kDropout
-                                         const KeysMaps& maps) {  // where kDropout
+__device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMaps& maps) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
@@ -377,28 +360,31 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const Dropou
       produce_sums<kMakesK>(args, shared);
   } else {
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
-    consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);  // unless kDropout
-    consume_rows<kMakesK, kMakesV>(args, dropout, shared, warpgroup, maps);  // where kDropout
+    consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
   }
   wait_for_prior_grid();  // whoever waits for this grid waits for those ahead of it, too
 }
 
 // What attune_keys makes.
 extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
-    attune_keys(const __grid_constant__ DropoutArgs dropout,  // where kDropout
-                const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,  // where kDropout
-    attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,  // unless kDropout
+#if 1                                                         // where kDropout
+    attune_keys(const __grid_constant__ AttentionArgs args,   // where kDropout
+                const __grid_constant__ DropoutArgs dropout,  // where kDropout
+                const __grid_constant__ TensorMap map_q,      // where kDropout
+#else                                                         // where kDropout
+    attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
+#endif                                                        // where kDropout
                 const __grid_constant__ TensorMap map_k,
                 const __grid_constant__ TensorMap map_v,   // where kKeysMakeK == true
                 const __grid_constant__ TensorMap map_dk,  // where kKeysMakeK == true
                 const __grid_constant__ TensorMap map_dv,  // where kKeysMakeV == true
                 const __grid_constant__ TensorMap map_dout) {
   KeysMaps maps{&map_q, &map_k, nullptr, &map_dout, nullptr, nullptr};
-  maps.v = &map_v;    // where kKeysMakeK == true
-  maps.dk = &map_dk;  // where kKeysMakeK == true
-  maps.dv = &map_dv;  // where kKeysMakeV == true
-  run_keys<kKeysMakeK, kKeysMakeV>(args, maps);  // unless kDropout
-  run_keys<kKeysMakeK, kKeysMakeV>(args, dropout, maps);  // where kDropout
+  maps.dropout = &dropout;  // where kDropout
+  maps.v = &map_v;          // where kKeysMakeK == true
+  maps.dk = &map_dk;        // where kKeysMakeK == true
+  maps.dv = &map_dv;        // where kKeysMakeV == true
+  run_keys<kKeysMakeK, kKeysMakeV>(args, maps);
 }
 
 }  // namespace attune

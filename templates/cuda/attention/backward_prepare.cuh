@@ -33,9 +33,8 @@ __device__ __forceinline__ float partial_delta(const AttentionArgs& args, const 
 }
 
 extern "C" __global__ void __launch_bounds__(kPrepareThreads)
-    attune_prepare(const __grid_constant__ DropoutArgs dropout,  // where kDropout
-                   const __grid_constant__ AttentionArgs args,  // where kDropout
-    attune_prepare(const __grid_constant__ AttentionArgs args,  // unless kDropout
+    attune_prepare(const __grid_constant__ AttentionArgs args,
+                   const __grid_constant__ DropoutArgs dropout,  // where kDropout
                    const __grid_constant__ GradientArgs gradients) {
   let_next_grid_start();  // unless kInOrder
   wait_for_prior_grid();  // unless kInOrder

@@ -4,8 +4,8 @@
 // The product of a step's dS is issued behind S of the step after it, so that exponentials have two products beside them.
 #pragma once
 
+#include "cuda/attention/backward_rows_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
-#include "cuda/attention/dropout_of_rows.cuh"  // where kDropout
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
@@ -82,11 +82,11 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
 class RowsConsumer {
  public:
   __device__ __forceinline__ RowsConsumer(const AttentionArgs& args,
-                                          const DropoutArgs& dropout,  // where kDropout
+                                          const DropoutArgs& dropout,     // where kDropout
                                           const GradientArgs& gradients,  // where kFoldSums == 1
                                           unsigned shared, int warpgroup)
       : args_(args),
-        dropout_(dropout), source_(dropout),  // where kDropout
+        dropout_(dropout),      // where kDropout
         gradients_(gradients),  // where kFoldSums == 1
         k_ring_(shared),
         v_ring_(shared),
@@ -102,13 +102,13 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
-    load_sums(tile);                                                    // where kFoldSums == 0
-    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
-    wait_dout(parity);                                                  // where kFoldSums == 1
-    sums.finish(dout_, l2_, delta_);                                    // where kFoldSums == 1
-    take_kept_part();  // where kDropout
-    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);            // where kFoldSums == 1
-    begin_dropout(tile);  // where kDropout
+    load_sums(tile);                                                       // where kFoldSums == 0
+    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);     // where kFoldSums == 1
+    wait_dout(parity);                                                     // where kFoldSums == 1
+    sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
+    dropout_.take_part(delta_);                                            // where kDropout
+    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
+    dropout_.begin(args_, tile.batch, tile.head, first_row, l2_, delta_);  // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
@@ -140,23 +140,6 @@ class RowsConsumer {
     }
   }
 
-  // Delta of a step ahead is so already.  // where kDropout
-  __device__ __forceinline__ void take_kept_part() {  // where kDropout
-    if constexpr (!kFoldSums) return;  // where kDropout
-    for (float& delta : delta_) delta *= kept_part(dropout_);  // where kDropout
-  }  // where kDropout
-  // where kDropout
-  // P and delta are made for factors of 0 and 2: half and twice what they are.  // where kDropout
-  __device__ __forceinline__ void begin_dropout(const RowsTile& tile) {  // where kDropout
-    head_ = dropout_head(args_, tile.batch, tile.head);  // where kDropout
-    for (float& l2 : l2_) l2 += 1.f;  // where kDropout
-    for (float& delta : delta_) delta *= 2.f;  // where kDropout
-  }  // where kDropout
-  // where kDropout
-  __device__ __forceinline__ void drop(int block) {  // where kDropout
-    const unsigned row = static_cast<unsigned>(first_row_ + first_accumulator_row());  // where kDropout
-    signs_.make(source_, {{head_, head_}, {row, row + 8}}, static_cast<unsigned>(block) * (kBlockN / 16));  // where kDropout
-  }  // where kDropout
   __device__ __forceinline__ void wait_dout(unsigned parity) const {
     mbarrier_wait(first_full_ + kRowsLayout.second_full - kRowsLayout.first_full, parity,
                   "dout_full");
@@ -180,7 +163,7 @@ class RowsConsumer {
       wait_dout(parity);
     else
       issue_dq(ds, dq);
-    drop(block);  // while products run  // where kDropout
+    dropout_.make(block);  // while products run  // where kDropout
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
@@ -198,11 +181,9 @@ class RowsConsumer {
     give_back(v);
 #pragma unroll
     for (int i = 0; i < kBlockN / 4; ++i)
-      ds[i] = pack<kDtypeQ>(s[2 * i] * (dp[2 * i] - delta_[i % 2]),  // unless kDropout
-                            s[2 * i + 1] * (dp[2 * i + 1] - delta_[i % 2]));  // unless kDropout
-      ds[i] = pack<kDtypeQ>(  // where kDropout
-          s[2 * i] * (dp[2 * i] * signs_.twice_kept(i / 2, i % 2, 0) - delta_[i % 2]),  // where kDropout
-          s[2 * i + 1] * (dp[2 * i + 1] * signs_.twice_kept(i / 2, i % 2, 1) - delta_[i % 2]));  // where kDropout
+      ds[i] = pack<kDtypeQ>(s[2 * i] * (dp[2 * i] - delta_[i % 2]),
+                            s[2 * i + 1] * (dp[2 * i + 1] - delta_[i % 2]));
+    dropout_.differentiate(s, dp, delta_, ds);  // instead  // where kDropout
     k_ = k;
   }
 
@@ -223,10 +204,7 @@ class RowsConsumer {
   }
 
   const AttentionArgs& args_;
-  const DropoutArgs& dropout_;  // where kDropout
-  DropoutSource source_;  // where kDropout
-  DropoutOfRows<kBlockN / 16> signs_;  // where kDropout
-  unsigned head_ = 0;  // where kDropout
+  RowsDropout dropout_;            // where kDropout
   const GradientArgs& gradients_;  // where kFoldSums == 1
   TileRing<kKRing> k_ring_;
   TileRing<kVRing> v_ring_;
@@ -239,13 +217,13 @@ class RowsConsumer {
 };
 
 __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
-                                             const DropoutArgs& dropout,  // where kDropout
+                                             const DropoutArgs& dropout,     // where kDropout
                                              const GradientArgs& gradients,  // where kFoldSums == 1
                                              unsigned shared, int warpgroup,
                                              const TensorMap& map_dq) {
   constexpr auto& kLayout = kRowsLayout;
   RowsConsumer consumer(args,
-                        dropout,  // where kDropout
+                        dropout,    // where kDropout
                         gradients,  // where kFoldSums == 1
                         shared, warpgroup);
 #pragma unroll 1
@@ -254,11 +232,10 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
     const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
     float dq[kHeadDimQk / 2];
     consumer.run(tile, first_row, tiles.parity(), dq);
+    scale_kept(dropout, dq);  // where kDropout
     store_gradient<kDtypeQ>(map_dq, shared + kLayout.first + warpgroup * kLayout.first_bytes,
-                            warpgroup, {0, first_row, tile.head, tile.batch}, args.softmax_scale,  // unless kDropout
-                            dq);  // unless kDropout
-                            warpgroup, {0, first_row, tile.head, tile.batch},  // where kDropout
-                            args.softmax_scale * dropout.scale, dq);  // where kDropout
+                            warpgroup, {0, first_row, tile.head, tile.batch}, args.softmax_scale,
+                            dq);
     if (threadIdx.x % kWarpgroupThreads == 0) {
       mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
       tma_store_wait_read();
@@ -269,9 +246,8 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
 }
 
 extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
-    attune_kernel(const __grid_constant__ DropoutArgs dropout,  // where kDropout
-                  const __grid_constant__ AttentionArgs args,  // where kDropout
-    attune_kernel(const __grid_constant__ AttentionArgs args,  // unless kDropout
+    attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ DropoutArgs dropout,     // where kDropout
                   const __grid_constant__ GradientArgs gradients,  // where kFoldSums == 1
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                   const __grid_constant__ TensorMap map_v,
@@ -289,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
     consume_keys(args,
-                 dropout,  // where kDropout
+                 dropout,    // where kDropout
                  gradients,  // where kFoldSums == 1
                  shared, warpgroup, map_dq);
   }

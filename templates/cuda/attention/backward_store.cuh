@@ -15,7 +15,7 @@ namespace attune {
 // next 8 columns.
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;  // unless kDropout
-  const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few  // where kDropout
+  const int thread = reread_thread_index() % kWarpgroupThreads;          // where kDropout
   const int row = thread / 32 * 16 + thread % 16;
   const int chunk = i / 4 % 8 + thread % 32 / 16;
   return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +

@@ -20,10 +20,10 @@ class DropoutOfKeys {
     for (int i = 0; i < kWords; ++i) {
       if (i < kRows / 64 || kLeft > 32) {  // two rows a lane
         const unsigned row = first_row + 64 * i + 2 * lane;
-        pairs_[i] = folded(source.signs(head, row, cell), folded(source.signs(head, row + 1, cell)));
+        const unsigned second = folded(source.signs(head, row + 1, cell));
+        pairs_[i] = folded(source.signs(head, row, cell), second);
       } else {
-        const unsigned row = first_row + 64 * i + lane;
-        const unsigned mine = folded(source.signs(head, row, cell));
+        const unsigned mine = folded(source.signs(head, first_row + 64 * i + lane, cell));
         const unsigned other = __shfl_xor_sync(~0u, mine, 1);
         pairs_[i] = lane % 2 ? joined(other, mine) : joined(mine, other);
       }
@@ -51,27 +51,5 @@ class DropoutOfKeys {
   // Of two rows: in byte k % 4 bits 7 to 4 are keys k % 4, + 4, + 8 and + 12 of the first row, bits 3 to 0 of the second.
   unsigned pairs_[kWords];
 };
-
-// Until dP is there, what of P is dropped has a sign. `sign` stands in bit 31, before bits that mean nothing.
-__device__ __forceinline__ float signed_by(float p, unsigned sign) {
-  return __uint_as_float(__float_as_uint(p) | (sign & 0x80000000u));
-}
-
-// Two such in 16 bits, with zeros for what is dropped.
-template <Dtype kDtype>
-__device__ __forceinline__ unsigned pack_kept(float low, float high) {
-  unsigned packed;
-  if constexpr (kDtype == Dtype::kBf16) {
-    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
-}
-
-// dS / scale = P (keep dP - delta / scale).
-__device__ __forceinline__ float dropped_slope(float p, float dp, float delta) {
-  return fmaxf(p, 0.f) * dp - fabsf(p) * delta;
-}
 
 }  // namespace attune

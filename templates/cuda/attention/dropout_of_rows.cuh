@@ -9,8 +9,16 @@ namespace attune {
 
 // PTX prmt: a selector of 8 and more repeats the sign of a byte.
 __device__ __forceinline__ unsigned permuted(unsigned low, unsigned high, unsigned selector) {
-  unsigned bytes;
+  unsigned bytes = 0;
+#ifdef __CUDA_ARCH__
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+#else
+  for (int i = 0; i < 4; ++i) {
+    const unsigned number = selector >> 4 * i & 15;
+    const unsigned byte = (number & 4 ? high : low) >> 8 * (number & 3) & 0xFF;
+    bytes |= (number < 8 ? byte : byte < 128 ? 0u : 0xFFu) << 8 * i;
+  }
+#endif
   return bytes;
 }
 
@@ -32,10 +40,11 @@ class DropoutOfRows {
 #pragma unroll
     for (int cell = 0; cell + 2 < kCells; cell += 4) {
       const unsigned at = first_cell + cell + lane;
-      const unsigned mine = folded(source.signs(rows.head[0], rows.row[0], at),
-                                   folded(source.signs(rows.head[1], rows.row[1], at)));
+      const unsigned second = folded(source.signs(rows.head[1], rows.row[1], at));
+      const unsigned mine = folded(source.signs(rows.head[0], rows.row[0], at), second);
 #pragma unroll
-      for (int i = cell; i < cell + 4 && i < kCells; ++i) both[i] = __shfl_sync(~0u, mine, i - cell, 4);
+      for (int i = 0; i < 4; ++i)
+        if (cell + i < kCells) both[cell + i] = __shfl_sync(~0u, mine, i, 4);
     }
     if constexpr (kLeft == 1 || kLeft == 2) make_last(source, rows, first_cell, both);
     if constexpr (kCells % 2 == 1) both[kCells] = 0;
@@ -74,22 +83,20 @@ class DropoutOfRows {
   __device__ __forceinline__ static void make_last(const DropoutSource& source,
                                                    const DropoutRows& rows, unsigned first_cell,
                                                    unsigned* both) {
-    const unsigned lane = threadIdx.x % 4;
-    const bool second = lane / kLeft % 2;
-    const unsigned mine =
-        folded(source.signs(second ? rows.head[1] : rows.head[0],
-                            second ? rows.row[1] : rows.row[0], first_cell + kCells - kLeft + lane % kLeft));
+    constexpr int kBegin = kCells - kLeft;
+    const unsigned lane = threadIdx.x % 4, half = lane / kLeft % 2;
+    const unsigned head = half ? rows.head[1] : rows.head[0];
+    const unsigned row = half ? rows.row[1] : rows.row[0];
+    const unsigned mine = folded(source.signs(head, row, first_cell + kBegin + lane % kLeft));
 #pragma unroll
     for (int i = 0; i < kLeft; ++i)
-      both[kCells - kLeft + i] =
-          joined(__shfl_sync(~0u, mine, i, 4), __shfl_sync(~0u, mine, kLeft + i, 4));
+      both[kBegin + i] = joined(__shfl_sync(~0u, mine, i, 4), __shfl_sync(~0u, mine, kLeft + i, 4));
   }
 
   // The signs of an element's byte, from the left.
   __device__ __forceinline__ static constexpr int bit(int block8, int half) {
     return 4 * half + block8 % 2 * 2;
   }
-
   __device__ __forceinline__ static constexpr int place(int block8, int half, int key) {
     return 7 - bit(block8, half) + block8 / 2 % 2 * 16 + key * 8;
   }

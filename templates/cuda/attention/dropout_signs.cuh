@@ -54,14 +54,19 @@ __device__ __forceinline__ unsigned joined(unsigned first, unsigned second) {
   return (first & 0xF0F0F0F0u) | (second >> 4 & 0x0F0F0F0Fu);
 }
 
-// 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and so does what is kept of delta.
+// Counted over all batch entries.
+__device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
+  return static_cast<unsigned>(batch * args.num_heads_q + head);
+}
+
+// 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and delta with them.
 __device__ __forceinline__ float kept_part(const DropoutArgs& args) {
   return static_cast<float>(args.threshold) * (1.f / 256);
 }
 
-// Counted over all batch entries.
-__device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
-  return static_cast<unsigned>(batch * args.num_heads_q + head);
+// For the backward pass; by the first thread of a launch.
+__device__ __forceinline__ void leave_dropout_state(const DropoutArgs& args) {
+  write_dropout_state(args, static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x);
 }
 
 }  // namespace attune

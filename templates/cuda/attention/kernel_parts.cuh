@@ -4,7 +4,7 @@
 #pragma once
 
 #include "shared/block_map.h"         // where kMaskProgram
-#include "shared/dropout_args.h"  // where kDropout
+#include "shared/dropout_args.h"      // where kDropout
 #include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
@@ -12,10 +12,10 @@ namespace attune {
 
 struct KernelParts {
   const AttentionArgs& base;
-  const ScaleArgs& scales;  // where kAccuracy
-  const ScoreArgs& scores;  // where kScoreArgs
+  const ScaleArgs& scales;     // where kAccuracy
+  const ScoreArgs& scores;     // where kScoreArgs
   const DropoutArgs& dropout;  // where kDropout
-  const BlockMapArgs& map;  // where kMaskProgram
+  const BlockMapArgs& map;     // where kMaskProgram
 
   __device__ __forceinline__ operator const AttentionArgs&() const { return base; }
 };

@@ -19,7 +19,7 @@ namespace attune {
 struct GradientParts {
   const AttentionArgs& base;
   const GradientArgs& gradients;
-  const ScoreArgs& scores;  // where kScoreArgs
+  const ScoreArgs& scores;     // where kScoreArgs
   const DropoutArgs& dropout;  // where kDropout
 };
 

@@ -9,7 +9,7 @@
 
 #include "cuda/attention/epilogue.cuh"
 #include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
-#include "cuda/attention/mma_gradient_masks.cuh"  // where kMaskProgram
+#include "cuda/attention/mma_gradient_masks.cuh"    // where kMaskProgram
 #include "cuda/attention/mma_gradient_products.cuh"
 #include "cuda/attention/mma_gradient_scores.cuh"  // where kScored
 #include "cuda/attention/mma_gradient_stream.cuh"
@@ -60,13 +60,11 @@ class GradientTile {
         at.advance(all);
       }
     }
-    const float scale = parts_.dropout.scale;  // where kDropout
-    if constexpr (kMakesFirst)  // where kDropout
-      store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale * scale, first);  // where kDropout
-    if constexpr (kMakesSecond) store(parts_.gradients.dv, scale, second);  // where kDropout
-    if constexpr (kMakesFirst)  // unless kDropout
-      store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale, first);  // unless kDropout
-    if constexpr (kMakesSecond) store(parts_.gradients.dv, 1.f, second);  // unless kDropout
+    if constexpr (kMakesFirst) scale_kept(first);    // where kDropout
+    if constexpr (kMakesSecond) scale_kept(second);  // where kDropout
+    if constexpr (kMakesFirst)
+      store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale, first);
+    if constexpr (kMakesSecond) store(parts_.gradients.dv, 1.f, second);
   }
 
  private:
@@ -94,8 +92,8 @@ class GradientTile {
 
   __device__ __forceinline__ void step(const StepCursor& at, unsigned slot, bool masked,
                                        First& first, Second& second) {
-    SeenElements<kM, kN> seen;                  // where kMaskProgram
-    if (!seen.look(parts_, place(at))) return;  // where kMaskProgram
+    SeenElements<kM, kN> seen;                                            // where kMaskProgram
+    if (!seen.look(parts_, place(at))) return;                            // where kMaskProgram
     const DroppedElements<kKeysStay, kM, kN> dropped(parts_, place(at));  // where kDropout
     Scores s, dp;
     multiply_rows<kHeadDimQk>(s, shared_, slot);
@@ -106,7 +104,7 @@ class GradientTile {
     bend_scores(parts_, place(at), s, dp);  // where kScored
     exponentiate(slot + kLayout.slot_l2, s, dp);
     if (masked) hide(at.block, s, dp);
-    seen.template hide<kMakesFirst>(s, dp);  // where kMaskProgram
+    seen.template hide<kMakesFirst>(s, dp);       // where kMaskProgram
     if constexpr (kMakesSecond) dropped.zero(s);  // where kDropout
     if constexpr (kMakesSecond) multiply_columns<kHeadDimV>(second, s, slot + kLayout.slot_second);
     if constexpr (kMakesFirst) multiply_columns<kHeadDimQk>(first, dp, slot);
@@ -187,6 +185,13 @@ class GradientTile {
     return {tile_.batch, kKeysStay ? at.head : tile_.head, thread_row(),
             at.block * Side::kStepRows + thread_column()};
   }
+
+  template <int kTiles>                                                           // where kDropout
+  __device__ __forceinline__ void scale_kept(float (&of)[kM][kTiles][4]) const {  // where kDropout
+    for (auto& row_tile : of)                                                     // where kDropout
+      for (auto& tile : row_tile)                                                 // where kDropout
+        for (float& value : tile) value *= parts_.dropout.scale;                  // where kDropout
+  }                                                                               // where kDropout
 
   template <int kTiles>
   __device__ __forceinline__ void store(const OperandView& to, float factor,

@@ -7,9 +7,8 @@
 
 #include "cuda/attention/operands_16bit.cuh"
 
-#include "cuda/attention/dropout_of_rows.cuh"  // where kDropout
 #include "cuda/attention/epilogue.cuh"
-#include "cuda/attention/kernel_parts.cuh"  // where kDropout
+#include "cuda/attention/mma_dropout.cuh"  // where kDropout
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -20,15 +19,13 @@
 
 namespace attune {
 
-using Softmax = OnlineSoftmax<kRowTiles>;
+using Softmax = OnlineSoftmax<kRowTiles>;    // unless kDropout
+using Softmax = DroppingSoftmax<kRowTiles>;  // where kDropout
 
 // Elements are the values themselves: no factors beside the softmax scale.
 class Factors {
  public:
-  struct Step {};  // unless kDropout
-  struct Step {  // where kDropout
-    DropoutOfRows<kBlockN / 16> signs[kRowTiles];  // where kDropout
-  };  // where kDropout
+  struct Step {};
 
   __device__ Factors(const AttentionArgs&, const Tile&) {}
   __device__ __forceinline__ Softmax softmax(const AttentionArgs& args) const {
@@ -38,45 +35,21 @@ class Factors {
     for (float& scale : scales) scale = 1.0f;  // where kScored
     return Softmax(scales);
   }
-  __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {  // unless kDropout
-    return {};  // unless kDropout
-  }  // unless kDropout
-  __device__ __forceinline__ Step step(const KernelParts& parts,  // where kDropout
-                                       const TileState& state, int block) const;  // where kDropout
+  __device__ __forceinline__ Step step(const AttentionArgs&, const TileState&, int) const {
+    return {};
+  }
   __device__ __forceinline__ void scale(Scores&, const Step&) const {}
   __device__ __forceinline__ float of_scores(int, int, const Step&) const {
     return 1.4426950408889634f;
   }
-  __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {  // unless kDropout
-    return factor;  // unless kDropout
-  }  // unless kDropout
-  __device__ __forceinline__ float output(const KernelParts& parts, const Tile&,  // where kDropout
-                                          float factor) const {  // where kDropout
-    return factor * parts.dropout.scale;  // where kDropout
-  }  // where kDropout
+  __device__ __forceinline__ float output(const AttentionArgs&, const Tile&, float factor) const {
+    return factor;
+  }
 };
-
-// What a step drops follows from where it stands alone: it is made while K is waited for.  // where kDropout
-__device__ __forceinline__ Factors::Step Factors::step(const KernelParts& parts,  // where kDropout
-                                                       const TileState& state, int block) const {  // where kDropout
-  const DropoutSource source(parts.dropout);  // read anew: registers are few  // where kDropout
-  const Tile tile = state.tile();  // where kDropout
-  const int thread = reread_thread_index();  // where kDropout
-  const int first_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles + thread % 32 / 4;  // where kDropout
-  const unsigned head = dropout_head(parts.base, tile.batch, tile.head);  // where kDropout
-  Step step;  // where kDropout
-#pragma unroll  // where kDropout
-  for (int m = 0; m < kRowTiles; ++m) {  // where kDropout
-    const unsigned row = static_cast<unsigned>(first_row + 16 * m);  // where kDropout
-    step.signs[m].make(source, {{head, head}, {row, row + 8}}, static_cast<unsigned>(block) * (kBlockN / 16));  // where kDropout
-  }  // where kDropout
-  return step;  // where kDropout
-}  // where kDropout
 
 __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Softmax& softmax,
                                             unsigned v_tile, const FragmentOffsets& offsets,
-                                            const Factors::Step&) {  // unless kDropout
-                                            const Factors::Step& drops) {  // where kDropout
+                                            const Factors::Step&) {
   const unsigned v_address = v_tile + (kHoldOffsetOfV ? offsets.v : fragment_offsets().v);
 #pragma unroll
   for (int step = 0; step < kBlockN / 16; ++step) {
@@ -89,9 +62,8 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
         softmax.exponentiate(fragment, m);
         p[m][2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
         p[m][2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
-        p[m][2 * half] = drops.signs[m].keep(p[m][2 * half], 2 * step + half, 0);  // where kDropout
-        p[m][2 * half + 1] = drops.signs[m].keep(p[m][2 * half + 1], 2 * step + half, 1);  // where kDropout
       }
+      softmax.keep(p[m], m, step);  // where kDropout
     }
 #pragma unroll
     for (int n = 0; n < kOutputTiles; n += 2) {

@@ -4,11 +4,11 @@
 // products and their barriers are in wgmma_products.cuh.
 #pragma once
 
-#include "cuda/attention/dropout_stage.cuh"  // where kDropout
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/prefill_dropout.cuh"   // where kDropout
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/attention/score_stage.cuh"       // where kScored
 #include "cuda/attention/tile_stream.cuh"
@@ -47,8 +47,9 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
-    stage_.begin(parts_, tile, first_row);  // where kScored
-    products_.dropout().begin(parts_, tile, first_row);  // where kDropout
+    stage_.begin(parts_, tile, first_row);                               // where kScored
+    auto& dropout = products_.dropout();                                 // where kDropout
+    dropout.begin(parts_, tile, first_row, products_.q_full(), parity);  // where kDropout
     products_.skip_hidden_steps(tile.last_block - own.last);
     blocks_ = BlockWalk(tile);  // where kMaskProgram
     blocks_.take();             // own.last  // where kMaskProgram
@@ -57,7 +58,7 @@ class WgmmaConsumer {
     for (int block = own.last - 1; block >= own.first; --block) {
       block = block_of_entry(blocks_.take());          // where kMaskProgram
       stage_.prepare(origin + block * kBlockN, rows);  // where kScored
-      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
+      dropout.move_to(origin + block * kBlockN);       // where kDropout
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -80,7 +81,7 @@ class WgmmaConsumer {
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
-      products_.dropout().keep(p);  // where kDropout
+      dropout.keep(p);  // where kDropout
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
         const bool overflow = sums_overflow(sum);
@@ -100,18 +101,14 @@ class WgmmaConsumer {
   // Waits for the last product of attend().
   __device__ __forceinline__ void finish(Output& o) { products_.wait_pv(o); }
 
-  __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }  // unless kDropout
-  __device__ __forceinline__ RowEnds ends(const RowStats& rows) const {  // where kDropout
-    RowEnds ends = end_rows(rows);  // where kDropout
-    for (float& inverse : ends.inverse) inverse *= parts_.dropout.scale;  // where kDropout
-    return ends;  // where kDropout
-  }  // where kDropout
+  __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    products_.dropout().move_to(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kDropout
+    const int first_of_all = first_key(args_, tile.first_row);       // where kDropout
+    products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored

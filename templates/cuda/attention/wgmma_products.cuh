@@ -29,10 +29,10 @@
 // Behind a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
 
-#include "cuda/attention/dropout_stage.cuh"  // where kDropout
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -127,11 +127,14 @@ class WgmmaProducts {
     }
   }
 
-  // It makes what a step drops while products run.  // where kDropout
-  __device__ __forceinline__ DropoutStage& dropout() { return dropout_; }  // where kDropout
+  // It is made while products run.  // where kDropout
+  __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
+
+  __device__ __forceinline__ unsigned q_full() const {  // where kDropout
+    return shared_ + kLayout.q_full + 8 * warpgroup_;   // where kDropout
+  }                                                     // where kDropout
 
   __device__ __forceinline__ void wait_q(unsigned parity) {
-    q_parity_ = parity;  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
@@ -139,7 +142,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    make_drops();  // where kDropout
+    dropout_.make();                      // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -209,11 +212,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      make_drops();  // where kDropout
+      dropout_.make();                      // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      make_drops();  // where kDropout
+      dropout_.make();                      // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -242,13 +245,6 @@ class WgmmaProducts {
     k_empty_ = k_.empty();
     k_.advance();
   }
-
-  // Waits for Q, which is there: the compiler moves nothing across a loop.  // where kDropout
-  __device__ __forceinline__ void make_drops() {  // where kDropout
-    wait_q(q_parity_);  // where kDropout
-    dropout_.make();  // where kDropout
-    wait_q(q_parity_);  // where kDropout
-  }  // where kDropout
 
   __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
     if constexpr (kKvRing > 0) await_v();
@@ -303,9 +299,8 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
-  unsigned diagonals_;  // where kDiagonalTerms
-  DropoutStage dropout_;  // where kDropout
-  unsigned q_parity_ = 0;  // where kDropout
+  unsigned diagonals_;      // where kDiagonalTerms
+  PrefillDropout dropout_;  // where kDropout
   int lane_;
 };
 

@@ -5,31 +5,38 @@
 #pragma once
 
 #include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
-class DropoutStage {
+class PrefillDropout {
  public:
-  // `first_row`: of the warpgroup.
+  // `first_row`: of the warpgroup. `barrier` and `parity`: of a phase that has completed, and stays complete through the tile's steps.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
-                                        int first_row) {
-    source_ = DropoutSource(parts.dropout);
+                                        int first_row, unsigned barrier, unsigned parity) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
+    source_ = DropoutSource(parts.dropout);
     row_ = static_cast<unsigned>(first_row + thread_row(thread));
     head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
+    barrier_ = barrier;
+    parity_ = parity;
   }
 
-  // The step to come: a multiple of 16.
+  // The step to come: its first key is a multiple of 16.
   __device__ __forceinline__ void move_to(int first_key) {
     cell_ = static_cast<unsigned>(first_key) / 16;
   }
 
+  // Between two loops that end at once, across which the compiler moves nothing.
   __device__ __forceinline__ void make() {
+    mbarrier_wait(barrier_, parity_, "complete");
     signs_.make(source_, {{head_, head_ + kNextHead}, {row_, row_ + kNextRow}}, cell_);
+    mbarrier_wait(barrier_, parity_, "complete");
   }
 
   template <int kCount>
@@ -40,8 +47,12 @@ class DropoutStage {
 
  private:
   DropoutSource source_;
-  unsigned row_ = 0, head_ = 0, cell_ = 0;
+  unsigned row_ = 0, head_ = 0, cell_ = 0, barrier_ = 0, parity_ = 0;
   DropoutOfRows<kBlockN / 16> signs_;
 };
+
+__device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {
+  for (float& inverse : ends->inverse) inverse *= parts.dropout.scale;
+}
 
 }  // namespace attune
