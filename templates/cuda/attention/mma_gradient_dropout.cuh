@@ -72,4 +72,18 @@ class DroppedElements<true, kM, kN> {
   DropoutOfKeys<8 * kN> signs_[kM];
 };
 
+// Gradients are sums of products of kept places.
+template <int kM, int kTiles>
+__device__ __forceinline__ void scale_kept(const DropoutArgs& dropout,
+                                           float (&gradient)[kM][kTiles][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) gradient[m][n][i] *= dropout.scale;
+    }
+  }
+}
+
 }  // namespace attune

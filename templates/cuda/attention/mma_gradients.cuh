@@ -60,8 +60,8 @@ class GradientTile {
         at.advance(all);
       }
     }
-    if constexpr (kMakesFirst) scale_kept(first);    // where kDropout
-    if constexpr (kMakesSecond) scale_kept(second);  // where kDropout
+    if constexpr (kMakesFirst) scale_kept(parts_.dropout, first);    // where kDropout
+    if constexpr (kMakesSecond) scale_kept(parts_.dropout, second);  // where kDropout
     if constexpr (kMakesFirst)
       store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale, first);
     if constexpr (kMakesSecond) store(parts_.gradients.dv, 1.f, second);
@@ -185,13 +185,6 @@ class GradientTile {
     return {tile_.batch, kKeysStay ? at.head : tile_.head, thread_row(),
             at.block * Side::kStepRows + thread_column()};
   }
-
-  template <int kTiles>                                                           // where kDropout
-  __device__ __forceinline__ void scale_kept(float (&of)[kM][kTiles][4]) const {  // where kDropout
-    for (auto& row_tile : of)                                                     // where kDropout
-      for (auto& tile : row_tile)                                                 // where kDropout
-        for (float& value : tile) value *= parts_.dropout.scale;                  // where kDropout
-  }                                                                               // where kDropout
 
   template <int kTiles>
   __device__ __forceinline__ void store(const OperandView& to, float factor,
