@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/template_registry.hpp"
 
