@@ -86,20 +86,24 @@ class PrefillSm80 final : public PrefillMma {
     return mma_refusal(spec);
   }
 
+  // Of which three blocks fit a multiprocessor, and more of narrower heads: they leave signs of dropout no room beside 64 columns, or
+  // 32 rows a warp.
+  static constexpr int kHeadDimOf3Blocks = 64;
+
   // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
   // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
-    if (!is_scored(spec)) {
-      const bool crowded = spec.dropout > 0 && std::max(spec.head_dim_qk, spec.head_dim_v) <= 64;
-      return crowded ? with_room_for_scores(legal, config, 32) : config;
-    }
+    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    const bool drops = spec.dropout > 0;
+    if (!is_scored(spec) && (!drops || widest > kHeadDimOf3Blocks)) return config;
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
       const Config lower = with_room_for_scores(legal, staged, 32, 64);
       if (!legal.broken(lower)) return lower;
     }
-    return with_room_for_scores(legal, config, 32);
+    const bool crowded = drops && (is_scored(spec) || widest < kHeadDimOf3Blocks);
+    return with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
   }
 
   // Offsets are held after all where registers are spare.
