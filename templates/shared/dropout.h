@@ -70,8 +70,8 @@ ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutCell& cell, unsigned place,
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key);
-  const DropoutCell cell =
-      dropout_cell(dropout_state(args), head, static_cast<unsigned>(row), at / 16);
+  const DropoutCell cell = dropout_cell(dropout_state(args), args.head0 + head,
+                                        args.row0 + static_cast<unsigned>(row), at / 16);
   return is_kept(cell, at % 16, args.threshold) ? args.scale : 0.0f;
 }
 
