@@ -27,6 +27,7 @@ constexpr int kRegistersOfPrograms = 16;
 // What defaults leave over beside, since they must not spill on any arch.
 constexpr int kSpare = 16;
 constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more room
+constexpr int kSpareOfDropout = 8;
 constexpr int kSpareOfElements = 48;  // where programs read several elements for each score
 
 using Broken = std::optional<std::string>;
@@ -151,6 +152,7 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
+                    (spec.dropout > 0 ? kSpareOfDropout : 0) +
                     (reads_several_elements(spec) ? kSpareOfElements : 0);
   int lacking = 0;
   for (const MmaGradientKernel& kernel : kernels)

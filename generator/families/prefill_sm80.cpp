@@ -86,8 +86,8 @@ class PrefillSm80 final : public PrefillMma {
     return mma_refusal(spec);
   }
 
-  // Of which three blocks fit a multiprocessor, and more of narrower heads: they leave signs of dropout no room beside 64 columns, or
-  // 32 rows a warp.
+  // Three blocks of it fit a multiprocessor, and more of narrower heads: they leave signs of dropout no room beside 64 columns, or
+  // 32 rows a warp. Limits of a window take that room at wider heads.
   static constexpr int kHeadDimOf3Blocks = 64;
 
   // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
@@ -95,14 +95,16 @@ class PrefillSm80 final : public PrefillMma {
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     const bool drops = spec.dropout > 0;
-    if (!is_scored(spec) && (!drops || widest > kHeadDimOf3Blocks)) return config;
+    const bool roomy = widest > kHeadDimOf3Blocks && spec.window_left < 0;
+    if (!is_scored(spec) && (!drops || roomy)) return config;
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
       const Config lower = with_room_for_scores(legal, staged, 32, 64);
       if (!legal.broken(lower)) return lower;
     }
-    const bool crowded = drops && (is_scored(spec) || widest < kHeadDimOf3Blocks);
+    const int widest_of_16_rows = is_scored(spec) ? kHeadDimOf3Blocks : kHeadDimOf3Blocks - 1;
+    const bool crowded = drops && widest <= widest_of_16_rows;
     return with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
   }
 

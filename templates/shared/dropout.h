@@ -36,9 +36,7 @@ ATTUNE_HOST_DEVICE inline void write_dropout_state(const DropoutArgs& args, long
 // a * b. NVRTC multiplies what it was told to be 64 bits wide in more than one instruction.
 ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
-  unsigned long long product;
-  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
-  return product;
+  return static_cast<unsigned long long>(__umulhi(a, b)) << 32 | a * b;
 #else
   return static_cast<unsigned long long>(a) * b;
 #endif

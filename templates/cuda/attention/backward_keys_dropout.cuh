@@ -8,25 +8,15 @@
 #include "cuda/attention/dropout_of_keys.cuh"
 #include "cuda/attention/scale_kept.cuh"
 #include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/pack_positive.cuh"
 
 namespace attune {
 
-// Two in 16 bits, with zeros for what has a sign.
-template <Dtype kDtype>
-__device__ __forceinline__ unsigned pack_kept(float low, float high) {
-  unsigned packed;
-  if constexpr (kDtype == Dtype::kBf16) {
-    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
-}
-
+// To 16 bits, with zeros for what has a sign.
 template <int kCount>
 __device__ __forceinline__ void round_kept(const float (&p)[kCount], unsigned (&kept)[kCount / 2]) {
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) kept[i] = pack_kept<kDtypeQ>(p[2 * i], p[2 * i + 1]);
+  for (int i = 0; i < kCount / 2; ++i) kept[i] = pack_positive<kDtypeQ>(p[2 * i], p[2 * i + 1]);
 }
 
 // dS of two queries of a key; `p` has signs.

@@ -27,7 +27,7 @@ class DropoutOfKeys {
         const unsigned other = __shfl_xor_sync(~0u, mine, 1);
         pairs_[i] = lane % 2 ? joined(other, mine) : joined(mine, other);
       }
-      asm volatile("" : "+r"(pairs_[i]));  // made here, where the caller has time
+      pairs_[i] = made_here(pairs_[i]);
     }
   }
 

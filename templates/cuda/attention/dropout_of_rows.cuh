@@ -4,23 +4,10 @@
 #pragma once
 
 #include "cuda/attention/dropout_signs.cuh"
+#include "cuda/ptx/permute_bytes.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
-
-// PTX prmt: a selector of 8 and more repeats the sign of a byte.
-__device__ __forceinline__ unsigned permuted(unsigned low, unsigned high, unsigned selector) {
-  unsigned bytes = 0;
-#ifdef __CUDA_ARCH__
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
-#else
-  for (int i = 0; i < 4; ++i) {
-    const unsigned number = selector >> 4 * i & 15;
-    const unsigned byte = (number & 4 ? high : low) >> 8 * (number & 3) & 0xFF;
-    bytes |= (number < 8 ? byte : byte < 128 ? 0u : 0xFFu) << 8 * i;
-  }
-#endif
-  return bytes;
-}
 
 // Two rows of a thread.
 struct DropoutRows {
@@ -51,8 +38,7 @@ class DropoutOfRows {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const unsigned pairs = permuted(both[2 * i], both[2 * i + 1], lane % 2 ? 0x7632 : 0x5410);
-      word_[i] = pairs << lane / 2;
-      asm volatile("" : "+r"(word_[i]));  // made here, where the caller has time
+      word_[i] = made_here(pairs << lane / 2);
     }
   }
 

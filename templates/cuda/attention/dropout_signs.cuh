@@ -3,6 +3,7 @@
 // keys of a row. How they come to the lanes that have the places: dropout_of_rows.cuh, dropout_of_keys.cuh.
 #pragma once
 
+#include "cuda/ptx/special_registers.cuh"
 #include "shared/dropout.h"
 #include "shared/kernel_arguments.h"
 
@@ -52,6 +53,11 @@ __device__ __forceinline__ unsigned folded(const DropoutSigns& signs, unsigned b
 // Bits 7 to 4 of the bytes of `first`, and those of `second` behind them.
 __device__ __forceinline__ unsigned joined(unsigned first, unsigned second) {
   return (first & 0xF0F0F0F0u) | (second >> 4 & 0x0F0F0F0Fu);
+}
+
+// Keeps the compiler from making a word later than its caller, who has time, does.
+__device__ __forceinline__ unsigned made_here(unsigned word) {
+  return static_cast<unsigned>(reread(static_cast<int>(word)));
 }
 
 // Counted over all batch entries.

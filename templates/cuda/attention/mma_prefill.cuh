@@ -146,8 +146,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
-    const bool partial = is_partial(pipeline.entry(), 0);   // where kMaskProgram
-    if (partial) hide_scores(parts, state, block, scores);  // where kMaskProgram
+    hide_partial(parts, state, pipeline.entry(), block, scores);  // where kMaskProgram
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);

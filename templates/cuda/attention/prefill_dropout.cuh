@@ -16,15 +16,19 @@ namespace attune {
 
 class PrefillDropout {
  public:
-  // `first_row`: of the warpgroup. `barrier` and `parity`: of a phase that has completed, and stays complete through the tile's steps.
+  // A phase of a barrier that is complete through all steps of the tile.
+  __device__ __forceinline__ void stand_by(unsigned barrier, unsigned parity) {
+    barrier_ = barrier;
+    parity_ = parity;
+  }
+
+  // `first_row`: of the warpgroup.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
-                                        int first_row, unsigned barrier, unsigned parity) {
+                                        int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     source_ = DropoutSource(parts.dropout);
     row_ = static_cast<unsigned>(first_row + thread_row(thread));
     head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
-    barrier_ = barrier;
-    parity_ = parity;
   }
 
   // The step to come: its first key is a multiple of 16.

@@ -36,8 +36,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
     const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // of the warpgroup
-    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for
-    // their sake.
+    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
     const int origin = first_key(args_, tile.first_row);
     const BlockRange range =
         visible_blocks<kBlockN>(args_, first_row, first_row + kHeadRows, origin);
@@ -47,18 +46,16 @@ class WgmmaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
     products_.wait_q(parity);
     const OwnSteps own = own_steps(tile, range);
-    stage_.begin(parts_, tile, first_row);                               // where kScored
-    auto& dropout = products_.dropout();                                 // where kDropout
-    dropout.begin(parts_, tile, first_row, products_.q_full(), parity);  // where kDropout
+    stage_.begin(parts_, tile, first_row);  // where kScored
     products_.skip_hidden_steps(tile.last_block - own.last);
     blocks_ = BlockWalk(tile);  // where kMaskProgram
     blocks_.take();             // own.last  // where kMaskProgram
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());          // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
-      dropout.move_to(origin + block * kBlockN);       // where kDropout
+      block = block_of_entry(blocks_.take());                 // where kMaskProgram
+      stage_.prepare(origin + block * kBlockN, rows);         // where kScored
+      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -81,7 +78,6 @@ class WgmmaConsumer {
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
-      dropout.keep(p);  // where kDropout
       if constexpr (kRowMax == 1) {
         // Asked in masked steps too, so that the additions stay among the exponentials.
         const bool overflow = sums_overflow(sum);
@@ -104,9 +100,17 @@ class WgmmaConsumer {
   __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
+  // As they meet V.  // where kDropout
+  __device__ __forceinline__ void round_probabilities(const Scores& s,     // where kDropout
+                                                      Probabilities& p) {  // where kDropout
+    attune::round_probabilities(s, p);                                     // where kDropout
+    products_.dropout().keep(p);                                           // where kDropout
+  }                                                                        // where kDropout
+
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
+    products_.dropout().begin(parts_, tile, first_row);              // where kDropout
     const int first_of_all = first_key(args_, tile.first_row);       // where kDropout
     products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
@@ -120,7 +124,6 @@ class WgmmaConsumer {
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
-    products_.dropout().keep(p);  // where kDropout
     products_.await_operands(own.last != own.first);
   }
 
@@ -141,7 +144,6 @@ class WgmmaConsumer {
     sum[0] = sum[1] = 0.f;
     exponentiate(s, rows->max, args_.softmax_scale_log2, sum);
     round_probabilities(s, p);
-    products_.dropout().keep(p);  // where kDropout
   }
 
   const KernelParts& parts_;

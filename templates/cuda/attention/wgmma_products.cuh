@@ -130,11 +130,8 @@ class WgmmaProducts {
   // It is made while products run.  // where kDropout
   __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
 
-  __device__ __forceinline__ unsigned q_full() const {  // where kDropout
-    return shared_ + kLayout.q_full + 8 * warpgroup_;   // where kDropout
-  }                                                     // where kDropout
-
   __device__ __forceinline__ void wait_q(unsigned parity) {
+    dropout_.stand_by(shared_ + kLayout.q_full + 8 * warpgroup_, parity);  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
