@@ -56,6 +56,7 @@ void place_tensors(const LaunchStructure& structure, const LaunchSizes& sizes, L
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec) {
   std::vector<ArgumentPart> parts;
   if (has_score_args(spec)) parts.push_back(ArgumentPart::kScores);
+  if (spec.dropout > 0) parts.push_back(ArgumentPart::kDropout);
   parts.push_back(ArgumentPart::kBase);
   if (is_fp8(spec)) parts.push_back(ArgumentPart::kScales);
   return parts;

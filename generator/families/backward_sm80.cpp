@@ -27,6 +27,7 @@ constexpr int kRegistersOfPrograms = 16;
 // What defaults leave over beside, since they must not spill on any arch.
 constexpr int kSpare = 16;
 constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more room
+constexpr int kSpareOfDropout = 8;
 constexpr int kSpareOfElements = 48;  // where programs read several elements for each score
 
 using Broken = std::optional<std::string>;
@@ -151,6 +152,7 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
+                    (spec.dropout > 0 ? kSpareOfDropout : 0) +
                     (reads_several_elements(spec) ? kSpareOfElements : 0);
   int lacking = 0;
   for (const MmaGradientKernel& kernel : kernels)
@@ -182,7 +184,7 @@ class BackwardSm80 final : public KernelTemplate {
   std::string_view name() const override { return "backward_sm80"; }
   std::string_view source_path() const override { return "cuda/backward_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/backward_sm80_knobs.cuh"; }
-  const Served& serves() const override { return serves_gradients(); }
+  const Served& serves() const override { return serves_every_gradient(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const SearchSpace rows = rows_space(spec, arch), keys = keys_space(spec, arch);
@@ -234,6 +236,8 @@ class BackwardSm80 final : public KernelTemplate {
         .steps = {{.entry = "attune_prepare", .parts = parts, .threads = kPrepareThreads}},
         .main_step = 1,
         .workspace = {{.name = "row_sums"}}};
+    if (spec.dropout > 0) parts.insert(parts.begin() + 1, ArgumentPart::kDropout);
+    all.steps[0].parts = parts;
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
     for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, config)) {
       StepStructure step{.parts = parts,

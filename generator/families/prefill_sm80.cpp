@@ -49,7 +49,7 @@ class PrefillSm80 final : public PrefillMma {
   std::string_view source_path() const override { return "cuda/prefill_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm80_knobs.cuh"; }
 
-  const Served& serves() const override { return serves_masks(); }
+  const Served& serves() const override { return serves_masks_and_dropout(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return SearchSpace(mma_async_knobs(spec), mma_constraints(spec, arch));
@@ -86,17 +86,26 @@ class PrefillSm80 final : public PrefillMma {
     return mma_refusal(spec);
   }
 
+  // Three blocks of it fit a multiprocessor, and more of narrower heads: they leave signs of dropout no room beside 64 columns, or
+  // 32 rows a warp. Limits of a window take that room at wider heads.
+  static constexpr int kHeadDimOf3Blocks = 64;
+
   // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
   // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
-    if (!is_scored(spec)) return config;
+    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    const bool drops = spec.dropout > 0;
+    const bool roomy = widest > kHeadDimOf3Blocks && spec.window_left < 0;
+    if (!is_scored(spec) && (!drops || roomy)) return config;
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
       const Config lower = with_room_for_scores(legal, staged, 32, 64);
       if (!legal.broken(lower)) return lower;
     }
-    return with_room_for_scores(legal, config, 32);
+    const int widest_of_16_rows = is_scored(spec) ? kHeadDimOf3Blocks : kHeadDimOf3Blocks - 1;
+    const bool crowded = drops && widest <= widest_of_16_rows;
+    return with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
   }
 
   // Offsets are held after all where registers are spare.

@@ -202,7 +202,7 @@ class PrefillSm90 final : public KernelTemplate {
   std::string_view source_path() const override { return "cuda/prefill_sm90.cu"; }
   std::string_view knobs_path() const override { return "cuda/prefill_sm90_knobs.cuh"; }
 
-  const Served& serves() const override { return serves_masks(); }
+  const Served& serves() const override { return serves_masks_and_dropout(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<Constraint> rules = sm90_rules(spec, arch, accumulators);
@@ -223,12 +223,13 @@ class PrefillSm90 final : public KernelTemplate {
     const bool dense = reads_elements_to_hide(spec);
     if (!has_score_stage(spec)) {
       const bool tall = config.at("block_m") > 128;
-      const int64_t block_n = !dense ? 128 : columns > 128 ? 80 : tall ? 96 : 128;
+      const bool crowded = dense || spec.dropout > 0;
+      const int64_t block_n = !crowded ? 128 : dense && columns > 128 ? 80 : tall ? 96 : 128;
       return with_room_for_scores(space(spec, arch), config, block_n, kRowsOfMaskedTiles);
     }
     if (adds_diagonals(spec, config)) return config;  // the loop is a plain kernel's
     const score::Program stage = score_stage_program(spec).program;
-    const bool many = dense || stage.captures().size() > 1;
+    const bool many = dense || spec.dropout > 0 || stage.captures().size() > 1;
     const int64_t block_n = columns > 256   ? 32
                             : columns > 128 ? (many ? 48 : 80)
                                             : (many ? 80 : 128);

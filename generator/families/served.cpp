@@ -4,8 +4,22 @@
 
 namespace attune {
 
+namespace {
+
+Served with_dropout(Served served) {
+  served.features.insert("dropout");
+  return served;
+}
+
+}  // namespace
+
 const Served& serves_masks() {
   static const Served served{Op::kPrefill, {"mask", "window"}, true};
+  return served;
+}
+
+const Served& serves_masks_and_dropout() {
+  static const Served served = with_dropout(serves_masks());
   return served;
 }
 
@@ -21,15 +35,6 @@ const Served& serves_masks_and_8_bits() {
       true};
   return served;
 }
-
-namespace {
-
-Served with_dropout(Served served) {
-  served.features.insert("dropout");
-  return served;
-}
-
-}  // namespace
 
 const Served& serves_everything() {
   static const Served served = with_dropout(serves_masks_and_8_bits());

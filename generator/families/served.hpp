@@ -7,6 +7,7 @@
 namespace attune {
 
 const Served& serves_masks();               // op prefill with every mask, window and score feature
+const Served& serves_masks_and_dropout();   // and with dropout
 const Served& serves_masks_and_accuracy();  // and with modes of accuracy
 const Served& serves_masks_and_8_bits();    // and with all choices that 8-bit operands have
 const Served& serves_quantising();          // op quantise with all its choices
@@ -14,9 +15,8 @@ const Served& serves_mapping();             // op block_map of all masks
 const Served& serves_merging();             // op merge, which has no choices
 // Op attention_backward with every mask, window and score feature.
 const Served& serves_gradients();
+const Served& serves_every_gradient();  // and with dropout: all that there is of it
+const Served& serves_everything();  // what the references serve: all that there is of op prefill
 const Served& serves_caches();  // op attention_kvcache with all its choices
-// What the references serve: all that there is of op prefill, and of op attention_backward.
-const Served& serves_everything();
-const Served& serves_every_gradient();
 
 }  // namespace attune

@@ -28,23 +28,28 @@ constexpr bool kWaitsForPriorGrid = true;
 #include "cuda/attention/warp_roles.cuh"
 #include "cuda/attention/wgmma_consumer.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // where kMaskProgram
+#include "cuda/ptx/dependent_launch.cuh"  // where kDropout
 
 namespace attune {
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
-    attune_kernel(                                 // in the order of the argument parts
-        const __grid_constant__ BlockMapArgs map,  // where kMaskProgram
-        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+    attune_kernel(                                    // in the order of the argument parts
+        const __grid_constant__ BlockMapArgs map,     // where kMaskProgram
+        const __grid_constant__ ScoreArgs scores,     // where kScoreArgs
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
         const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
         const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v,
         const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const KernelParts parts{
       args,
-      scores,  // where kScoreArgs
-      map,     // where kMaskProgram
+      scores,   // where kScoreArgs
+      dropout,  // where kDropout
+      map,      // where kMaskProgram
   };
-  wait_for_prior_grid();  // the map is read by all roles  // where kMaskProgram
+  wait_for_prior_grid();         // the map is read by all roles  // where kMaskProgram
+  wait_for_prior_grid();         // it may make the seed  // where kDropout
+  leave_dropout_state(dropout);  // where kDropout
   run_roles<WgmmaConsumer>(parts, shared_bytes, map_q, map_k, map_v, map_o);
 }
 

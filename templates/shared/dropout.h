@@ -33,13 +33,23 @@ ATTUNE_HOST_DEVICE inline void write_dropout_state(const DropoutArgs& args, long
   args.state[1] = state.offset;
 }
 
+// a * b. NVRTC multiplies what it was told to be 64 bits wide in more than one instruction.
+ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b) {
+#ifdef __CUDA_ARCH__
+  return static_cast<unsigned long long>(__umulhi(a, b)) << 32 | a * b;
+#else
+  return static_cast<unsigned long long>(a) * b;
+#endif
+}
+
 ATTUNE_HOST_DEVICE inline DropoutCell dropout_cell(DropoutState state, unsigned head, unsigned row,
                                                    unsigned cell) {
   const unsigned long long number = state.offset + cell;
   unsigned key0 = static_cast<unsigned>(state.seed), key1 = static_cast<unsigned>(state.seed >> 32);
   DropoutCell x{{static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), row, head}};
   for (int round = 0; round < 7; ++round) {
-    const unsigned long long a = 0xD2511F53ull * x.word[0], b = 0xCD9E8D57ull * x.word[2];
+    const unsigned long long a = wide_product(x.word[0], 0xD2511F53u),
+                             b = wide_product(x.word[2], 0xCD9E8D57u);
     x = {{static_cast<unsigned>(b >> 32) ^ x.word[1] ^ key0, static_cast<unsigned>(b),
           static_cast<unsigned>(a >> 32) ^ x.word[3] ^ key1, static_cast<unsigned>(a)}};
     key0 += 0x9E3779B9u;
@@ -58,8 +68,8 @@ ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutCell& cell, unsigned place,
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key);
-  const DropoutCell cell =
-      dropout_cell(dropout_state(args), head, static_cast<unsigned>(row), at / 16);
+  const DropoutCell cell = dropout_cell(dropout_state(args), args.head0 + head,
+                                        args.row0 + static_cast<unsigned>(row), at / 16);
   return is_kept(cell, at % 16, args.threshold) ? args.scale : 0.0f;
 }
 

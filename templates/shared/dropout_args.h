@@ -13,6 +13,9 @@ struct DropoutArgs {
   unsigned long long* state;  // seed and offset as they were used, written by op prefill; or null
   unsigned threshold;         // of 256: a byte below it keeps its place
   float scale;                // 256 / threshold: what is kept is multiplied by it
+  // Of references, which compute a part of a problem alone: the head, of all batch entries, and the row at which it begins.
+  unsigned head0 = 0;
+  unsigned row0 = 0;
 };
 
 }  // namespace attune

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "generator/core/error.hpp"
+#include "generator/core/op.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/template_registry.hpp"
 
@@ -78,6 +79,30 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                               heads, dims, pages, kScores[specs->size() % 3]))));
 }
 
+// Dropout, forward and backward, beside what shares its registers.
+std::vector<KernelSpec> dropout_specs() {
+  constexpr const char* kOthers[] = {"", ",softcap=30", "", ",bias=bf16", "", ",documents=1",
+                                     "", ",alibi=1",    "", ",sinks=fp32"};
+  constexpr const char* kGradients[] = {"", ",gradients=q", ",gradients=kv", ",gradients=v"};
+  std::vector<KernelSpec> specs;
+  size_t number = 0;
+  for (const char* dims : {"head_dim=40", "head_dim=64", "head_dim=96", "head_dim=128",
+                           "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
+    for (const char* mask :
+         {"none", "causal_bottom_right", "causal_top_left,window=1000:0", "none,window=100:100"})
+      for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1"}) {
+        const std::string common = fmt::format("dtype={},{},seqlen=4096,mask={},dropout=0.1{}",
+                                               heads, dims, mask, kOthers[number % 10]);
+        const bool has_sinks = common.find("sinks") != std::string::npos;
+        specs.push_back(spec_of(parse_problem(common)));
+        if (!has_sinks)
+          specs.push_back(
+              spec_of(parse_problem("op=attention_backward," + common + kGradients[number % 4])));
+        ++number;
+      }
+  return specs;
+}
+
 std::vector<KernelSpec> matrix_specs() {
   std::vector<KernelSpec> specs;
   for (const char* dtype : {"fp16", "bf16"})
@@ -115,6 +140,7 @@ std::vector<KernelSpec> matrix_specs() {
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   add_gradient_specs(&specs);
   add_cache_specs(&specs);
+  for (KernelSpec& spec : dropout_specs()) specs.push_back(std::move(spec));
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",
         "key_lengths=1,chunk=64", "chunk=512,mask=causal_top_left", "documents=1,block_map=hides"})
@@ -204,6 +230,30 @@ TEST(CompileMatrix, DefaultsCompileWithinLimits) {
   fmt::print("{} of {} kernels, compile time median {:.0f} ms, p95 {:.0f} ms, longest {:.0f} ms\n",
              times.size(), entries.size(), times[times.size() / 2], times[times.size() * 95 / 100],
              times.back());
+}
+
+// The problems that are most asked for: all of these run, on each arch of which their family is the first.
+TEST(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
+  const Compiler* compiler = open_nvrtc_compiler();
+  if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
+  for (const auto& [family, arch_name] : {std::pair{"prefill_sm90", "sm_90a"},
+                                          {"prefill_sm80", "sm_80"},
+                                          {"backward_sm90", "sm_90a"},
+                                          {"backward_sm80", "sm_80"}}) {
+    const KernelTemplate& t = template_by_name(family);
+    const Arch arch = parse_arch(arch_name);
+    for (const char* dims : {"head_dim=64", "head_dim=128"})
+      for (const char* mask : {"none", "causal_bottom_right"}) {
+        const KernelSpec spec = spec_of(parse_problem(
+            fmt::format("op={},dtype=bf16,{},heads=16,batch=4,seqlen=4096,mask={},dropout=0.1",
+                        describe(t.serves().op).name, dims, mask)));
+        const Entry entry{
+            &t, spec, arch,
+            t.default_config(spec, arch, {4, 4096, 4096, 16, 16}, typical_device(arch).facts)};
+        double ms = 0;
+        EXPECT_EQ(broken(*compiler, entry, &ms), "") << entry.name();
+      }
+  }
 }
 
 // A score stage wants registers: a default that spills would leave a problem without a tuned kernel. Every 11th one in the quick run.

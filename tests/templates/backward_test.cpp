@@ -126,6 +126,30 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   }
 }
 
+// What the forward dropped: rows and keys of odd numbers, groups, windows, each gradient alone.
+TEST_F(Cuda, DropoutGivesTheGradientsOfTheReference) {
+  open_families();
+  if (!device_ || IsSkipped()) return;
+  for (const char* text :
+       {"head_dim=64,heads=4/2,seqlen=500,dropout=0.1",
+        "head_dim=128,heads=4/1,seqlen_q=239,seqlen_kv=511,mask=causal_bottom_right,dropout=0.5",
+        "head_dim=96,heads=2,seqlen=333,mask=causal_top_left,window=70:0,dropout=0.25",
+        "head_dim=256,heads=2,seqlen_q=130,seqlen_kv=300,dropout=0.25,gradients=kv",
+        "head_dim=40,heads=2,seqlen=257,dropout=0.25,gradients=q",
+        "head_dim=128,heads=2,seqlen=300,dropout=0.9,gradients=v"}) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,batch=2,dtype=bf16,") + text);
+    const BackwardCase c(device_, p, 11, {.dlse = true});
+    for (const KernelTemplate* t : families_) {
+      expect_reference(c, *t, default_of(*t, p), "dropout");
+      const std::vector<Config> all =
+          t->space(spec_of(p), arch_for(*device_, *t, spec_of(p))).enumerate();
+      const Config other = all[all.size() / 2];
+      if (c.fault(*t, other).empty()) expect_reference(c, *t, other, "dropout, another config");
+    }
+  }
+}
+
 // sum_j dV_j = sum_i dout_i over rows that see a key, since each row of P sums to 1; <Q, dQ> = <K, dK>, since both are <S, dS>.
 TEST_F(Cuda, SumsOfGradientsKeepTheirLaws) {
   open_families();

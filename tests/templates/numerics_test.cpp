@@ -133,6 +133,49 @@ TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
   check_all_long_sums();
 }
 
+// What dropout drops is a matter of places, not of tiles: windows begin blocks where cells begin, heads share tiles, keys are split, steps
+// have cells that no four lanes share evenly, and scores are computed again.
+TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
+  open("cuda");
+  const std::string causal = ",dropout=0.25,mask=causal_bottom_right";
+  const char* trace = "dropout";
+  check_sm90("head_dim=64,heads=4/2,dropout=0.5", "block_m=192,block_n=128,row_max=1,ping_pong=1",
+             trace);
+  check_sm90("head_dim=72,heads=4/2,dropout=0.1", "block_m=128,block_n=80,overlap=0", trace);
+  check_sm90("head_dim=128,heads=4/2,window=70:0" + causal,
+             "block_m=192,block_n=80,kv_ring=3,scheduler=2,l2_section_mb=32", trace);
+  check_sm90("head_dim=128,heads=8/2" + causal,
+             "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
+  check_sm90("head_dim=64,heads=64/1" + causal,
+             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", trace);
+  check_sm90("head_dim=128,heads=9/1" + causal,
+             "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", trace);
+  check_sm90("head_dim=128,heads=4/2,softcap=20,documents=1,dropout=0.25", "block_m=128,block_n=64",
+             trace);
+  check_sm90("head_dim=128,heads=4/2,alibi=1,sinks=fp32" + causal,
+             "block_m=128,block_n=80,scheduler=2,l2_section_mb=32", trace);
+}
+
+TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
+  open("cuda");
+  if (!device_) return;
+  const KernelTemplate& t = template_by_name("prefill_sm80");
+  std::mt19937_64 random(7);
+  for (const char* text :
+       {"dtype=bf16,head_dim=64,heads=4/2,dropout=0.1",
+        "dtype=fp16,head_dim=128,heads=4/2,dropout=0.5,mask=causal_bottom_right",
+        "dtype=bf16,head_dim=96,heads=2/2,dropout=0.25,mask=causal_top_left,window=64:-",
+        "dtype=fp16,head_dim=256,heads=2/1,dropout=0.25,documents=1,softcap=30"}) {
+    const Problem p = parse_problem(std::string("batch=2,seqlen=600,") + text);
+    if (!serves(t, spec_of(p))) GTEST_SKIP() << "no device that prefill_sm80 is for";
+    const Arch arch = arch_for(*device_, t, spec_of(p));
+    const std::vector<Config> legal = t.space(spec_of(p), arch).enumerate();
+    check_config(t, p, t.default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts),
+                 true, random, text);
+    check_config(t, p, legal[random() % legal.size()], false, random, text);
+  }
+}
+
 // Warpgroups that see nothing of a step leave it out: at both ends of a window, with more such steps than there are slots.
 TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   open("cuda");

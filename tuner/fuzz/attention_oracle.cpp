@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The float64 oracle with what 8-bit kernels may differ from it, and the low-precision twin; see
-// attention_case.hpp.
+// The float64 oracle with what 8-bit kernels may differ from it, and the low-precision twin; see attention_case.hpp.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,6 +8,7 @@
 #include "generator/core/narrow_float.hpp"
 #include "tuner/fuzz/attention_case.hpp"
 #include "tuner/fuzz/rounded_operands.hpp"
+#include "tuner/kept_part.hpp"
 
 namespace attune::testing {
 namespace {
@@ -63,8 +63,7 @@ struct RowPlace {
   int64_t batch, head, row;
 };
 
-// What fp32 arithmetic may add to a score, other for each key: of a caller's program some units in the last place, of softcap what its
-// tanh may be off.
+// What fp32 arithmetic may add to a score, other for each key: of a caller's program some last places, of softcap what its tanh may be off.
 float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
   const float units = p.score_mod ? 2e-6F : 6e-7F;
   const auto mixed =
@@ -120,8 +119,8 @@ std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) 
   return ratios;
 }
 
-// In e4m3, with the factors of V's blocks, which are taken out after. The reference is the running
-// maximum of that after each block of keys, less `lag` (log2); 2^(offset + lag) is the largest P.
+// In e4m3, with the factors of V's blocks, which are taken out after. The reference is the running maximum of that after each block of
+// keys, less `lag` (log2); 2^(offset + lag) is the largest P.
 void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* row) {
   constexpr size_t kBlock = 64;
   const std::vector<double> ratios = factor_ratios(head, *row);
@@ -152,15 +151,16 @@ bool sees_nothing(const Row<Real>& row) {
 // denominator, -inf for none.
 template <class Real>
 double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh, double sink,
-                  Row<Real>* row, std::vector<Real>* o) {
+                  const RowPlace& place, Row<Real>* row, std::vector<Real>* o) {
   o->assign(static_cast<size_t>(p.head_dim_v), 0);
   if (sees_nothing(*row)) return sink;
   weigh(head, row);
   for (size_t j = 0; j < row->keys.size(); ++j) {
     row->sum += std::exp(row->scores[j] - row->reference);
     const Real* v = head.v.row(row->keys[j]);
-    for (int64_t i = 0; i < p.head_dim_v; ++i)
-      (*o)[static_cast<size_t>(i)] += row->weights[j] * v[i];
+    const double kept = kept_of(p, place.batch, place.head, place.row, row->keys[j]);
+    const Real meets = row->weights[j] * static_cast<Real>(kept);
+    for (int64_t i = 0; i < p.head_dim_v; ++i) (*o)[static_cast<size_t>(i)] += meets * v[i];
   }
   row->sum += static_cast<Real>(std::exp(sink - static_cast<double>(row->reference)));
   for (Real& value : *o) value /= row->sum;
@@ -194,12 +194,13 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
       for (int64_t key = 0; key < p.seqlen_kv; ++key)
         operands.v_factors.push_back(c.v_scale.at(b, key, kv_head));
       for (int64_t query = 0; query < p.seqlen_q; ++query) {
-        Row<Real> row = score_row<Real>(c, operands, {b, head, query});
+        const RowPlace at{b, head, query};
+        Row<Real> row = score_row<Real>(c, operands, at);
         const Place place{
             query,
             static_cast<size_t>(((b * p.seqlen_q + query) * p.num_heads_q + head) * p.head_dim_v),
             static_cast<size_t>((b * p.num_heads_q + head) * p.seqlen_q + query)};
-        result.lse[place.lse] = attend_row<Real>(p, operands, weigh, c.sink(head), &row, &o);
+        result.lse[place.lse] = attend_row<Real>(p, operands, weigh, c.sink(head), at, &row, &o);
         for (size_t i = 0; i < o.size(); ++i)
           result.o[place.o + i] = round_o(static_cast<double>(o[i]));
         if constexpr (std::is_same_v<Real, double>)
@@ -301,8 +302,7 @@ int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector
   return exact || most < sum / 2 ? -1 : largest;
 }
 
-// All weights of a block round alike where all scores are one, as with a factor of 0 in q: O
-// inherits that error.
+// All weights of a block round alike where all scores are one, as with a factor of 0 in q: O inherits that error.
 bool weights_are_alike(const Row<double>& row) {
   const auto [least, most] = std::minmax_element(row.scores.begin(), row.scores.end());
   return *most - *least < kHalfStep / 2;
@@ -312,8 +312,8 @@ double unit_of(Dtype dtype) {
   return dtype == Dtype::kBf16 ? 0x1p-8 : dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-24;
 }
 
-// Adds one row. Rounding P: independent from key to key (2.5 half steps are 6 standard deviations),
-// or alike in all of them, and never more than half a step of each.
+// Adds one row. Rounding P: independent from key to key (2.5 half steps are 6 standard deviations), or alike in all of them, and never
+// more than half a step of each.
 void allow_row(const Problem& p, const Head<double>& head, const Row<double>& row,
                const Place& place, const std::vector<double>& o, Allowance* allowance) {
   if (!(row.sum > 0)) return;  // sees nothing, or is NaN

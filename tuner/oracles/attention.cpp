@@ -85,6 +85,10 @@ class AttentionExpectation final : public Expectation {
     const DeviceMemory q_factors = q_factors_of(part, region, &operands.q_scale);
     const ScoreOperands scores = scores_of(region);
     operands.scores = &scores;
+    DropoutArgs dropout{};
+    dropout.head0 = static_cast<unsigned>(batch * problem_.num_heads_q + head * ratio_);
+    dropout.row0 = static_cast<unsigned>(region.row_begin);
+    operands.dropout = &dropout;
     Expected expected{region, {}};
     std::vector<DeviceMemory> memories;
     for (const OperandSpec& output : operands_of(part)) {

@@ -9,8 +9,7 @@
 #include <set>
 
 #include "generator/core/visibility.hpp"
-#include "runtime/plan.hpp"
-#include "templates/shared/dropout.h"
+#include "tuner/kept_part.hpp"
 #include "tuner/oracles/host_scores.hpp"
 
 namespace attune {
@@ -154,18 +153,10 @@ class GradientExpectation final : public Expectation {
     const HostScores::Score made = scores_.at(score, batch, head, row, key);
     const double p = std::exp(made.value - lse);
     if (p == 0 || lse == -std::numeric_limits<double>::infinity()) return {};
-    const double kept = kept_of(batch, head, row, key);
+    const double kept = kept_of(problem_, batch, head, row, key);
     const double dp = kept * dot(rows.dout.row(row), keys.v.row(key), problem_.head_dim_v);
     return {p * kept,
             p * (dp - static_cast<double>(rows.delta[static_cast<size_t>(row)])) * made.slope};
-  }
-
-  // With the seed and offset of a call that gives none.
-  double kept_of(int64_t batch, int head, int64_t row, int64_t key) const {
-    if (problem_.dropout == 0) return 1;
-    const auto of_all = static_cast<unsigned>(batch * problem_.num_heads_q + head);
-    return static_cast<double>(dropout_factor(dropout_args(problem_, nullptr), of_all,
-                                              static_cast<int>(row), static_cast<int>(key)));
   }
 
   bool sees(int64_t row, int64_t key) const {

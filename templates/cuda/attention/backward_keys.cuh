@@ -6,6 +6,7 @@
 // is issued behind S^T of the step after it.
 #pragma once
 
+#include "cuda/attention/backward_keys_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/section_order.cuh"
@@ -60,6 +61,7 @@ struct KeysMaps {
   const TensorMap* dout;
   const TensorMap* dk;
   const TensorMap* dv;
+  const DropoutArgs* dropout = nullptr;  // where kDropout
 };
 
 // The steps of a tile, in the order in which all roles take them: step(head of Q, first row).
@@ -151,6 +153,8 @@ class KeysConsumer {
         k_(by_rows(shared + kLayout.first + warpgroup * kLayout.first_bytes)),
         v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)) {}
 
+  const DropoutArgs* drops = nullptr;  // where kDropout
+
   // dK without softmax_scale. `parity`: of the barriers of what stays.
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
                                       Dv& dv) {
@@ -166,6 +170,8 @@ class KeysConsumer {
       mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
     for (int head = 0; head < kGqaRatio; ++head) {
+      const int head_of_q = tile.head * kGqaRatio + head;              // where kDropout
+      dropout_.begin(drops, args_, tile.batch, head_of_q, first_key);  // where kDropout
       skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
       run_head(own, dk, dv);
       skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);
@@ -202,6 +208,7 @@ class KeysConsumer {
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
+    dropout_.make(block);  // while products run  // where kDropout
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
@@ -219,6 +226,7 @@ class KeysConsumer {
     if constexpr (kMakesV) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
+      round_kept(s, p);  // instead  // where kDropout
       wgmma_fence();
       issue_dv(p, dout, dv);
     }
@@ -251,6 +259,7 @@ class KeysConsumer {
   }
 
   __device__ __forceinline__ void exponentiate(unsigned l2, Scores& s) const {
+    const int lane = reread_thread_index() % 32;  // where kDropout
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       float of[2];
@@ -258,6 +267,7 @@ class KeysConsumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
+      dropout_.sign(i / 4, lane, &s[i]);  // where kDropout
     }
   }
 
@@ -271,6 +281,8 @@ class KeysConsumer {
       for (int j = 0; j < 4; j += 2)
         ds[(i + j) / 2] =
             pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
+      ds[i / 2] = differentiate_kept(&p[i], &dp[i], of);              // instead  // where kDropout
+      ds[i / 2 + 1] = differentiate_kept(&p[i + 2], &dp[i + 2], of);  // where kDropout
     }
   }
 
@@ -287,6 +299,7 @@ class KeysConsumer {
   }
 
   const AttentionArgs& args_;
+  KeysDropout dropout_;  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;
   TileRing<kDoutRing<kMakesK>> dout_ring_;
   unsigned first_full_;       // barrier
@@ -308,7 +321,10 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned
     const KeysTile tile = keys_tile(args, tiles.number());
     const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
     float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
+    consumer.drops = maps.dropout;  // where kDropout
     consumer.run(tile, first_key, tiles.parity(), dk, dv);
+    if constexpr (kMakesV) scale_kept(*maps.dropout, dv);  // where kDropout
+    if constexpr (kMakesK) scale_kept(*maps.dropout, dk);  // where kDropout
     const TensorCoord at{0, first_key, tile.head, tile.batch};
     if constexpr (kMakesV)
       store_gradient<kDtypeKv>(*maps.dv, kMakesK ? second : first, warpgroup, at, 1.f, dv);
@@ -351,16 +367,23 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
 
 // What attune_keys makes.
 extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
+#if 1                                                         // where kDropout
+    attune_keys(const __grid_constant__ AttentionArgs args,   // where kDropout
+                const __grid_constant__ DropoutArgs dropout,  // where kDropout
+                const __grid_constant__ TensorMap map_q,      // where kDropout
+#else                                                         // where kDropout
     attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
+#endif                                                        // where kDropout
                 const __grid_constant__ TensorMap map_k,
                 const __grid_constant__ TensorMap map_v,   // where kKeysMakeK == true
                 const __grid_constant__ TensorMap map_dk,  // where kKeysMakeK == true
                 const __grid_constant__ TensorMap map_dv,  // where kKeysMakeV == true
                 const __grid_constant__ TensorMap map_dout) {
   KeysMaps maps{&map_q, &map_k, nullptr, &map_dout, nullptr, nullptr};
-  maps.v = &map_v;    // where kKeysMakeK == true
-  maps.dk = &map_dk;  // where kKeysMakeK == true
-  maps.dv = &map_dv;  // where kKeysMakeV == true
+  maps.dropout = &dropout;  // where kDropout
+  maps.v = &map_v;          // where kKeysMakeK == true
+  maps.dk = &map_dk;        // where kKeysMakeK == true
+  maps.dv = &map_dv;        // where kKeysMakeV == true
   run_keys<kKeysMakeK, kKeysMakeV>(args, maps);
 }
 

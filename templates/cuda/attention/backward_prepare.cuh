@@ -3,6 +3,7 @@
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
+#include "cuda/attention/dropout_signs.cuh"  // where kDropout
 #include "cuda/attention/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/eight_elements.cuh"
@@ -33,6 +34,7 @@ __device__ __forceinline__ float partial_delta(const AttentionArgs& args, const 
 
 extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     attune_prepare(const __grid_constant__ AttentionArgs args,
+                   const __grid_constant__ DropoutArgs dropout,  // where kDropout
                    const __grid_constant__ GradientArgs gradients) {
   let_next_grid_start();  // unless kInOrder
   wait_for_prior_grid();  // unless kInOrder
@@ -59,6 +61,7 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   const bool empty = lse == -infinity;
   float* const sums = row_sums(args, at.batch, at.head);
   sums[at.row] = empty ? infinity : lse * kLog2E;
+  sum *= kept_part(dropout);  // where kDropout
   sums[rows + at.row] = empty ? 0.f : sum;
 }
 

@@ -4,6 +4,7 @@
 // The product of a step's dS is issued behind S of the step after it, so that exponentials have two products beside them.
 #pragma once
 
+#include "cuda/attention/backward_rows_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/section_order.cuh"
@@ -81,9 +82,11 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
 class RowsConsumer {
  public:
   __device__ __forceinline__ RowsConsumer(const AttentionArgs& args,
+                                          const DropoutArgs& dropout,     // where kDropout
                                           const GradientArgs& gradients,  // where kFoldSums == 1
                                           unsigned shared, int warpgroup)
       : args_(args),
+        dropout_(dropout),      // where kDropout
         gradients_(gradients),  // where kFoldSums == 1
         k_ring_(shared),
         v_ring_(shared),
@@ -99,11 +102,13 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
-    load_sums(tile);                                                    // where kFoldSums == 0
-    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
-    wait_dout(parity);                                                  // where kFoldSums == 1
-    sums.finish(dout_, l2_, delta_);                                    // where kFoldSums == 1
-    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);            // where kFoldSums == 1
+    load_sums(tile);                                                       // where kFoldSums == 0
+    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);     // where kFoldSums == 1
+    wait_dout(parity);                                                     // where kFoldSums == 1
+    sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
+    dropout_.take_part(delta_);                                            // where kDropout
+    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
+    dropout_.begin(args_, tile.batch, tile.head, first_row, l2_, delta_);  // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
@@ -158,6 +163,7 @@ class RowsConsumer {
       wait_dout(parity);
     else
       issue_dq(ds, dq);
+    dropout_.make(block);  // while products run  // where kDropout
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
@@ -177,6 +183,7 @@ class RowsConsumer {
     for (int i = 0; i < kBlockN / 4; ++i)
       ds[i] = pack<kDtypeQ>(s[2 * i] * (dp[2 * i] - delta_[i % 2]),
                             s[2 * i + 1] * (dp[2 * i + 1] - delta_[i % 2]));
+    dropout_.differentiate(s, dp, delta_, ds);  // instead  // where kDropout
     k_ = k;
   }
 
@@ -197,6 +204,7 @@ class RowsConsumer {
   }
 
   const AttentionArgs& args_;
+  RowsDropout dropout_;            // where kDropout
   const GradientArgs& gradients_;  // where kFoldSums == 1
   TileRing<kKRing> k_ring_;
   TileRing<kVRing> v_ring_;
@@ -209,11 +217,13 @@ class RowsConsumer {
 };
 
 __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
+                                             const DropoutArgs& dropout,     // where kDropout
                                              const GradientArgs& gradients,  // where kFoldSums == 1
                                              unsigned shared, int warpgroup,
                                              const TensorMap& map_dq) {
   constexpr auto& kLayout = kRowsLayout;
   RowsConsumer consumer(args,
+                        dropout,    // where kDropout
                         gradients,  // where kFoldSums == 1
                         shared, warpgroup);
 #pragma unroll 1
@@ -222,6 +232,7 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
     const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
     float dq[kHeadDimQk / 2];
     consumer.run(tile, first_row, tiles.parity(), dq);
+    scale_kept(dropout, dq);  // where kDropout
     store_gradient<kDtypeQ>(map_dq, shared + kLayout.first + warpgroup * kLayout.first_bytes,
                             warpgroup, {0, first_row, tile.head, tile.batch}, args.softmax_scale,
                             dq);
@@ -236,6 +247,7 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
 
 extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ DropoutArgs dropout,     // where kDropout
                   const __grid_constant__ GradientArgs gradients,  // where kFoldSums == 1
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                   const __grid_constant__ TensorMap map_v,
@@ -253,6 +265,7 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
     consume_keys(args,
+                 dropout,    // where kDropout
                  gradients,  // where kFoldSums == 1
                  shared, warpgroup, map_dq);
   }

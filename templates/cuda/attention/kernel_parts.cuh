@@ -5,6 +5,7 @@
 
 #include "shared/block_map.h"         // where kMaskProgram
 #include "shared/cache_args.h"        // where kCacheArgs
+#include "shared/dropout_args.h"      // where kDropout
 #include "shared/kernel_arguments.h"  // where kAccuracy
 #include "shared/score_args.h"        // where kScoreArgs
 
@@ -12,10 +13,11 @@ namespace attune {
 
 struct KernelParts {
   const AttentionArgs& base;
-  const ScaleArgs& scales;  // where kAccuracy
-  const ScoreArgs& scores;  // where kScoreArgs
-  const BlockMapArgs& map;  // where kMaskProgram
-  const CacheArgs& cache;   // where kCacheArgs
+  const ScaleArgs& scales;     // where kAccuracy
+  const ScoreArgs& scores;     // where kScoreArgs
+  const DropoutArgs& dropout;  // where kDropout
+  const BlockMapArgs& map;     // where kMaskProgram
+  const CacheArgs& cache;      // where kCacheArgs
 
   __device__ __forceinline__ operator const AttentionArgs&() const { return base; }
 };

@@ -19,7 +19,8 @@ namespace attune {
 struct GradientParts {
   const AttentionArgs& base;
   const GradientArgs& gradients;
-  const ScoreArgs& scores;  // where kScoreArgs
+  const ScoreArgs& scores;     // where kScoreArgs
+  const DropoutArgs& dropout;  // where kDropout
 };
 
 // A kernel by which side stays, and whether its second tile does.

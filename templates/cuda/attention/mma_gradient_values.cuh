@@ -10,11 +10,13 @@ extern "C" __global__ void __launch_bounds__(attune::GradientSide<true, false>::
     attune_values(                                         // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
         const __grid_constant__ attune::GradientArgs gradients) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
   const attune::GradientParts parts{
       args, gradients,
-      scores,  // where kScoreArgs
+      scores,   // where kScoreArgs
+      dropout,  // where kDropout
   };
   attune::GradientTile<true, false, true>(parts, attune::shared_address(shared_memory)).run();
 }

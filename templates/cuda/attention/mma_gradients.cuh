@@ -8,7 +8,8 @@
 #pragma once
 
 #include "cuda/attention/epilogue.cuh"
-#include "cuda/attention/mma_gradient_masks.cuh"  // where kMaskProgram
+#include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
+#include "cuda/attention/mma_gradient_masks.cuh"    // where kMaskProgram
 #include "cuda/attention/mma_gradient_products.cuh"
 #include "cuda/attention/mma_gradient_scores.cuh"  // where kScored
 #include "cuda/attention/mma_gradient_stream.cuh"
@@ -59,6 +60,8 @@ class GradientTile {
         at.advance(all);
       }
     }
+    if constexpr (kMakesFirst) scale_kept(parts_.dropout, first);    // where kDropout
+    if constexpr (kMakesSecond) scale_kept(parts_.dropout, second);  // where kDropout
     if constexpr (kMakesFirst)
       store(kKeysStay ? parts_.gradients.dk : parts_.gradients.dq, args.softmax_scale, first);
     if constexpr (kMakesSecond) store(parts_.gradients.dv, 1.f, second);
@@ -89,17 +92,20 @@ class GradientTile {
 
   __device__ __forceinline__ void step(const StepCursor& at, unsigned slot, bool masked,
                                        First& first, Second& second) {
-    SeenElements<kM, kN> seen;                  // where kMaskProgram
-    if (!seen.look(parts_, place(at))) return;  // where kMaskProgram
+    SeenElements<kM, kN> seen;                                            // where kMaskProgram
+    if (!seen.look(parts_, place(at))) return;                            // where kMaskProgram
+    const DroppedElements<kKeysStay, kM, kN> dropped(parts_, place(at));  // where kDropout
     Scores s, dp;
     multiply_rows<kHeadDimQk>(s, shared_, slot);
     if constexpr (kMakesFirst)
       multiply_rows<kHeadDimV>(dp, shared_ + kLayout.second, slot + kLayout.slot_second);
+    if constexpr (kMakesFirst) dropped.zero(dp);  // where kDropout
     if constexpr (kMakesFirst) subtract_delta(slot + kLayout.slot_delta, dp);
     bend_scores(parts_, place(at), s, dp);  // where kScored
     exponentiate(slot + kLayout.slot_l2, s, dp);
     if (masked) hide(at.block, s, dp);
-    seen.template hide<kMakesFirst>(s, dp);  // where kMaskProgram
+    seen.template hide<kMakesFirst>(s, dp);       // where kMaskProgram
+    if constexpr (kMakesSecond) dropped.zero(s);  // where kDropout
     if constexpr (kMakesSecond) multiply_columns<kHeadDimV>(second, s, slot + kLayout.slot_second);
     if constexpr (kMakesFirst) multiply_columns<kHeadDimQk>(first, dp, slot);
   }

@@ -46,4 +46,10 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
   }
 }
 
+// What the list's entry says the warp's tile sees in part.
+__device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
+                                             int entry, int block, Scores& s) {
+  if (is_partial(entry, 0)) hide_scores(parts, state, block, s);
+}
+
 }  // namespace attune

@@ -68,6 +68,7 @@ __device__ __forceinline__ void store_output(const KernelParts& parts, const Til
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Softmax::Row result = softmax.finish(m, half);
+      result.normalizer *= parts.dropout.scale;                           // where kDropout
       join_sink(parts.scores, tile.head, result.normalizer, result.lse);  // where kSinks
       const int row = row_of(tile, m, half);
       const bool exists = row < args.seqlen_q;
@@ -132,6 +133,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     const bool masked = range.needs_mask(block);
     const FragmentOffsets offsets = kHoldOffsets ? held : fragment_offsets();
     const Factors::Step step = factors.step(parts, state, block);
+    softmax.move_to(parts, state.tile(), block);  // where kDropout
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
         !visible) {  // hidden from this warp, which meets no barrier until the next block
@@ -144,8 +146,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     pipeline.prefetch(block);  // its instructions fill the time until the last products are there
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
-    const bool partial = is_partial(pipeline.entry(), 0);   // where kMaskProgram
-    if (partial) hide_scores(parts, state, block, scores);  // where kMaskProgram
+    hide_partial(parts, state, pipeline.entry(), block, scores);  // where kMaskProgram
     if (masked) mask_scores(args, scores, state.tile(), block);
     softmax.raise_row_max(scores, output);
     multiply_pv(output, scores, softmax, pipeline.acquire_v(block), offsets, step);

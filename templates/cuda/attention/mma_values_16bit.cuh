@@ -8,6 +8,7 @@
 #include "cuda/attention/operands_16bit.cuh"
 
 #include "cuda/attention/epilogue.cuh"
+#include "cuda/attention/mma_dropout.cuh"  // where kDropout
 #include "cuda/attention/mma_products.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -18,7 +19,8 @@
 
 namespace attune {
 
-using Softmax = OnlineSoftmax<kRowTiles>;
+using Softmax = OnlineSoftmax<kRowTiles>;    // unless kDropout
+using Softmax = DroppingSoftmax<kRowTiles>;  // where kDropout
 
 // Elements are the values themselves: no factors beside the softmax scale.
 class Factors {
@@ -61,6 +63,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
         p[m][2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
         p[m][2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
       }
+      softmax.keep(p[m], m, step);  // where kDropout
     }
 #pragma unroll
     for (int n = 0; n < kOutputTiles; n += 2) {

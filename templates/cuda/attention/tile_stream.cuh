@@ -49,6 +49,7 @@ using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRati
 // no block is visited for the sake of where the window stands.
 __device__ __forceinline__ int first_key(const AttentionArgs& args, int first_row) {
   if constexpr (!kBlocksFollowWindow || !kHasLeftLimit) return 0;
+  return visible_keys(args, first_row).first / 16 * 16;  // whole cells  // where kDropout
   return visible_keys(args, first_row).first;
 }
 

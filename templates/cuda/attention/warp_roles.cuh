@@ -8,6 +8,7 @@
 #include "cuda/attention/epilogue_words.cuh"  // where kOStaging == 0
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/kv_split.cuh"         // where kKvSplits > 1
+#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/row_sinks.cuh"        // where kSinks
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tma_producer.cuh"
@@ -63,6 +64,7 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     rows.sum[0] = quad_sum(rows.sum[0]);
     rows.sum[1] = quad_sum(rows.sum[1]);
     RowEnds ends = consumer.ends(rows);
+    scale_kept(args, &ends);                // where kDropout
     join_sinks(args.scores, place, &ends);  // where kSinks
     const PrefillTile next = tiles.advance();
     if constexpr (kKvSplits == 1) store_lse(args, tile, place, ends);
@@ -72,6 +74,7 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     if constexpr (kKvSplits > 1) {
       whole = combine_splits(args, tile, warpgroup, thread, o, &rows);  // where kKvSplits > 1
       ends = consumer.ends(rows);
+      scale_kept(args, &ends);                // where kDropout
       join_sinks(args.scores, place, &ends);  // where kSinks
       if (whole) store_lse(args, tile, place, ends);
     }

@@ -8,6 +8,7 @@
 #include "cuda/attention/hide_scores.cuh"  // where kMaskProgram
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/prefill_dropout.cuh"   // where kDropout
 #include "cuda/attention/recompute_scores.cuh"  // where kRowMax == 1
 #include "cuda/attention/score_stage.cuh"       // where kScored
 #include "cuda/attention/tile_stream.cuh"
@@ -35,8 +36,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
     const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // of the warpgroup
-    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for
-    // their sake.
+    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
     const int origin = first_key(args_, tile.first_row);
     const BlockRange range =
         visible_blocks<kBlockN>(args_, first_row, first_row + kHeadRows, origin);
@@ -53,8 +53,9 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());          // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
+      block = block_of_entry(blocks_.take());                 // where kMaskProgram
+      stage_.prepare(origin + block * kBlockN, rows);         // where kScored
+      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -99,9 +100,19 @@ class WgmmaConsumer {
   __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
+  // As they meet V.  // where kDropout
+  __device__ __forceinline__ void round_probabilities(const Scores& s,     // where kDropout
+                                                      Probabilities& p) {  // where kDropout
+    attune::round_probabilities(s, p);                                     // where kDropout
+    products_.dropout().keep(p);                                           // where kDropout
+  }                                                                        // where kDropout
+
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
+    products_.dropout().begin(parts_, tile, first_row);              // where kDropout
+    const int first_of_all = first_key(args_, tile.first_row);       // where kDropout
+    products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored

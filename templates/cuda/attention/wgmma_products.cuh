@@ -32,6 +32,7 @@
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -126,7 +127,11 @@ class WgmmaProducts {
     }
   }
 
+  // It is made while products run.  // where kDropout
+  __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
+
   __device__ __forceinline__ void wait_q(unsigned parity) {
+    dropout_.stand_by(shared_ + kLayout.q_full + 8 * warpgroup_, parity);  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
@@ -134,6 +139,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
+    dropout_.make();                      // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -203,9 +209,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
+      dropout_.make();                      // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
+      dropout_.make();                      // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -288,7 +296,8 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
-  unsigned diagonals_;  // where kDiagonalTerms
+  unsigned diagonals_;      // where kDiagonalTerms
+  PrefillDropout dropout_;  // where kDropout
   int lane_;
 };
 

@@ -8,6 +8,7 @@ namespace attune {
 inline thread_local int host_thread = 0;
 
 inline int reread_thread_index() { return host_thread; }
+inline int reread(int value) { return value; }
 
 // Bytes of a (0 to 3) and b (4 to 7), picked by the digits of `selector`.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {

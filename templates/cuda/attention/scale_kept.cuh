@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sums of products of kept places are multiplied by.
+#pragma once
+
+#include "shared/dropout_args.h"
+
+namespace attune {
+
+template <int kCount>
+__device__ __forceinline__ void scale_kept(const DropoutArgs& dropout, float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) sum *= dropout.scale;
+}
+
+}  // namespace attune

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of two registers put together (PTX ISA 9.7.9.7).
+#pragma once
+
+namespace attune {
+
+// Digit i of `selector` says which byte of {low, high} is byte i of the result; from 8 on it is the sign of byte digit - 8, eight times.
+__device__ __forceinline__ unsigned permuted(unsigned low, unsigned high, unsigned selector) {
+  unsigned bytes = 0;
+#ifdef __CUDA_ARCH__
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+#else
+  for (int i = 0; i < 4; ++i) {
+    const unsigned digit = selector >> 4 * i & 15;
+    const unsigned byte = (digit & 4 ? high : low) >> 8 * (digit & 3) & 0xFF;
+    bytes |= (digit < 8 ? byte : byte < 128 ? 0u : 0xFFu) << 8 * i;
+  }
+#endif
+  return bytes;
+}
+
+}  // namespace attune
