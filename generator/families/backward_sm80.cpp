@@ -152,7 +152,7 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
-                    (spec.dropout > 0 ? kSpareOfDropout : 0) +
+                    (spec.dropout > 0 ? kSpareOfDropout * (is_scored(spec) ? 2 : 1) : 0) +
                     (reads_several_elements(spec) ? kSpareOfElements : 0);
   int lacking = 0;
   for (const MmaGradientKernel& kernel : kernels)
