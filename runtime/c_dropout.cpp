@@ -6,6 +6,7 @@
 #include <limits>
 #include <tuple>
 
+#include "generator/core/dropout.hpp"
 #include "runtime/c_support.hpp"
 #include "templates/shared/dropout.h"
 

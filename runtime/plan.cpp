@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "generator/core/dropout.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "runtime/cache_check.hpp"
@@ -87,14 +87,6 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
 }
 
 }  // namespace
-
-DropoutArgs dropout_args(const Problem& problem, const DropoutArgs* given) {
-  DropoutArgs args = given == nullptr ? DropoutArgs{} : *given;
-  args.threshold =
-      std::clamp(static_cast<unsigned>(std::lround(256 * (1 - problem.dropout))), 1U, 256U);
-  args.scale = 256.0F / static_cast<float>(args.threshold);
-  return args;
-}
 
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream) {

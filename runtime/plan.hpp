@@ -45,9 +45,6 @@ struct Plan {
   std::string explain(const Problem& asked) const;  // several lines of text
 };
 
-// What kernels are told of dropout: what a call gives, or seed and offset 0, and what follows from the problem's dropout.
-DropoutArgs dropout_args(const Problem& problem, const DropoutArgs* given);
-
 // Validates operands against the plan's problem (null, alignment, strides, workspace size), then
 // launches. No locks, no allocation.
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,

@@ -2,7 +2,7 @@
 // What dropout multiplies P of a row and a key by, with the seed and offset of a call that gives none: for oracles.
 #pragma once
 
-#include "runtime/plan.hpp"
+#include "generator/core/dropout.hpp"
 #include "templates/shared/dropout.h"
 
 namespace attune {

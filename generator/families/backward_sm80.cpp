@@ -148,11 +148,15 @@ double clocks_of(const std::vector<MmaGradientKernel>& kernels, const KernelSpec
   return clocks;
 }
 
+int spare_of_dropout(const KernelSpec& spec) {
+  return kSpareOfDropout * (has_mask_program(spec) ? 4 : has_score_stage(spec) ? 2 : 1);
+}
+
 // Registers that these lack of those that a default should have.
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
-                    (spec.dropout > 0 ? kSpareOfDropout : 0) +
+                    (spec.dropout > 0 ? spare_of_dropout(spec) : 0) +
                     (reads_several_elements(spec) ? kSpareOfElements : 0);
   int lacking = 0;
   for (const MmaGradientKernel& kernel : kernels)

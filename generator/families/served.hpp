@@ -15,8 +15,9 @@ const Served& serves_mapping();             // op block_map of all masks
 const Served& serves_merging();             // op merge, which has no choices
 // Op attention_backward with every mask, window and score feature.
 const Served& serves_gradients();
-const Served& serves_every_gradient();  // and with dropout: all that there is of it
-const Served& serves_everything();  // what the references serve: all that there is of op prefill
+// All that there is of op prefill, and of op attention_backward: what references and CPU kernels serve.
+const Served& serves_everything();
+const Served& serves_every_gradient();
 const Served& serves_caches();  // op attention_kvcache with all its choices
 
 }  // namespace attune

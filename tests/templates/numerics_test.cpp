@@ -141,7 +141,7 @@ TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
   const char* trace = "dropout";
   check_sm90("head_dim=64,heads=4/2,dropout=0.5", "block_m=192,block_n=128,row_max=1,ping_pong=1",
              trace);
-  check_sm90("head_dim=72,heads=4/2,dropout=0.1", "block_m=128,block_n=80,overlap=0", trace);
+  check_sm90("head_dim=72,heads=4/2,dropout=0.1", "block_n=80,ctas_per_sm=2,overlap=0", trace);
   check_sm90("head_dim=128,heads=4/2,window=70:0" + causal,
              "block_m=192,block_n=80,kv_ring=3,scheduler=2,l2_section_mb=32", trace);
   check_sm90("head_dim=128,heads=8/2" + causal,
