@@ -25,6 +25,8 @@ SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_botto
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 GRADIENTS = "op=attention_backward," + SCORED
+DROPPED = SCORED + ",dropout=0.3"
+CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
            ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "l2_section_mb=32,pack_heads=4"),
@@ -46,6 +48,14 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
            ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
            ("backward_sm80", GRADIENTS, ""), ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),
+           # Dropout, forward and backward.
+           ("prefill_sm90", DROPPED, ""), ("prefill_sm90", DROPPED.replace("head_dim=128", "head_dim=64") + ",documents=1", ""),
+           ("prefill_sm80", DROPPED, ""), ("backward_sm90", "op=attention_backward," + DROPPED, ""), ("backward_sm80", "op=attention_backward," + DROPPED, ""),
+           # Caches: each way of loading, teams and gangs, several parts of an item.
+           ("decode_sm80", CACHE + ",page_size=16", "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2"),
+           ("decode_sm80", CACHE + ",page_size=32", "loads=2,keys=32,warps=4,team=1,heads=4,stages=2,min_blocks=1,min_tiles=2"),
+           ("decode_sm80", CACHE + ",page_size=3,packed_q=1", "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2"),
+           ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0", "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2"),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 
 
@@ -82,9 +92,11 @@ def main():
     parser.add_argument("--only", default="", help="one template")
     parser.add_argument("--seeds", type=int, default=1, help="random specs of each template")
     parser.add_argument("--jobs", type=int, default=8, help="runs beside each other on the device")
+    parser.add_argument("--problems", default="", help="runs whose problem holds one of these words alone, a comma between")
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
-    chosen = [run for run in runs(arguments.build, arguments.only, arguments.seeds) if arguments.only in ("", run[0]["template"])]
+    chosen = [run for run in runs(arguments.build, arguments.only, arguments.seeds) if arguments.only in ("", run[0]["template"])
+              and any(word in run[0].get("problem", "") for word in arguments.problems.split(","))]
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         rows = list(pool.map(lambda job: run_one(*job[0], job[1]), [(run, tool) for run in chosen for tool in TOOLS]))
     bad = [row for row in rows if row["errors"] != 0 or row["exit_status"] != 0]
