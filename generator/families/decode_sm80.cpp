@@ -115,7 +115,7 @@ class DecodeSm80 final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return SearchSpace({{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
                         {"keys", {16, 32}, "of a tile"},
-                        {"warps", {8, 4, 12, 16}, "of a block"},
+                        {"warps", {8, 4, 12, 16, 2}, "of a block"},
                         {"team", {1, 2, 4, 8, 16}, "warps that share a piece"},
                         {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
                         {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
@@ -193,6 +193,7 @@ class DecodeSm80 final : public KernelTemplate {
     constexpr double kBytesOfSm = 34e3, kEnough = 96e3, kChain = 0.45, kLatency = 1.2;
     double rate =
         std::min(1.0, under_way / kEnough) - 0.01 * std::max(0.0, under_way / kEnough - 2);
+    if (warps < 4) rate *= 0.8;  // for parts with little shared memory
     if (config.at("loads") == kRows) rate *= 0.94;
     rate *= 1 + 0.01 * std::log2(static_cast<double>(config.at("heads")));
     if (config.at("loads") == kChunks) rate *= 0.97;

@@ -50,16 +50,16 @@ inline Panel scores_of(const KernelArguments& args, const DecodeItem& item, cons
     for (int i = 1; i < kQkVectors; ++i) sum += rows.q[r][i] * k[lane][i];
     scores[lane] = sum_of(sum) * args.softmax_scale;
   }
-  const int head = item.head(r), position = item.position(r);
+  const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
+  const int position = item.position(r);
   for (int lane = 0; lane < kLanes; ++lane) {
     const int key = first + lane;
     float score = scores[lane];
-    score = score_of(args.scores, score, item.number, head, item.kv_head, position,
-                     key);  // where kScored
+    score = score_of(args.scores, score, batch, head, kv_head, position, key);  // where kScored
     const bool is_seen = key >= rows.seen[r].first && key <= rows.seen[r].last;
     scores[lane] = is_seen ? score * kLog2E : -kInfinity;
   }
-  (void)head, (void)position;
+  (void)batch, (void)head, (void)kv_head, (void)position;
   Panel all;
   __builtin_memcpy(&all, scores, sizeof(all));
   return all;

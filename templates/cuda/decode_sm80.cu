@@ -8,7 +8,7 @@
 //
 // | knob       | values  | meaning                                                           |
 // |------------|---------|-------------------------------------------------------------------|
-// | warps      | 4 .. 16 | of a block                                                        |
+// | warps      | 2 .. 16 | of a block                                                        |
 // | keys       | 16, 32  | of a tile                                                         |
 // | stages     | 2 .. 6  | tiles of a warp under way                                         |
 // | team       | 1 .. warps | warps that share a piece and are joined behind it; others never meet |

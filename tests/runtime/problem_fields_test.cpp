@@ -59,6 +59,9 @@ const std::map<std::string, std::string>& other_values() {
       {"block_map", "hides"},
       {"gradients", "kv"},
       {"dropout", "0.25"},
+      {"page_size", "16"},
+      {"packed_q", "1"},
+      {"num_pages", "7"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;

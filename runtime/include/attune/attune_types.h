@@ -145,9 +145,8 @@ typedef struct attune_problem {
   int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
   int32_t gradients; /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
   float dropout;     /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
-  int32_t page_size; /* of op attention_kvcache: keys of a page; 0 = no pages */
-  int32_t
-      packed_q; /* of it: 1 = rows of all requests follow each other; see attune_cache_types.h */
+  int32_t page_size; /* of op attention_kvcache: keys of a page, 0 = no pages */
+  int32_t packed_q;  /* of it: 1 = rows of all requests follow each other */
   int64_t num_pages; /* of it: pages, or slots, of k and v; 0 = as many as the requests need */
 } attune_problem;
 
