@@ -108,19 +108,8 @@ class PrefillSm80 final : public PrefillMma {
     Config roomier = with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
     // Signs of dropout beside both ends of a window: 8 bytes spilled with the 128 registers that four blocks leave a thread.
     if (drops && widest > kHeadDimOf3Blocks && roomier.at("min_blocks") > 3)
-      return with_fewer_blocks(legal, roomier);
+      roomier.set("hold_offsets", 0);
     return roomier;
-  }
-
-  // With another stage, which leaves a multiprocessor room for fewer.
-  static Config with_fewer_blocks(const SearchSpace& legal, const Config& config) {
-    Config staged = config;
-    staged.set("stages", 2);
-    for (int64_t blocks = config.at("min_blocks") - 1; blocks > 0; --blocks) {
-      staged.set("min_blocks", blocks);
-      if (!legal.broken(staged)) return staged;
-    }
-    return config;
   }
 
   // Offsets are held after all where registers are spare.
