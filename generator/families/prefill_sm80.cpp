@@ -107,8 +107,13 @@ class PrefillSm80 final : public PrefillMma {
     const bool crowded = drops && widest <= widest_of_16_rows;
     Config roomier = with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
     // Signs of dropout beside both ends of a window: 8 bytes spilled with the 128 registers that four blocks leave a thread.
-    if (drops && widest > kHeadDimOf3Blocks && roomier.at("min_blocks") > 3)
+    if (drops && widest > kHeadDimOf3Blocks && roomier.at("min_blocks") > 3) {
+      Config staged = roomier;
+      staged.set("stages", 2);
+      staged.set("min_blocks", 3);
+      if (!legal.broken(staged)) return staged;
       roomier.set("hold_offsets", 0);
+    }
     return roomier;
   }
 
