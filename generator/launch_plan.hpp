@@ -46,7 +46,7 @@ struct TensorMapPlan {
   int box_rows = 64;        // of the next one
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
   int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
-  // L2 fetches 256 bytes where a box needs any of them. Not for what is read once: a cache's rows ran at 4.25 TB/s so, at 4.43 without.
+  // L2 fetches 256 bytes where a box needs any of them. Slower for rows that are read once, beside others (templates/cuda/decode_sm80.md).
   bool fetches_around = true;
 };
 

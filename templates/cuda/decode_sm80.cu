@@ -18,7 +18,7 @@
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
 // | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
 //
-// Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
+// How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
 #include "cuda/decode_sm80_knobs.cuh"
 
 #include "cuda/attention/score_functions.cuh"  // where kScoreArgs

@@ -75,7 +75,9 @@ ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
  * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. To join the results of two calls over
  * different keys, op=merge,dtype=fp32,dtype_kv=bf16: q and q_scale are the first's o and lse (with
  * block_stride 1), k and k_scale the second's; o and lse may stand where the first's do. A row with lse
- * -infinity has seen no key, and its o does not count. */
+ * -infinity has seen no key, and its o does not count. Over a cache of requests (attune_cache_types.h):
+ * op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,seqlen_kv=8192,
+ * page_size=16. */
 ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_problem* problem,
                                                     size_t size);
 #define attune_problem_parse(text, problem) \
