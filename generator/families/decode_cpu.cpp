@@ -54,13 +54,16 @@ class DecodeCpu final : public KernelTemplate {
   }
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t items = shape.batch * shape.num_heads_kv *
-                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
+    const int64_t items =
+        shape.batch * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
-    const int64_t columns = spec.head_dim_v + kWidestVector / 4 + 2;
+    constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;  // of a row, beside its vectors
+    const int64_t part = spec.head_dim_v + kLanes + 2;
+    const int64_t state = spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kNumbers;
     return {.steps = std::vector<StepSize>(2),
-            .workspace = {{.columns = columns * kDecodeRows, .rows = 2 * device.sm_count}}};
+            .workspace = {{.columns = (2 * part + state) * kDecodeRows,
+                           .rows = shape.num_heads_kv * device.sm_count}}};
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,

@@ -15,6 +15,7 @@ template <Dtype kDtype, int kHeadDim>
 inline void load_row(const void* data, long long at, Floats* row) {
   const auto* const from = static_cast<const Element<kDtype>*>(data) + at;
   constexpr int kWhole = kHeadDim / kLanes, kRest = kHeadDim % kLanes;
+#pragma clang loop unroll(full)
   for (int i = 0; i < kWhole; ++i) row[i] = load<kDtype>(from + i * kLanes);
   if constexpr (kRest > 0) {
     Element<kDtype> rest[kLanes] = {};
@@ -36,10 +37,20 @@ inline void store_row(void* data, long long at, const Floats* row, float factor)
 }
 
 inline float sum_of(Floats v) {
+#pragma clang fp reassociate(on)  // halves added to halves
   float sum = 0;
 #pragma clang loop unroll(full)
   for (int i = 0; i < kLanes; ++i) sum += v[i];
   return sum;
+}
+
+// Asks for a row ahead of its use: rows of one head stand pages apart, where no prefetcher follows.
+template <Dtype kDtype, int kHeadDim>
+inline void prefetch_row(const void* data, long long at) {
+  const auto* const from = static_cast<const Element<kDtype>*>(data) + at;
+  constexpr int kLine = 64 / sizeof(*from);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kHeadDim; i += kLine) __builtin_prefetch(from + i, 0, 1);
 }
 
 struct DecodeRule {
@@ -47,16 +58,17 @@ struct DecodeRule {
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
 };
 
-// An item's place, as cuda/attention/decode_items.cuh has it.
+// A place as cuda/attention/decode_items.cuh has it; here an item has all heads of K.
 struct DecodeItem {
   DecodeRequest request;
   int number, kv_head, first, rows;
 
-  DecodeItem(const AttentionArgs& args, const CacheArgs& cache, int of_request, int item)
-      : request(decode_request<kHasBegins>(args, cache, of_request)), number(of_request) {
-    const int tiles = decode_row_tiles(args.seqlen_q, kGqaRatio);
-    kv_head = item / tiles;
-    first = item % tiles * kDecodeRows;
+  DecodeItem(const AttentionArgs& args, const CacheArgs& cache, int of_request, int row_tile,
+             int head)
+      : request(decode_request<kHasBegins>(args, cache, of_request)),
+        number(of_request),
+        kv_head(head),
+        first(row_tile * kDecodeRows) {
     const int left = request.rows * kGqaRatio - first;
     rows = left < kDecodeRows ? left : kDecodeRows;
   }
