@@ -110,8 +110,11 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   check_tensor_maps(structure);
   LaunchPlan plan;
   plan.steps.clear();
-  for (size_t i = 0; i < structure.steps.size(); ++i)
+  for (size_t i = 0; i < structure.steps.size(); ++i) {
     plan.steps.push_back({structure.steps[i], sizes.steps[i]});
+    for (const ArgumentPart part : structure.steps[i].parts)
+      plan.takes_cache |= part == ArgumentPart::kCache;
+  }
   plan.main_step = structure.main_step;
   plan.keeps_score_units = structure.keeps_score_units;
   plan.map = structure.map;

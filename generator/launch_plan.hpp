@@ -48,6 +48,8 @@ struct TensorMapPlan {
   int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
   // L2 fetches 256 bytes where a box needs any of them. Slower for rows that are read once, beside others (templates/cuda/decode_sm80.md).
   bool fetches_around = true;
+  bool of_pages =
+      false;  // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
 };
 
 // One kernel of the image. On a CPU, entry alone counts: every thread of the device calls it.
@@ -119,6 +121,8 @@ struct LaunchPlan {
 
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }
+  bool takes_cache = false;  // a step takes ArgumentPart::kCache
+
   bool uses_tensor_maps() const;
   // What kernels are told of the map, in a workspace that begins here. Of a plan without one all is 0.
   BlockMapArgs map_args(void* workspace_begin, MapLists lists) const;

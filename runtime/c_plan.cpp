@@ -114,7 +114,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
       given.dropout = &dropout;
     }
     CacheArgs cache;
-    if (describe(asked.op).has_cache) [[unlikely]] {
+    if (known.launch.takes_cache) [[unlikely]] {
       cache = cache_of(operands);
       given.cache = &cache;
     }

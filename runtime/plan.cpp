@@ -79,7 +79,7 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     args.gradients = gradient_args(p, operands);
   if (p.dropout > 0) [[unlikely]]
     args.dropout = dropout_args(p, operands.dropout);
-  if (describe(p.op).has_cache) [[unlikely]]
+  if (plan.launch.takes_cache) [[unlikely]]
     set_cache_args(p, operands, &args);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
@@ -94,7 +94,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     check_operands(plan.operands.list(), operands);
   if (plan.scores.reads_operands()) [[unlikely]]
     check_score_operands(plan.scores, operands.scores);
-  if (describe(plan.problem.op).has_cache) [[unlikely]]
+  if (plan.launch.takes_cache) [[unlikely]]
     check_cache(plan.problem, operands.cache);
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.operands.writes_nothing()) return;

@@ -46,12 +46,19 @@ Mask mask_of(const Band& band, int64_t bottom_right) {
   return *band.last == 0 ? Mask::kCausalTopLeft : Mask::kNone;
 }
 
+Problem without_usual_scale(const Problem& p) {
+  Problem same = p;
+  same.softmax_scale.reset();
+  if (p.softmax_scale && *p.softmax_scale != same.scale()) same.softmax_scale = p.softmax_scale;
+  return same;
+}
+
 }  // namespace
 
 KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visible_keys(p, p, row); }
 
 Problem canonical(const Problem& asked) {
-  if (describe(asked.op).has_cache) return canonical_of_cache(asked);
+  if (describe(asked.op).has_cache) return without_usual_scale(canonical_of_cache(asked));
   const Problem p = with_built_ins(asked);
   const Band band = band_of(p);
   Problem same = p;
@@ -60,9 +67,7 @@ Problem canonical(const Problem& asked) {
   const int64_t diagonal = first_diagonal(same, p);
   same.window_left = band.first ? diagonal - *band.first : -1;
   same.window_right = band.last && same.mask == Mask::kNone ? *band.last - diagonal : -1;
-  same.softmax_scale.reset();
-  if (p.softmax_scale && *p.softmax_scale != same.scale()) same.softmax_scale = p.softmax_scale;
-  return same;
+  return without_usual_scale(same);
 }
 
 double visible_flops(const Problem& p) {

@@ -8,11 +8,13 @@
 namespace attune {
 
 std::vector<Constant> constants_of_earlier_arguments(const KernelSpec& spec) {
-  const bool gradients = describe(spec.op).has_gradients;
+  const bool gradients = describe(spec.op).has_gradients, cache = describe(spec.op).has_cache;
+  const bool dropout = spec.dropout > 0;
   std::vector<Constant> constants;
-  if ((gradients || spec.dropout > 0) && !has_score_args(spec))
+  if ((gradients || dropout || cache) && !has_score_args(spec))
     constants.push_back({"bool", "kScoreArgs", "true"});
-  if (spec.dropout > 0 && !gradients) constants.push_back({"bool", "kGradientArgs", "true"});
+  if ((dropout || cache) && !gradients) constants.push_back({"bool", "kGradientArgs", "true"});
+  if (cache && !dropout) constants.push_back({"bool", "kDropout", "true"});
   return constants;
 }
 

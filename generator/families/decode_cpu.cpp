@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "generator/core/score_feature.hpp"
+#include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
 #include "templates/shared/decode_layout.h"
 
@@ -38,11 +38,9 @@ class DecodeCpu final : public KernelTemplate {
 
   std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config&) const override {
-    std::vector<Constant> constants{{"int", "kVectorBytes", std::to_string(arch.vector_bytes)},
-                                    {"int", "kVectors", "1"},
-                                    {"bool", "kGradientArgs", "true"},
-                                    {"bool", "kDropout", "true"}};  // arguments before the cache's
-    if (!has_score_args(spec)) constants.push_back({"bool", "kScoreArgs", "true"});
+    std::vector<Constant> constants = constants_of_earlier_arguments(spec);
+    constants.push_back({"int", "kVectorBytes", std::to_string(arch.vector_bytes)});
+    constants.push_back({"int", "kVectors", "1"});
     return constants;
   }
 

@@ -155,7 +155,8 @@ class DecodeSm80 final : public KernelTemplate {
         step.tensor_maps.push_back({.tensor = operand,
                                     .box_columns = kColumnsOfPanel,
                                     .box_rows = as_int(config, "keys"),
-                                    .fetches_around = false});
+                                    .fetches_around = false,
+                                    .of_pages = true});
     return {.steps = {step}, .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
   }
 

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "generator/core/op.hpp"
-
 namespace attune::cuda {
 namespace {
 
@@ -62,16 +60,16 @@ Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
   return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, std::max(1, args.cache.num_pages)};
 }
 
-Seen seen_operand(Operand operand, const KernelSpec& spec, const KernelArguments& args) {
-  const bool has_cache = describe(spec.op).has_cache;
+Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,
+                  const KernelArguments& args) {
   switch (operand) {
     case Operand::kQ:
       return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);
     case Operand::kK:
-      if (has_cache) return seen_cache(args.k, spec.head_dim_qk, spec, args);
+      if (of_pages) return seen_cache(args.k, spec.head_dim_qk, spec, args);
       return seen_keys(args.k, spec.dtype_kv, spec.head_dim_qk, args);
     case Operand::kV:
-      if (has_cache) return seen_cache(args.v, spec.head_dim_v, spec, args);
+      if (of_pages) return seen_cache(args.v, spec.head_dim_v, spec, args);
       if (spec.fp8.v_layout == VLayout::kTransposed)
         return {args.v,          spec.dtype_kv,     args.seqlen_kv,
                 spec.head_dim_v, args.num_heads_kv, args.batch};
@@ -109,7 +107,7 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   const Operand* const operand = std::get_if<Operand>(&map.tensor);
   const Seen seen =
       operand != nullptr
-          ? seen_operand(*operand, spec, args)
+          ? seen_operand(*operand, map.of_pages, spec, args)
           : seen_tensor(workspace[std::get<Workspace>(map.tensor).index], args.workspace);
   const auto element = static_cast<uint64_t>(dtype_bytes(seen.dtype));
   const int64_t row = padded_row(seen.dtype, seen.columns);

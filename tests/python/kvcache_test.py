@@ -3,28 +3,10 @@
 """attention_kvcache() against float64, with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, packed rows,
 lengths that change under a captured graph, what stands behind the last key, and the FlashAttention functions that are made of it. Skips aloud
 (status 77) without NumPy, or without PyTorch and that device."""
-import sys
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
 import attune
-
-DEVICE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("cpu", "cuda") else ""
-torch = None
-if DEVICE:
-    try:
-        import torch
-    except ImportError:
-        print("SKIP: there is no PyTorch here")
-        sys.exit(77)
-    if DEVICE == "cuda" and not torch.cuda.is_available():
-        print("SKIP: PyTorch sees no GPU here")
-        sys.exit(77)
+from library_and_device import DEVICE, np, torch
 
 DTYPE = {"": "float32", "cpu": "float32", "cuda": "float16"}[DEVICE]
 LIMIT = 2e-3 if DEVICE == "cuda" else 2e-5

@@ -6,25 +6,8 @@ import itertools
 import sys
 import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("SKIP: there is no NumPy here")
-    sys.exit(77)
-
 import attune
-
-DEVICE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("cpu", "cuda") else ""
-torch = None
-if DEVICE:
-    try:
-        import torch
-    except ImportError:
-        print("SKIP: there is no PyTorch here")
-        sys.exit(77)
-    if DEVICE == "cuda" and not torch.cuda.is_available():
-        print("SKIP: PyTorch sees no GPU here")
-        sys.exit(77)
+from library_and_device import DEVICE, np, torch
 
 INF = float("inf")
 UNIT = {"fp32": 2.0 ** -20, "fp16": 2.0 ** -11, "bf16": 2.0 ** -8}

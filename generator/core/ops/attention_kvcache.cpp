@@ -49,8 +49,7 @@ void check(const Problem& p) {
   if (p.mask == Mask::kCausalTopLeft)
     refuse(
         "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows "
-        "are "
-        "the newest tokens");
+        "are the newest tokens");
   if (p.page_size < 0 || p.page_size > kMaxPageSize)
     refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
                        kMaxPageSize));
@@ -93,11 +92,6 @@ int64_t pages_of_cache(const Problem& p) {
 
 Problem canonical_of_cache(const Problem& asked) {
   Problem p = asked;
-  if (p.softmax_scale) {
-    Problem usual = p;
-    usual.softmax_scale.reset();
-    if (*p.softmax_scale == usual.scale()) p.softmax_scale.reset();
-  }
   const bool is_last_alone = p.seqlen_q <= 1;
   if (p.mask != Mask::kNone || is_last_alone) p.window_right = -1;
   if (is_last_alone) p.mask = Mask::kNone;

@@ -2,12 +2,7 @@
 """FlashAttention's functions for serving on attune: flash_attn_with_kvcache and the varlen functions. See flash.py."""
 from ._attention import attention
 from ._kvcache import attention_kvcache
-from ._known import tell_ignored
-
-
-def _pair(window_size):
-    sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
-    return None if sides == (None, None) else sides
+from ._known import tell_ignored, window_of
 
 
 def _ignore(function, **hints):
@@ -71,14 +66,14 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         positions = before[:, None] + torch.arange(k.shape[1], device=q.device)
         if rotary_cos is not None:
             k = _rotated(k, rotary_cos, rotary_sin, positions, rotary_interleaved)
-            moves = causal or _pair(window_size) is not None  # else all rows stand at the first new position
+            moves = causal or window_of(window_size) is not None  # else all rows stand at the first new position
             of_rows = before[:, None] + (torch.arange(rows, device=q.device) if moves else torch.zeros(rows, dtype=torch.int64, device=q.device))
             q = _rotated(q, rotary_cos, rotary_sin, of_rows, rotary_interleaved)
         _append(k_cache, k, positions, block_table, cache_batch_idx)
         _append(v_cache, v, positions, block_table, cache_batch_idx)
         cache_seqlens = (before + k.shape[1]).int()
     found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
-                              window=_pair(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
+                              window=window_of(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
                               alibi_slopes=alibi_slopes)
     return found if return_softmax_lse else found[0]
 
@@ -102,7 +97,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     import torch
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
-    given = dict(scale=softmax_scale, window=_pair(window_size), softcap=softcap if softcap else None, return_lse=True)
+    given = dict(scale=softmax_scale, window=window_of(window_size), softcap=softcap if softcap else None, return_lse=True)
     if block_table is not None:
         out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q,
                                      seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)

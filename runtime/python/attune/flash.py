@@ -3,7 +3,9 @@
 Tensors are [batch, seqlen, num_heads, head_dim], as in attention()."""
 from ._attention import attention
 from ._dropout import rate_of
-from ._known import marked_constant, tell_ignored
+from ._flash_serving import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func,  # noqa: F401
+                             flash_attn_with_kvcache)
+from ._known import marked_constant, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
 
@@ -18,15 +20,6 @@ def _check(dropout_p, causal, refused):
         raise ValueError(f"causal is {causal!r}; accepted are True and False")
     for name, instead in refused:
         raise ValueError(f"{name} is given; accepted is None: {instead}")
-
-
-@marked_constant
-def _window(window_size):
-    """window_size as attention() has it. None, -1 and less are open sides."""
-    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
-        raise ValueError(f"window_size is {window_size!r}; accepted is a pair (left, right)")
-    sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
-    return None if sides == (None, None) else sides
 
 
 _INSTEAD = {
@@ -70,7 +63,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     if hints:
         tell_ignored(_FUNCTION, hints)
     wants_lse = return_attn_probs or return_lse
-    result = attention(q, k, v, "causal_bottom_right" if causal else None, _window(window_size), softmax_scale, return_lse=wants_lse,
+    result = attention(q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, return_lse=wants_lse,
                        softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=learnable_sink,
                        chunk=attention_chunk if attention_chunk else None, score_mod=score_mod, mask_mod=mask_mod,
                        **({"dropout_p": dropout_p} if dropout_p else {}), **_factors(q, k, q_descale, k_descale, v_descale))
@@ -95,7 +88,3 @@ def _unpacked(name, packed, parts):
     if packed.dim() != 5 or packed.shape[2] != parts:
         raise ValueError(f"{name} has {packed.dim()} dimensions; accepted are 5: [batch, seqlen, {parts}, num_heads, head_dim]")
     return packed.unbind(2)
-
-
-from ._flash_serving import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func,  # noqa: E402, F401
-                             flash_attn_with_kvcache)

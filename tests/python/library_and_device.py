@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test runs on: NumPy, or PyTorch on the device that the first argument names, which is taken from the arguments. Ends the process aloud
+(status 77) without NumPy, or without PyTorch and that device."""
+import sys
+
+try:
+    import numpy as np
+except ImportError:
+    print("SKIP: there is no NumPy here")
+    sys.exit(77)
+
+DEVICE = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in ("cpu", "cuda") else ""
+torch = None
+if DEVICE:
+    try:
+        import torch
+    except ImportError:
+        print("SKIP: there is no PyTorch here")
+        sys.exit(77)
+    if DEVICE == "cuda" and not torch.cuda.is_available():
+        print("SKIP: PyTorch sees no GPU here")
+        sys.exit(77)
