@@ -75,6 +75,9 @@ class KernelTemplate {
   std::optional<std::string> refuses(const KernelSpec& spec, const Features& features,
                                      const Arch& arch) const;
 
+  // Whether its default is the first to be taken for such a shape, where several families serve a spec.
+  virtual bool suits(const KernelSpec&, const Shape&) const { return true; }
+
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
   virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                                 const DeviceFacts& device) const = 0;

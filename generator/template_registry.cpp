@@ -13,6 +13,7 @@
 #include "generator/families/backward_sm90.hpp"
 #include "generator/families/block_map_cpu.hpp"
 #include "generator/families/block_map_cuda.hpp"
+#include "generator/families/cache_sm90.hpp"
 #include "generator/families/decode_cpu.hpp"
 #include "generator/families/decode_sm80.hpp"
 #include "generator/families/merge_cpu.hpp"
@@ -38,7 +39,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
       &prefill_sm90(),          &prefill_sm90_fp8(), &prefill_sm80(),
       &prefill_sm80_tf32(),     &prefill_sm89(),     &prefill_sm75(),
       &prefill_cpu(),           &backward_sm90(),    &backward_sm80(),
-      &backward_cpu(),          &decode_sm80(),      &decode_cpu(),
+      &backward_cpu(),          &cache_sm90(), &decode_sm80(),      &decode_cpu(),
       &quantise_cuda(),         &quantise_cpu(),     &block_map_cuda(),
       &block_map_cpu(),         &merge_cuda(),       &merge_cpu(),
       &reference_cuda(),        &reference_cpu(),    &backward_reference_cuda(),

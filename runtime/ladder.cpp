@@ -57,7 +57,12 @@ class Climb {
         serving_(serving),
         device_(device),
         rules_(rules),
-        ladder_(ladder) {}
+        ladder_(ladder),
+        families_(serving.families) {
+    std::stable_partition(families_.begin(), families_.end(), [&](const Family& family) {
+      return family.kernel_template->suits(spec_, shape_);
+    });
+  }
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners) {
@@ -118,19 +123,19 @@ class Climb {
     }
   }
   void defaults() {
-    for (const Family& family : serving_.families)
+    for (const Family& family : families_)
       take_default(family, spec_, Rung::kDefaultConfig, default_reason(), device_.facts());
   }
   void defaults_as_asked() {
     if (asked_ == spec_) return;
-    for (const Family& family : serving_.families)
+    for (const Family& family : families_)
       take_default(family, asked_, Rung::kDefaultConfig,
                    default_reason() + "; as it was asked, because nothing may be compiled",
                    device_.facts());
   }
   // Kernels that were compiled away from this device follow the facts of one that stands for it.
   void defaults_of_typical_device() {
-    for (const Family& family : serving_.families)
+    for (const Family& family : families_)
       take_default(family, spec_, Rung::kDefaultConfig,
                    fmt::format("{}; as it is for {}, because nothing may be compiled",
                                default_reason(), typical_device(family.arch).name),
@@ -234,6 +239,7 @@ class Climb {
   const DeviceIdentity& device_;
   const LadderRules& rules_;
   Ladder* ladder_;
+  std::vector<Family> families_;  // those whose defaults suit the shape first
   std::vector<Usable> usable_, far_;
   std::deque<Space> spaces_;  // references stay good
   int more_ = 0;

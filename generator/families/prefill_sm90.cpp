@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <numeric>
 
 #include "generator/core/error.hpp"
 #include "generator/core/score/divisors.hpp"
@@ -23,17 +21,6 @@
 namespace attune {
 namespace {
 
-// None, or the most heads that divide a group and the rows of a warpgroup; where those are not the
-// whole group, also places for all of it, some of them idle.
-std::vector<int64_t> pack_heads(const KernelSpec& spec) {
-  std::vector<int64_t> values{1};
-  const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
-  if (most > 1) values.push_back(most);
-  const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
-  if (most != spec.gqa_ratio && places <= kWarpgroupRows) values.push_back(places);
-  return values;
-}
-
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool causal = sm90_longest_first(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
@@ -48,7 +35,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
        {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
-       {"pack_heads", pack_heads(spec), "heads of a group that share the rows of a tile"}});
+       {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"}});
   if (has_wide_heads(spec)) sm90_widen(spec, &all);
   return all;
 }
@@ -88,7 +75,7 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
   const auto add = [&](std::initializer_list<std::pair<const char*, int>> changes) {
-    for (const int64_t heads : pack_heads(spec)) {
+    for (const int64_t heads : sm90_pack_heads(spec)) {
       configs.push_back(config_of(changes, causal));
       configs.back().set("pack_heads", heads);
     }

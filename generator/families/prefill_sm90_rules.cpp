@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+#include <numeric>
 #include <tuple>
 
 #include "generator/core/error.hpp"
@@ -135,9 +137,10 @@ const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
                                             "k_parts", "pack_heads"};
 
-// What the machine can hold. The o_staging rule belongs here: it asks whether O would fit.
-std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
-                                      Sm90Accumulators accumulators) {
+}  // namespace
+
+std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch,
+                                        Sm90Accumulators accumulators) {
   const ScoreNeeds needs = score_needs(spec);
   const bool stages = needs.stages_line;
   return {
@@ -176,7 +179,15 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
                           fmt::format("needs {} bytes of shared memory in each of {} blocks", bytes,
                                       config.ctas_per_sm));
        }},
-      {"o_staging", kLayoutKnobs,
+  };
+}
+
+namespace {
+
+// Whether O fits in shared memory beside everything else.
+Constraint staging_rule(const KernelSpec& spec, const Arch& arch) {
+  const ScoreNeeds needs = score_needs(spec);
+  return {"o_staging", kLayoutKnobs,
        [=](const Config& c) {
          PrefillSm90Config staged = sm90_layout_config(spec, c);
          staged.o_staging = 1;
@@ -184,8 +195,7 @@ std::vector<Constraint> machine_rules(const KernelSpec& spec, const Arch& arch,
              fits_shared(arch, staged, shared_bytes(staged, needs, shares_diagonals(needs, c)));
          return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits,
                           "o_staging 0 is for configs whose O does not fit in shared memory");
-       }},
-  };
+       }};
 }
 
 // Splits of the keys that fill the device when there are few tiles; each keeps several steps.
@@ -207,12 +217,21 @@ Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
   return config;
 }
 
+}  // namespace
+
 int sm90_shared_bytes(const KernelSpec& spec, const Config& config) {
   const ScoreNeeds needs = score_needs(spec);
   return shared_bytes(sm90_layout_config(spec, config), needs, shares_diagonals(needs, config));
 }
 
-}  // namespace
+std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec) {
+  std::vector<int64_t> values{1};
+  const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
+  if (most > 1) values.push_back(most);
+  const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
+  if (most != spec.gqa_ratio && places <= kWarpgroupRows) values.push_back(places);
+  return values;
+}
 
 std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& values,
                              const std::vector<Knob>& own) {
@@ -256,7 +275,7 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           knob("stages"),
           knob("kv_ring"),
           static_cast<int>(c.get("k_parts", 1)),
-          knob("o_staging"),
+          static_cast<int>(c.get("o_staging", 0)),
           spec.head_dim_qk,
           slice_of(spec, c).head_dim_v,
           dtype_bytes(spec.dtype_kv),
@@ -266,7 +285,8 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators) {
   std::vector<Constraint> all = usage_rules(spec);
-  for (Constraint& rule : machine_rules(spec, arch, accumulators)) all.push_back(std::move(rule));
+  for (Constraint& rule : sm90_room_rules(spec, arch, accumulators)) all.push_back(std::move(rule));
+  all.push_back(staging_rule(spec, arch));
   return all;
 }
 

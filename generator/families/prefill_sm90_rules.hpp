@@ -35,9 +35,20 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 // Registers that the accumulators of a consumer thread take.
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
 
+// Values of pack_heads: none, or the most heads that divide a group and the rows of a warpgroup; where those are not the whole group,
+// also places for all of it, some of them idle.
+std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec);
+
+// Whether registers and shared memory hold a config.
+std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch,
+                                        Sm90Accumulators accumulators);
+
 // Rules about what makes sense, then about what the machine can hold.
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators);
+
+// Dynamic shared memory of a block.
+int sm90_shared_bytes(const KernelSpec& spec, const Config& config);
 
 Resources sm90_resources(const KernelSpec& spec, const Arch& arch, const Config& config);
 

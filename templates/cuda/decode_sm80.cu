@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   maps = {&k_map, &v_map};  // where kTensorBoxes
   if constexpr (kLoads != 0) init_barriers(shared_address(shared));
   DecodeRange range;
-  DecodeRequests requests(parts);
+  CacheRequests requests(parts);
   DecodeWalk walk = find_range(parts, requests, &range);
   DecodeLoads loads(parts, maps, requests, range, walk, shared_address(shared));
 #pragma unroll
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   DecodeJoin join(parts, shared);
   DecodePiece piece;
   while (walk.next(
-      range, args.batch, [&](int number) { return requests.tiles(number); }, &piece)) {
+      range, args.batch, [&](int number) { return tiles_of(requests[number]); }, &piece)) {
     const DecodeItem item(parts, requests, piece);
     if (item.rows <= 0) continue;
     DecodeProducts products(parts, item, shared_address(shared));

@@ -3,10 +3,10 @@
 // the lengths of all requests, and the rows of an item.
 #pragma once
 
+#include "cuda/attention/cache_requests.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "shared/decode_layout.h"
-#include "shared/decode_requests.h"
 
 namespace attune {
 
@@ -33,78 +33,26 @@ __device__ __forceinline__ void sync_team() {
     named_barrier_sync(1 + team_index(), kTeamThreads);
 }
 
-struct DecodeRule {
-  static constexpr Mask mask = kMask;
-  static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
-};
+// Tiles of a request.
+__device__ __forceinline__ DecodeTiles tiles_of(const DecodeRequest& request) {
+  return decode_tiles(request.length, request.rows, kWindowLeft, kKeys);
+}
 
-// Requests of a call: each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of them. All lanes
-// call its functions.
-class DecodeRequests {
- public:
-  __device__ __forceinline__ explicit DecodeRequests(const KernelParts& parts) : parts_(parts) {
-    load(0);
-  }
-
-  // Those from `first` on, a multiple of 32.
-  __device__ __forceinline__ void load(int first) {
-    first_ = first;
-    const int number = first + static_cast<int>(threadIdx.x) % 32;
-    own_ = {0, 0, 0};
-    slot_ = number;
-    if (number >= parts_.base.batch) return;
-    own_ = decode_request<kHasBegins>(parts_.base, parts_.cache, number);
-    if (!kHasPages && parts_.cache.slots != nullptr) slot_ = __ldg(parts_.cache.slots + number);
-  }
-  __device__ __forceinline__ DecodeRequest operator[](int number) {
-    if ((number ^ first_) >= 32) load(number / 32 * 32);
-    const int lane = number % 32;
-    return {kHasBegins ? __shfl_sync(~0u, own_.rows, lane) : parts_.base.seqlen_q,
-            __shfl_sync(~0u, own_.length, lane),
-            kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0};
-  }
-  // Of a request that was asked just before.
-  __device__ __forceinline__ int slot(int number) const {
-    return __shfl_sync(~0u, slot_, number % 32);
-  }
-  __device__ __forceinline__ DecodeTiles tiles(int number) { return tiles_of((*this)[number]); }
-  // Positions of this lane's request.
-  __device__ __forceinline__ int own_cost(const DecodeRange& range) const {
-    const int number = first_ + static_cast<int>(threadIdx.x) % 32;
-    return number < parts_.base.batch ? range.cost(tiles_of(own_)) : 0;
-  }
-
- private:
-  static __device__ __forceinline__ DecodeTiles tiles_of(const DecodeRequest& request) {
-    return decode_tiles(request.length, request.rows, kWindowLeft, kKeys);
-  }
-
-  const KernelParts& parts_;
-  int first_;
-  DecodeRequest own_;
-  int slot_;
-};
-
-__device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
-  int sum = value;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += other;
-  }
-  return sum - value;
+// Positions of a lane's own request.
+__device__ __forceinline__ int own_cost(const CacheRequests& requests, const DecodeRange& range) {
+  return requests.has_own() ? range.cost(tiles_of(requests.own())) : 0;
 }
 
 // The range of this gang, and where a walk over it begins. All lanes of a warp call it.
-__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, DecodeRequests& requests,
+__device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
                                                  DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
   range->charge = kCharge;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
-  int total = __reduce_add_sync(~0u, requests.own_cost(*range));
+  int total = __reduce_add_sync(~0u, own_cost(requests, *range));
   for (int first = 32; first < batch; first += 32) {
     requests.load(first);
-    total += __reduce_add_sync(~0u, requests.own_cost(*range));
+    total += __reduce_add_sync(~0u, own_cost(requests, *range));
   }
   const int blocks = static_cast<int>(gridDim.x);
   range->take(total, blocks * kGangs, kMinTiles,
@@ -112,7 +60,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Decod
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
     if (batch > 32) requests.load(first);
-    const int cost = requests.own_cost(*range);
+    const int cost = own_cost(requests, *range);
     const int before = start + sum_of_lanes_before(cost, lane);
     const unsigned found = __ballot_sync(~0u, range->begin < before + cost);
     if (found != 0) {
@@ -131,7 +79,7 @@ struct DecodeItem {
   int ticket;                  // number among all items
   int rows;  // none or less where a packed request has fewer than others, and where there is no such head
 
-  __device__ __forceinline__ DecodeItem(const KernelParts& parts, DecodeRequests& requests,
+  __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
                                         const DecodePiece& piece)
       : request(requests[piece.request]), number(piece.request) {
     const int tiles = decode_row_tiles(parts.base.seqlen_q, kGqaRatio);

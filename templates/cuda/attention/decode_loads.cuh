@@ -21,7 +21,7 @@ struct DecodeMaps {
 class DecodeLoads {
  public:
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const DecodeMaps& maps,
-                                         DecodeRequests& requests, const DecodeRange& range,
+                                         CacheRequests& requests, const DecodeRange& range,
                                          const DecodeWalk& walk, unsigned shared)
       : parts_(parts),
         requests_(requests),
@@ -56,7 +56,7 @@ class DecodeLoads {
     while (tile_ >= end_) {
       DecodePiece piece;
       more_ = walk_.next(
-          range_, parts_.base.batch, [&](int number) { return requests_.tiles(number); }, &piece);
+          range_, parts_.base.batch, [&](int number) { return tiles_of(requests_[number]); }, &piece);
       if (!more_) return;
       const DecodeItem item(parts_, requests_, piece);
       if (item.rows <= 0) continue;
@@ -144,7 +144,7 @@ class DecodeLoads {
 
   const KernelParts& parts_;
   const DecodeMaps& maps_;
-  DecodeRequests& requests_;
+  CacheRequests& requests_;
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;

@@ -74,10 +74,12 @@ class SlotWalk {
 };
 
 constexpr int kConsumerWarps = 4 * kWarpgroups;
+constexpr int kQueryWarps = 2;  // of the producing warpgroup, that copy rows of Q  // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
-    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);
+    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);           // unless kCacheArgs
+    mbarrier_init(shared + kLayout.q_full + 8 * i, kQueryWarps);  // where kCacheArgs
     mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }
   for (int i = 0; i < kLayout.k_slots; ++i) {
@@ -91,7 +93,9 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   }
   for (int i = 0; i < kTileSlots; ++i) {
     mbarrier_init(shared + kLayout.tile_full + 8 * i, 1);
-    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);
+    const int readers = kConsumerWarps + kIdleWarps;                     // where kCacheArgs
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, readers);         // where kCacheArgs
+    mbarrier_init(shared + kLayout.tile_empty + 8 * i, kConsumerWarps);  // unless kCacheArgs
   }
   if constexpr (kTransposeInside) {
     for (int i = 0; i < kLayout.v_slots; ++i) {

@@ -50,6 +50,7 @@ class ScoreStage {
     scores_ = &parts.scores;
     scale_log2_ = parts.base.softmax_scale_log2;
     const ScoreArgs& scores = parts.scores;
+    first_row += parts.base.seqlen_kv - parts.base.seqlen_q;  // its position  // where kCacheArgs
     const int thread = reread_thread_index() % kWarpgroupThreads;
     batch_ = scores.batch0 + tile.batch;
     kv_head_ = scores.kv_head0 + tile.head / kGqaRatio;

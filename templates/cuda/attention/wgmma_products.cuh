@@ -37,6 +37,7 @@
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/tma.cuh"  // where kCacheArgs
 #include "cuda/ptx/wgmma_fence.cuh"
 #include "generated/wgmma.cuh"
 
@@ -223,6 +224,9 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void overwrite_output() { adds_ = 0; }
 
+  // Of the next P V, the first of a tile: how many keys there are.            // where kCacheArgs
+  __device__ __forceinline__ void expect_values(int keys) { values_ = keys; }  // where kCacheArgs
+
   __device__ __forceinline__ void wait_pv(Output& o) {
     wgmma_wait<0>();
     wgmma_pin(o);
@@ -246,6 +250,7 @@ class WgmmaProducts {
   __device__ __forceinline__ void issue_pv(Output& o, Probabilities& p) {
     if constexpr (kKvRing > 0) await_v();
     if constexpr (kKvRing == 0) await_v();  // where kKParts
+    if (values_ < kBlockN) clear_values();  // where kCacheArgs
     wgmma_fence();
     wgmma_pv(o, p, wgmma_descriptor<kLayout.row_v>(v().tile() + kVInRing), adds_);
     adds_ = 1;
@@ -253,6 +258,22 @@ class WgmmaProducts {
     v_empty_ = v().empty();
     v().advance();
   }
+
+  // What stands in V behind the last key may be anything, and P = 0 does not undo NaN. Each  // where kCacheArgs
+  // warpgroup clears it for itself: others write the same.                                  // where kCacheArgs
+  __device__ __forceinline__ void clear_values() {                              // where kCacheArgs
+    const unsigned tile = (v().tile() & 0x3fffu) << 4;                          // where kCacheArgs
+    constexpr int kChunks = kPanelRowBytes / 16;                                // where kCacheArgs
+    const int thread = reread_thread_index() % kWarpgroupThreads;               // where kCacheArgs
+    const int first = max(values_, 0) * kChunks + thread;                       // where kCacheArgs
+#pragma unroll                                                                  // where kCacheArgs
+    for (int panel = 0; panel < kLayout.panels_v; ++panel)                      // where kCacheArgs
+      for (int at = first; at < kBlockN * kChunks; at += kWarpgroupThreads)     // where kCacheArgs
+        store_shared_16(tile + panel * kPanelOfV + at * 16, {{0, 0, 0, 0}});    // where kCacheArgs
+    fence_proxy_async();                                                        // where kCacheArgs
+    named_barrier_sync(kBarrierWarpgroup + warpgroup_, kWarpgroupThreads);      // where kCacheArgs
+    values_ = kBlockN;                                                          // where kCacheArgs
+  }                                                                             // where kCacheArgs
 
   __device__ __forceinline__ void skip_k() {
     skip_k_parts(k_, lane_);  // where kKParts
@@ -298,6 +319,7 @@ class WgmmaProducts {
   int adds_ = 1;
   unsigned diagonals_;      // where kDiagonalTerms
   PrefillDropout dropout_;  // where kDropout
+  int values_ = kBlockN;    // where kCacheArgs
   int lane_;
 };
 

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The producing warpgroup of cache_sm90. Warp 0 keeps the slots of K and V filled through TMA: a step comes in boxes that lie in one page
+// each, a lane a box. Warp 1 finds tiles (cache_stream.cuh). The others copy rows of Q, which a request may begin at any row of.
+//
+// Boxes behind a request's last key are not loaded, and ids of pages behind it not read: what stands in shared memory there is hidden as
+// keys and cleared as values (WgmmaProducts::clear_values).
+#pragma once
+
+#include "cuda/attention/cache_stream.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace attune {
+
+constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+// Rows of a box, and boxes of a step.
+constexpr int kBoxRows = kHasPages ? common_divisor(kPageRows, kBlockN) : kBlockN;
+constexpr int kBoxes = kBlockN / kBoxRows;
+static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swizzle periods");
+
+class CacheLoads {
+ public:
+  __device__ __forceinline__ CacheLoads(const KernelParts& parts, const TensorMap& k,
+                                        const TensorMap& v, unsigned shared)
+      : parts_(parts), k_(k), v_(v), shared_(shared) {}
+
+  __device__ __forceinline__ void run() {
+    CacheReader tiles(shared_);
+    CacheTile tile;
+    while (tiles.next(&tile)) {
+      begin(tile);
+      load_all(tile.place.first_block, tile.place.last_block);
+    }
+    let_next_grid_start();
+  }
+
+ private:
+  __device__ __forceinline__ void begin(const CacheTile& tile) {
+    length_ = tile.request.length;
+    head_ = tile.place.head / kGqaRatio;
+    if constexpr (kHasPages)
+      table_ = parts_.cache.page_table + tile.place.batch * parts_.cache.page_table_stride;
+    else
+      page_ = inside(tile.cache_slot);
+  }
+
+  // In the order in which consumers take them. Ids of pages are read a step ahead.
+  __device__ __forceinline__ void load_all(int first, int last) {
+    int here = box_of(last);
+    int ahead = last > first ? box_of(last - 1) : -1;
+    load_k(here, last);
+#pragma unroll 1
+    for (int block = last - 1; block >= first; --block) {
+      const int next = ahead;
+      if (block > first) ahead = box_of(block - 1);
+      if constexpr (kOverlap) load_k(next, block);
+      load_v(here, block + 1);
+      if constexpr (!kOverlap) load_k(next, block);
+      here = next;
+    }
+    load_v(here, first);
+  }
+
+  // The page, or slot, of this lane's box of a step; -1: it has none.
+  __device__ __forceinline__ int box_of(int block) const {
+    const int lane = threadIdx.x % 32, key = block * kBlockN + lane * kBoxRows;
+    if (lane >= kBoxes || key >= length_) return -1;
+    if constexpr (!kHasPages) return page_;
+    return inside(__ldg(table_ + key / kPageRows));
+  }
+  // An id that the cache does not have would be read outside of it.
+  __device__ __forceinline__ int inside(int page) const {
+    return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
+  }
+
+  template <int kPanels>
+  __device__ __forceinline__ void load_boxes(unsigned to, const TensorMap& map, unsigned full,
+                                             int page, int block) const {
+    const int lane = threadIdx.x % 32;
+    const int boxes = __popc(__ballot_sync(~0u, page >= 0));
+    if (lane == 0) mbarrier_arrive_expect_tx(full, boxes * kPanels * kBoxRows * kPanelRowBytes);
+    __syncwarp();
+    if (page < 0) return;
+    const int key = block * kBlockN + lane * kBoxRows;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+      tma_load(to + (panel * kBlockN + lane * kBoxRows) * kPanelRowBytes, map, full,
+               {panel * kPanelColumns, kHasPages ? key % kPageRows : key, head_, page});
+  }
+  __device__ __forceinline__ void load_k(int page, int block) {
+    const int slot = cursors_.k.slot();
+    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
+    load_boxes<kLayout.panels_qk>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_,
+                                  shared_ + kLayout.k_full + 8 * slot, page, block);
+    cursors_.k.advance();
+  }
+  __device__ __forceinline__ void load_v(int page, int block) {
+    const int slot = cursors_.v().slot();
+    mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
+    load_boxes<kLayout.panels_v>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_,
+                                 shared_ + kLayout.v_full + 8 * slot, page, block);
+    cursors_.v().advance();
+  }
+
+  const KernelParts& parts_;
+  const TensorMap& k_;
+  const TensorMap& v_;
+  unsigned shared_;
+  const int* table_ = nullptr;  // pages of the tile's request
+  int length_ = 0, head_ = 0, page_ = 0;
+  KvCursors cursors_;
+};
+
+__device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {
+  wait_for_prior_grid();
+  CacheStream tiles(parts, shared);
+  CacheTile tile;
+  while (tiles.next(&tile)) tiles.publish(&tile);
+  tiles.publish(nullptr);
+}
+
+// Rows of Q, swizzled as TMA would write them; zeros where there is no row, head or column.
+class CacheQueries {
+ public:
+  __device__ __forceinline__ CacheQueries(const KernelParts& parts, unsigned shared)
+      : parts_(parts), shared_(shared) {}
+
+  __device__ __forceinline__ void run() {
+    CacheReader tiles(shared_);
+    CacheTile tile;
+    while (tiles.next(&tile)) {
+#pragma unroll 1
+      for (int i = 0; i < kWarpgroups; ++i) {
+        mbarrier_wait(shared_ + kLayout.q_empty + 8 * i, tiles.parity() ^ 1, "q_empty");
+        copy(tile, i);
+      }
+      cp_async_commit();
+      cp_async_wait<0>();
+      fence_proxy_async();  // wgmma reads them
+      __syncwarp();
+      for (int i = 0; i < kWarpgroups; ++i)
+        mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.q_full + 8 * i);
+    }
+  }
+
+ private:
+  static constexpr int kThreadsOfCopy = 32 * kQueryWarps, kChunksOfRow = kPanelRowBytes / 16;
+  static constexpr int kRowsOfPass = kThreadsOfCopy / kChunksOfRow;
+
+  __device__ __forceinline__ void copy(const CacheTile& tile, int warpgroup) const {
+    const int thread = static_cast<int>(threadIdx.x) % kThreadsOfCopy, chunk = thread % kChunksOfRow;
+    const OperandView& q = parts_.base.q;
+    const long long batch = kHasBegins ? 0 : tile.place.batch;
+    const char* const base = static_cast<const char*>(q.data) + 2 * batch * q.batch_stride;
+    const unsigned to = shared_ + kLayout.q + warpgroup * kLayout.q_bytes;
+    const int first = tile.place.first_row + warpgroup * kHeadRows;
+#pragma unroll 1
+    for (int at = thread / kChunksOfRow; at < kWarpgroupRows; at += kRowsOfPass) {
+      const int row = first + at % kHeadRows, head = at / kHeadRows;
+      const bool exists = row < tile.request.rows && !is_idle(head);
+      const long long from = (tile.request.first_row + row) * q.row_stride +
+                             (tile.place.head + head) * q.head_stride + chunk * 8;
+#pragma unroll
+      for (int panel = 0; panel < kLayout.panels_qk; ++panel) {
+        const bool inside = exists && panel * kPanelColumns + chunk * 8 < kHeadDimQk;
+        cp_async_16<0>(to + (panel * kWarpgroupRows + at) * kPanelRowBytes + ((chunk ^ at % 8) << 4),
+                       base + 2 * (inside ? from + panel * kPanelColumns : 0), inside ? 16 : 0);
+      }
+    }
+  }
+
+  const KernelParts& parts_;
+  unsigned shared_;
+};
+
+}  // namespace attune

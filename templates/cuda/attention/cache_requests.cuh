@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of a call of attention_kvcache as warps of a CUDA kernel read them, and sums over lanes that number their work.
+#pragma once
+
+#include "cuda/attention/kernel_parts.cuh"
+#include "shared/decode_requests.h"
+
+namespace attune {
+
+struct DecodeRule {
+  static constexpr Mask mask = kMask;
+  static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
+};
+
+// Each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of them. All lanes call its functions.
+class CacheRequests {
+ public:
+  __device__ __forceinline__ explicit CacheRequests(const KernelParts& parts) : parts_(parts) {
+    load(0);
+  }
+
+  // Those from `first` on, a multiple of 32.
+  __device__ __forceinline__ void load(int first) {
+    first_ = first;
+    const int number = first + static_cast<int>(threadIdx.x) % 32;
+    own_ = {0, 0, 0};
+    slot_ = number;
+    if (number >= parts_.base.batch) return;
+    own_ = decode_request<kHasBegins>(parts_.base, parts_.cache, number);
+    if (!kHasPages && parts_.cache.slots != nullptr) slot_ = __ldg(parts_.cache.slots + number);
+  }
+  __device__ __forceinline__ DecodeRequest operator[](int number) {
+    if ((number ^ first_) >= 32) load(number / 32 * 32);
+    const int lane = number % 32;
+    return {kHasBegins ? __shfl_sync(~0u, own_.rows, lane) : parts_.base.seqlen_q,
+            __shfl_sync(~0u, own_.length, lane),
+            kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0};
+  }
+  // Of a request that was asked just before.
+  __device__ __forceinline__ int slot(int number) const {
+    return __shfl_sync(~0u, slot_, number % 32);
+  }
+  // This lane's request, if there is one.
+  __device__ __forceinline__ bool has_own() const {
+    return first_ + static_cast<int>(threadIdx.x) % 32 < parts_.base.batch;
+  }
+  __device__ __forceinline__ const DecodeRequest& own() const { return own_; }
+
+ private:
+  const KernelParts& parts_;
+  int first_;
+  DecodeRequest own_;
+  int slot_;
+};
+
+__device__ __forceinline__ int sum_of_lanes_before(int value, int lane) {
+  int sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += other;
+  }
+  return sum - value;
+}
+
+}  // namespace attune

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The roles of cache_sm90: warpgroup 0 finds tiles and loads them (cache_producer.cuh), the others consume tile after tile and write O. As
+// warp_roles.cuh, but for tiles that are known on the device alone.
+#pragma once
+
+#include "cuda/attention/cache_join.cuh"
+#include "cuda/attention/cache_producer.cuh"
+#include "cuda/attention/epilogue_words.cuh"
+#include "cuda/attention/row_sinks.cuh"  // where kSinks
+#include "cuda/attention/wgmma_consumer.cuh"
+#include "cuda/ptx/setmaxnreg.cuh"
+
+namespace attune {
+
+// Arguments as a request's rows and keys see them: its own lengths, and addresses at which its rows begin.
+class RequestArgs {
+ public:
+  __device__ __forceinline__ explicit RequestArgs(const KernelParts& parts)
+      : all_(parts.base), args_(parts.base) {
+    if constexpr (kHasBegins) args_.o.batch_stride = args_.lse_batch_stride = 0;
+  }
+
+  __device__ __forceinline__ const AttentionArgs& args() const { return args_; }
+  __device__ __forceinline__ void move_to(const DecodeRequest& request) {
+    args_.seqlen_q = request.rows;
+    args_.seqlen_kv = request.length;
+    if constexpr (kHasBegins) {
+      args_.o.data = static_cast<unsigned short*>(all_.o.data) +
+                     request.first_row * all_.o.row_stride;
+      args_.lse = all_.lse == nullptr ? nullptr : all_.lse + request.first_row;
+    }
+  }
+
+ private:
+  const AttentionArgs& all_;
+  AttentionArgs args_;
+};
+
+__device__ __forceinline__ void produce(const KernelParts& parts, unsigned shared,
+                                        const TensorMap& k, const TensorMap& v) {
+  if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
+  if (threadIdx.x < 32) {
+    CacheLoads(parts, k, v, shared).run();
+  } else if (threadIdx.x < 64) {
+    find_tiles(parts, shared);
+  } else {
+    CacheQueries(parts, shared).run();
+  }
+}
+
+__device__ __forceinline__ void consume(const KernelParts& parts, unsigned shared, int warpgroup) {
+  if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
+  RequestArgs request(parts);
+  const KernelParts here{
+      request.args(),
+      parts.scores,  // where kScoreArgs
+      parts.cache,
+  };
+  WgmmaConsumer consumer(here, shared, warpgroup);
+  CacheReader tiles(shared);
+  CacheTile tile;
+  bool more = tiles.next(&tile);
+  while (more) {
+    request.move_to(tile.request);
+    Output o;
+    RowStats rows;
+    consumer.attend(tile.place, tiles.parity(), o, &rows);
+    // While the last P V runs: all that the end of a tile needs beside O, and what the next tile is.
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    const ThreadRows place = thread_rows(tile.place, warpgroup, thread);
+    rows.sum[0] = quad_sum(rows.sum[0]);
+    rows.sum[1] = quad_sum(rows.sum[1]);
+    CacheTile next;
+    more = tiles.next(&next);
+    if (tile.parts == 1) {
+      RowEnds ends = consumer.ends(rows);
+      join_sinks(parts.scores, place, &ends);  // where kSinks
+      store_lse(here, tile.place, place, ends);
+      consumer.finish(o);
+      normalise(o, ends);
+      store_output_words(here, tile.place, place, o);
+    } else {
+      consumer.finish(o);
+      CacheJoin(parts, warpgroup).finish(here, tile, place, o, rows);
+    }
+    tile = next;
+  }
+}
+
+__device__ __forceinline__ void run_roles(const KernelParts& parts, unsigned char* shared_bytes,
+                                          const TensorMap& k, const TensorMap& v) {
+  const unsigned shared = shared_address(shared_bytes);
+  if (threadIdx.x == 0) {
+    if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
+    init_barriers(shared);
+    prefetch_tensor_map(k);
+    prefetch_tensor_map(v);
+  }
+  __syncthreads();
+  const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads,
+                                    0);  // the same in all lanes, so kept in a uniform register
+  if (warpgroup == 0)
+    produce(parts, shared, k, v);
+  else
+    consume(parts, shared, warpgroup - 1);
+}
+
+}  // namespace attune

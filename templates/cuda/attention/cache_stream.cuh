@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tiles of rows a block of cache_sm90 works on, found from the lengths in device memory by one of its warps, which hands each to
+// the other roles through shared memory. Knob `scheduler`:
+//
+// | kDrawn  | whole tiles, drawn from a counter one after the other: a request's heads follow each other, its last rows first, so blocks |
+// |         | that run at the same time read the same keys. The counter is zero between launches.                                        |
+// | kShared | the line of all steps of all tiles is cut into equal ranges (shared/decode_partition.h), one a block; tiles that are cut   |
+// |         | are joined (cache_join.cuh)                                                                                                |
+//
+// A tile has up to kTileRows rows of a request, for kTileHeads heads that share a head of K.
+#pragma once
+
+#include "cuda/attention/cache_requests.cuh"
+#include "cuda/attention/kv_pipeline.cuh"
+#include "cuda/attention/tile_stream.cuh"
+
+namespace attune {
+
+enum CacheScheduler : int { kDrawn = 2, kShared = 3 };
+
+// One tile is told at a time: its words take the slots of two of prefill_sm90's.
+static_assert(kTileSlots * kTileSlotBytes >= 64, "a tile has 13 words");
+
+struct CacheTile {
+  PrefillTile place;  // batch: the request's number
+  DecodeRequest request;
+  int part, parts, slot;  // of a tile that is cut (DecodePiece)
+  int cache_slot;         // of the request, without pages
+};
+
+__device__ __forceinline__ int row_tiles(const DecodeRequest& request) {
+  return (request.rows + kTileRows - 1) / kTileRows;
+}
+
+// What visible_keys wants to know of a request.
+struct CacheLengths {
+  int seqlen_q, seqlen_kv;
+};
+
+// Steps of a row tile. One without keys has none.
+__device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, int row_tile) {
+  const CacheLengths lengths{request.rows, request.length};
+  const int first = row_tile * kTileRows, last = min(first + kTileRows, request.rows) - 1;
+  const KeyInterval<int> keys = keys_of_rows(CompiledRule(), lengths, first, last);
+  if (keys.last < keys.first) return {0, 0};
+  return {keys.first / kBlockN, keys.last / kBlockN - keys.first / kBlockN + 1};
+}
+
+// The side of the warp that finds tiles. All its lanes call everything.
+class CacheStream {
+ public:
+  __device__ __forceinline__ CacheStream(const KernelParts& parts, unsigned shared)
+      : parts_(parts), shared_(shared), requests_(parts) {
+    if constexpr (kScheduler == kShared)
+      find_range();
+    else
+      count_tiles();
+  }
+
+  // The next tile; false behind the last. Draws, so that whoever is done first takes it.
+  __device__ __forceinline__ bool next(CacheTile* tile) {
+    if constexpr (kScheduler == kShared) return next_piece(tile);
+    if (number_ < 0) {
+      number_ = static_cast<int>(blockIdx.x);
+    } else {
+      int drawn = 0;
+      if (threadIdx.x % 32 == 0) {
+        int* const counter = static_cast<int*>(parts_.base.workspace);
+        drawn = atomicAdd(counter, 1);
+        if (drawn == total_ - 1) atomicExch(counter, 0);  // each tile is followed by one draw
+      }
+      number_ = __shfl_sync(~0u, drawn, 0) + static_cast<int>(gridDim.x);
+    }
+    return number_ < total_ && find_tile(tile);
+  }
+  // Tells the other roles; `tile` null: there is none.
+  __device__ __forceinline__ void publish(const CacheTile* tile) {
+    mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");
+    told_ ^= 1;
+    const unsigned words = shared_ + kLayout.tiles;
+    if (threadIdx.x % 32 == 0) {
+      if (tile != nullptr) {
+        const PrefillTile& place = tile->place;
+        const DecodeRequest& request = tile->request;
+        store(words, 1, place.first_row, place.head, place.batch);
+        store(words + 16, place.first_block, place.last_block, request.rows, request.length);
+        store(words + 32, request.first_row, tile->part, tile->parts, tile->slot);
+        store(words + 48, tile->cache_slot, 0, 0, 0);
+      } else {
+        store(words, 0, 0, 0, 0);
+      }
+      mbarrier_arrive(shared_ + kLayout.tile_full);
+    }
+    __syncwarp();
+  }
+
+ private:
+  static __device__ __forceinline__ void store(unsigned address, int a, int b, int c, int d) {
+    store_shared_16(address, {{static_cast<unsigned>(a), static_cast<unsigned>(b),
+                               static_cast<unsigned>(c), static_cast<unsigned>(d)}});
+  }
+  __device__ __forceinline__ int groups() const { return parts_.base.num_heads_q / kTileHeads; }
+
+  __device__ __forceinline__ void fill(CacheTile* tile, const DecodeRequest& request, int row_tile,
+                                       int group) const {
+    tile->request = request;
+    tile->cache_slot = requests_.slot(request_);
+    tile->place.batch = request_;
+    tile->place.head = group * kTileHeads;
+    tile->place.first_row = row_tile * kTileRows;
+    tile->part = 0;
+    tile->parts = 1;
+    tile->slot = 0;
+  }
+
+  // kDrawn.
+  __device__ __forceinline__ int own_tiles() const {
+    return requests_.has_own() ? groups() * row_tiles(requests_.own()) : 0;
+  }
+  __device__ __forceinline__ void count_tiles() {
+    const int batch = parts_.base.batch;
+    total_ = __reduce_add_sync(~0u, own_tiles());
+    for (int first = 32; first < batch; first += 32) {
+      requests_.load(first);
+      total_ += __reduce_add_sync(~0u, own_tiles());
+    }
+    if (batch > 32) requests_.load(0);
+  }
+  // Numbers only grow, so the search goes on where it stood.
+  __device__ __forceinline__ bool find_tile(CacheTile* tile) {
+    const int lane = threadIdx.x % 32;
+    for (; first_ < parts_.base.batch; first_ += 32) {
+      if (first_ > 0) requests_.load(first_);
+      const int own = own_tiles(), before = before_ + sum_of_lanes_before(own, lane);
+      const unsigned found = __ballot_sync(~0u, number_ < before + own);
+      if (found == 0) {
+        before_ = __shfl_sync(~0u, before + own, 31);
+        continue;
+      }
+      const int owner = __ffs(static_cast<int>(found)) - 1;
+      const int at = number_ - __shfl_sync(~0u, before, owner);
+      request_ = first_ + owner;
+      const DecodeRequest request = requests_[request_];
+      const int tiles = row_tiles(request), group = at / tiles;
+      const int row_tile = tiles - 1 - (at - group * tiles);
+      fill(tile, request, row_tile, group);
+      const DecodeTiles steps = steps_of(request, row_tile);
+      tile->place.first_block = steps.first;
+      tile->place.last_block = steps.first + max(steps.count, 1) - 1;
+      return true;
+    }
+    return false;
+  }
+
+  // kShared. A unit of the line is a row tile of a request: its heads follow each other.
+  __device__ __forceinline__ int own_cost() const {
+    if (!requests_.has_own()) return 0;
+    const DecodeRequest& request = requests_.own();
+    const int tiles = row_tiles(request);
+    if constexpr (!kHasLeftLimit && !kHasRightLimit) return tiles * range_.cost(steps_of(request, 0));
+    int cost = 0;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) cost += range_.cost(steps_of(request, tile));
+    return cost;
+  }
+  __device__ __forceinline__ void find_range() {
+    const int lane = threadIdx.x % 32, batch = parts_.base.batch;
+    range_.charge = kCharge;
+    range_.items = groups();
+    int total = __reduce_add_sync(~0u, own_cost());
+    for (int first = 32; first < batch; first += 32) {
+      requests_.load(first);
+      total += __reduce_add_sync(~0u, own_cost());
+    }
+    range_.take(total, static_cast<int>(gridDim.x), kMinTiles, static_cast<int>(blockIdx.x));
+    walk_ = {0, 0, range_.end};
+    for (int first = 0; first < batch && range_.begin < range_.end; first += 32) {
+      if (batch > 32) requests_.load(first);
+      const int cost = own_cost(), before = walk_.start + sum_of_lanes_before(cost, lane);
+      const unsigned found = __ballot_sync(~0u, range_.begin < before + cost);
+      if (found != 0) {
+        const int owner = __ffs(static_cast<int>(found)) - 1;
+        walk_ = {0, __shfl_sync(~0u, before, owner), range_.begin};
+        request_ = first + owner;
+        unit_ = row_tile_ = 0;
+        return;
+      }
+      walk_.start = __shfl_sync(~0u, before + cost, 31);
+    }
+  }
+  // Of the walk's unit, which is the one at hand or the one behind it; requests without rows have none.
+  __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
+    DecodeRequest request = requests_[request_];
+    if (unit != unit_) {
+      unit_ = unit;
+      ++row_tile_;
+      while (row_tile_ >= row_tiles(request)) {
+        if (++request_ >= parts_.base.batch) {
+          request_ = parts_.base.batch - 1;
+          return {0, 0};
+        }
+        row_tile_ = 0;
+        request = requests_[request_];
+      }
+    }
+    return steps_of(request, row_tile_);
+  }
+  __device__ __forceinline__ bool next_piece(CacheTile* tile) {
+    DecodePiece piece;
+    if (!walk_.next(range_, 0x7fffffff, [&](int unit) { return steps_of_unit(unit); }, &piece))
+      return false;
+    fill(tile, requests_[request_], row_tile_, piece.item);
+    tile->place.first_block = piece.begin;
+    tile->place.last_block = max(piece.end, piece.begin + 1) - 1;
+    tile->part = piece.part;
+    tile->parts = piece.parts;
+    tile->slot = piece.slot;
+    return true;
+  }
+
+  const KernelParts& parts_;
+  unsigned shared_;
+  CacheRequests requests_;
+  int request_ = 0;
+  unsigned told_ = 0;                                     // parity of what was told
+  int number_ = -1, total_ = 0, first_ = 0, before_ = 0;  // kDrawn
+  DecodeRange range_;                                     // kShared, like all below
+  DecodeWalk walk_;
+  int unit_ = 0, row_tile_ = 0;
+};
+
+// The other roles' side: whole warps.
+class CacheReader {
+ public:
+  __device__ __forceinline__ explicit CacheReader(unsigned shared) : shared_(shared) {}
+
+  // Parity, on barriers that complete once a tile, of the tile read last.
+  __device__ __forceinline__ unsigned parity() const { return told_ ^ 1; }
+
+  // False behind the last.
+  __device__ __forceinline__ bool next(CacheTile* tile) {
+    mbarrier_wait(shared_ + kLayout.tile_full, told_, "tile_full");
+    told_ ^= 1;
+    const unsigned words = shared_ + kLayout.tiles;
+    const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
+                   high = load_shared_16(words + 32), last = load_shared_16(words + 48);
+    tile->place.first_row = uniform(low.word[1]);
+    tile->place.head = uniform(low.word[2]);
+    tile->place.batch = uniform(low.word[3]);
+    tile->place.first_block = uniform(middle.word[0]);
+    tile->place.last_block = uniform(middle.word[1]);
+    tile->request = {uniform(middle.word[2]), uniform(middle.word[3]), uniform(high.word[0])};
+    tile->part = uniform(high.word[1]);
+    tile->parts = uniform(high.word[2]);
+    tile->slot = uniform(high.word[3]);
+    tile->cache_slot = uniform(last.word[0]);
+    const bool is_tile = uniform(low.word[0]) != 0;
+    __syncwarp();
+    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty);
+    return is_tile;
+  }
+
+ private:
+  // All lanes agree, which keeps loops and descriptors in uniform registers.
+  static __device__ __forceinline__ int uniform(unsigned word) {
+    return static_cast<int>(__shfl_sync(~0u, word, 0));
+  }
+
+  unsigned shared_;
+  unsigned told_ = 0;
+};
+
+}  // namespace attune

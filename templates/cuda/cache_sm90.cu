@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// cache_sm90: attention over caches (op attention_kvcache) for sm_90a by wgmma: rows of any number of tokens, from a few of a speculation
+// to chunks of a prompt and whole prompts of different lengths. Consumers are those of prefill_sm90 (attention/wgmma_consumer.cuh); what
+// differs is that tiles, lengths and pages are found on the device (attention/cache_stream.cuh, cache_producer.cuh), and that tiles may
+// be shared by blocks (attention/cache_join.cuh). Knobs as of prefill_sm90 (prefill_sm90.md), and:
+//
+// | knob       | values | meaning                                                                                |
+// |------------|--------|----------------------------------------------------------------------------------------|
+// | scheduler  | 2, 3   | whole tiles drawn one after the other, or equal shares of all steps (cache_stream.cuh) |
+// | min_tiles  | 2 .. 8 | fewest steps of a share                                                                |
+// | charge     | 1 .. 8 | steps that a tile costs beside its own                                                 |
+//
+// q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys, or slots (shared/cache_args.h).
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+
+#include "cuda/cache_sm90_knobs.cuh"
+
+namespace attune {
+
+constexpr int kTransposeInside = 0;  // V is multiplied as it is
+// Boxes lie in pages, so blocks of keys begin at multiples of kBlockN.
+constexpr bool kBlocksFollowWindow = false;
+
+}  // namespace attune
+
+#include "cuda/attention/sm90_layout.cuh"
+
+#include "cuda/attention/cache_roles.cuh"
+
+extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kCtasPerSm)
+    attune_kernel(                                         // in the order of the argument parts
+        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::CacheArgs cache,
+        const __grid_constant__ attune::TensorMap map_k,
+        const __grid_constant__ attune::TensorMap map_v) {
+  using namespace attune;
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  const KernelParts parts{
+      args,
+      scores,  // where kScoreArgs
+      cache,
+  };
+  run_roles(parts, shared_bytes, map_k, map_v);
+}

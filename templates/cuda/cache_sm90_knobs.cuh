@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of cache_sm90: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "cuda/default_spec.cuh"
+
+namespace attune {
+
+constexpr int kArch = 90;
+constexpr bool kHasPages = true;
+constexpr int kPageRows = 16;
+constexpr bool kHasBegins = false;
+
+constexpr int kBlockM = 128;
+constexpr int kBlockN = 128;
+constexpr int kCtasPerSm = 1;
+constexpr int kStages = 2;
+constexpr int kKvRing = 0;
+constexpr int kOverlap = 1;
+constexpr int kPingPong = 1;
+constexpr int kScheduler = 3;
+constexpr int kL2SectionMb = 0;  // no order of heads
+constexpr int kOStaging = 0;     // rows of O end where a request's do
+constexpr int kRowMax = 0;
+constexpr int kRescaleThreshold = 8;
+constexpr int kPackHeads = 1;
+constexpr int kKvSplits = 1;  // shares of steps instead
+constexpr int kMinTiles = 4;
+constexpr int kCharge = 2;
+
+}  // namespace attune
