@@ -38,7 +38,7 @@ int accumulators(const KernelSpec& spec, const Config& c) {
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 176}
+  const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 80, 176}
                                                      : std::vector<int64_t>{64, 80, 96, 48};
   return {{"block_m", {128, 64, 192, 256}, "query rows of a tile, 64 for each consumer warpgroup"},
           {"block_n", block_n, "keys of a step"},
@@ -49,6 +49,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
           {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
           {"scheduler", {kShared, kDrawn}, "2: whole tiles are drawn, 3: equal shares of all steps"},
           {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
+          {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
           {"min_tiles", {4, 2, 8}, "fewest steps of a share"},
           {"charge", {2, 1, 4}, "steps that a tile costs beside its own"}};
 }
@@ -82,6 +83,12 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
          if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("charge") == 2))
            return {};
          return "min_tiles and charge are of scheduler 3; with 2 they are 4 and 2";
+       }},
+      {"shared_rows",
+       {"scheduler", "block_m"},
+       [](const Config& c) -> Broken {
+         if (c.at("scheduler") != kShared || c.at("block_m") <= 128) return {};
+         return "scheduler 3 needs block_m 64 or 128: finding shares wants the registers";
        }},
   };
 }
@@ -149,6 +156,7 @@ class CacheSm90 final : public KernelTemplate {
                                  {"ping_pong", overlap == 1 && block_m >= 128 ? 1 : 0},
                                  {"scheduler", scheduler},
                                  {"pack_heads", heads},
+                                 {"row_max", 0},
                                  {"min_tiles", 4},
                                  {"charge", 2}}));
     if (!best)
@@ -166,7 +174,6 @@ class CacheSm90 final : public KernelTemplate {
                                         const Config&) const override {
     return {{"int", "kL2SectionMb", "0"},
             {"int", "kOStaging", "0"},
-            {"int", "kRowMax", "0"},
             {"int", "kRescaleThreshold", "8"},
             {"int", "kKvSplits", "1"}};
   }

@@ -115,10 +115,7 @@ class CacheLoads {
 
 __device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {
   wait_for_prior_grid();
-  CacheStream tiles(parts, shared);
-  CacheTile tile;
-  while (tiles.next(&tile)) tiles.publish(&tile);
-  tiles.publish(nullptr);
+  CacheStream(parts, shared).run();
 }
 
 // Rows of Q, swizzled as TMA would write them; zeros where there is no row, head or column.

@@ -17,7 +17,8 @@ class RequestArgs {
  public:
   __device__ __forceinline__ explicit RequestArgs(const KernelParts& parts)
       : all_(parts.base), args_(parts.base) {
-    if constexpr (kHasBegins) args_.o.batch_stride = args_.lse_batch_stride = 0;
+    if constexpr (kHasBegins)
+      args_.q.batch_stride = args_.o.batch_stride = args_.lse_batch_stride = 0;
   }
 
   __device__ __forceinline__ const AttentionArgs& args() const { return args_; }
@@ -25,13 +26,17 @@ class RequestArgs {
     args_.seqlen_q = request.rows;
     args_.seqlen_kv = request.length;
     if constexpr (kHasBegins) {
-      args_.o.data = static_cast<unsigned short*>(all_.o.data) +
-                     request.first_row * all_.o.row_stride;
+      args_.q.data = moved(all_.q, request.first_row);
+      args_.o.data = moved(all_.o, request.first_row);
       args_.lse = all_.lse == nullptr ? nullptr : all_.lse + request.first_row;
     }
   }
 
  private:
+  static __device__ __forceinline__ void* moved(const OperandView& view, int rows) {
+    return static_cast<unsigned short*>(view.data) + rows * view.row_stride;
+  }
+
   const AttentionArgs& all_;
   AttentionArgs args_;
 };
@@ -62,6 +67,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
   bool more = tiles.next(&tile);
   while (more) {
     request.move_to(tile.request);
+    tile.place.cache = &parts.cache;
     Output o;
     RowStats rows;
     consumer.attend(tile.place, tiles.parity(), o, &rows);
@@ -72,7 +78,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
     rows.sum[1] = quad_sum(rows.sum[1]);
     CacheTile next;
     more = tiles.next(&next);
-    if (tile.parts == 1) {
+    if (kScheduler == kDrawn || tile.parts == 1) {
       RowEnds ends = consumer.ends(rows);
       join_sinks(parts.scores, place, &ends);  // where kSinks
       store_lse(here, tile.place, place, ends);

@@ -57,60 +57,36 @@ class CacheStream {
       count_tiles();
   }
 
-  // The next tile; false behind the last. Draws, so that whoever is done first takes it.
-  __device__ __forceinline__ bool next(CacheTile* tile) {
-    if constexpr (kScheduler == kShared) return next_piece(tile);
-    if (number_ < 0) {
-      number_ = static_cast<int>(blockIdx.x);
-    } else {
-      int drawn = 0;
-      if (threadIdx.x % 32 == 0) {
-        int* const counter = static_cast<int*>(parts_.base.workspace);
-        drawn = atomicAdd(counter, 1);
-        if (drawn == total_ - 1) atomicExch(counter, 0);  // each tile is followed by one draw
-      }
-      number_ = __shfl_sync(~0u, drawn, 0) + static_cast<int>(gridDim.x);
+  // Tells the other roles of one tile after the other, then that there are no more.
+  __device__ __forceinline__ void run() {
+    for (bool more = true; more;) {
+      mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");
+      told_ ^= 1;
+      more = kScheduler == kShared ? next_piece() : next_drawn();
+      if (!more) store(0, 0, 0, 0, 0);
+      __syncwarp();
+      mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
     }
-    return number_ < total_ && find_tile(tile);
-  }
-  // Tells the other roles; `tile` null: there is none.
-  __device__ __forceinline__ void publish(const CacheTile* tile) {
-    mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");
-    told_ ^= 1;
-    const unsigned words = shared_ + kLayout.tiles;
-    if (threadIdx.x % 32 == 0) {
-      if (tile != nullptr) {
-        const PrefillTile& place = tile->place;
-        const DecodeRequest& request = tile->request;
-        store(words, 1, place.first_row, place.head, place.batch);
-        store(words + 16, place.first_block, place.last_block, request.rows, request.length);
-        store(words + 32, request.first_row, tile->part, tile->parts, tile->slot);
-        store(words + 48, tile->cache_slot, 0, 0, 0);
-      } else {
-        store(words, 0, 0, 0, 0);
-      }
-      mbarrier_arrive(shared_ + kLayout.tile_full);
-    }
-    __syncwarp();
   }
 
  private:
-  static __device__ __forceinline__ void store(unsigned address, int a, int b, int c, int d) {
-    store_shared_16(address, {{static_cast<unsigned>(a), static_cast<unsigned>(b),
-                               static_cast<unsigned>(c), static_cast<unsigned>(d)}});
+  // Four words of the tile, as CacheReader reads them.
+  __device__ __forceinline__ void store(int four, int a, int b, int c, int d) const {
+    if (threadIdx.x % 32 != 0) return;
+    store_shared_16(shared_ + kLayout.tiles + 16 * four,
+                    {{static_cast<unsigned>(a), static_cast<unsigned>(b), static_cast<unsigned>(c),
+                      static_cast<unsigned>(d)}});
   }
   __device__ __forceinline__ int groups() const { return parts_.base.num_heads_q / kTileHeads; }
 
-  __device__ __forceinline__ void fill(CacheTile* tile, const DecodeRequest& request, int row_tile,
-                                       int group) const {
-    tile->request = request;
-    tile->cache_slot = requests_.slot(request_);
-    tile->place.batch = request_;
-    tile->place.head = group * kTileHeads;
-    tile->place.first_row = row_tile * kTileRows;
-    tile->part = 0;
-    tile->parts = 1;
-    tile->slot = 0;
+  __device__ __forceinline__ void store_tile(const DecodeRequest& request, int row_tile, int group,
+                                             const DecodeTiles& steps) const {
+    store(0, 1, row_tile * kTileRows, group * kTileHeads, request_);
+    store(1, steps.first, steps.first + max(steps.count, 1) - 1, request.rows, request.length);
+  }
+  __device__ __forceinline__ void store_parts(int first_row, int part, int parts, int slot) const {
+    store(2, first_row, part, parts, slot);
+    store(3, requests_.slot(request_), 0, 0, 0);
   }
 
   // kDrawn.
@@ -126,8 +102,23 @@ class CacheStream {
     }
     if (batch > 32) requests_.load(0);
   }
+  // Each tile is followed by one draw: whoever draws the last number sets the counter back.
+  __device__ __forceinline__ bool next_drawn() {
+    if (number_ < 0) {
+      number_ = static_cast<int>(blockIdx.x);
+    } else {
+      int drawn = 0;
+      if (threadIdx.x % 32 == 0) {
+        int* const counter = static_cast<int*>(parts_.base.workspace);
+        drawn = atomicAdd(counter, 1);
+        if (drawn == total_ - 1) atomicExch(counter, 0);
+      }
+      number_ = __shfl_sync(~0u, drawn, 0) + static_cast<int>(gridDim.x);
+    }
+    return number_ < total_ && find_tile();
+  }
   // Numbers only grow, so the search goes on where it stood.
-  __device__ __forceinline__ bool find_tile(CacheTile* tile) {
+  __device__ __forceinline__ bool find_tile() {
     const int lane = threadIdx.x % 32;
     for (; first_ < parts_.base.batch; first_ += 32) {
       if (first_ > 0) requests_.load(first_);
@@ -143,10 +134,8 @@ class CacheStream {
       const DecodeRequest request = requests_[request_];
       const int tiles = row_tiles(request), group = at / tiles;
       const int row_tile = tiles - 1 - (at - group * tiles);
-      fill(tile, request, row_tile, group);
-      const DecodeTiles steps = steps_of(request, row_tile);
-      tile->place.first_block = steps.first;
-      tile->place.last_block = steps.first + max(steps.count, 1) - 1;
+      store_tile(request, row_tile, group, steps_of(request, row_tile));
+      store_parts(request.first_row, 0, 1, 0);
       return true;
     }
     return false;
@@ -205,16 +194,13 @@ class CacheStream {
     }
     return steps_of(request, row_tile_);
   }
-  __device__ __forceinline__ bool next_piece(CacheTile* tile) {
+  __device__ __forceinline__ bool next_piece() {
     DecodePiece piece;
     if (!walk_.next(range_, 0x7fffffff, [&](int unit) { return steps_of_unit(unit); }, &piece))
       return false;
-    fill(tile, requests_[request_], row_tile_, piece.item);
-    tile->place.first_block = piece.begin;
-    tile->place.last_block = max(piece.end, piece.begin + 1) - 1;
-    tile->part = piece.part;
-    tile->parts = piece.parts;
-    tile->slot = piece.slot;
+    const DecodeRequest request = requests_[request_];
+    store_tile(request, row_tile_, piece.item, {piece.begin, piece.end - piece.begin});
+    store_parts(request.first_row, piece.part, piece.parts, piece.slot);
     return true;
   }
 

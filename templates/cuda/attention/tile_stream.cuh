@@ -21,6 +21,7 @@
 #include "cuda/attention/v_slice.cuh"  // where kVSlices
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
+#include "shared/cache_args.h"  // where kCacheArgs
 
 namespace attune {
 
@@ -40,6 +41,7 @@ struct PrefillTile {
   int v_column;  // where kVSlices
   bool no_keys;  // no block of its own: the one that is visited all the same does not count
   const int* last_entry;  // of the blocks, in the tile's list  // where kMaskProgram
+  const CacheArgs* cache;  // where kCacheArgs
 };
 
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;

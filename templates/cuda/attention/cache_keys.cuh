@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where keys of a request stand in the cache, for whoever reads a few of them past shared memory.
+#pragma once
+
+#include "cuda/attention/tile_stream.cuh"
+#include "shared/cache_args.h"
+
+namespace attune {
+
+// Of a page or slot that the cache does not have: page 0.
+__device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, int key) {
+  int page = request;
+  if constexpr (kHasPages)
+    page = __ldg(cache.page_table + request * cache.page_table_stride + key / kPageRows);
+  else if (cache.slots != nullptr)
+    page = __ldg(cache.slots + request);
+  return static_cast<unsigned>(page) < static_cast<unsigned>(cache.num_pages) ? page : 0;
+}
+
+// Word 0 of a key of the tile's head.
+__device__ __forceinline__ const unsigned* cached_key(const AttentionArgs& args,
+                                                      const PrefillTile& tile, int key) {
+  const int page = cached_page(*tile.cache, tile.batch, key), row = kHasPages ? key % kPageRows : key;
+  const long long at = page * args.k.batch_stride + row * args.k.row_stride +
+                       tile.head / kGqaRatio * args.k.head_stride;
+  return reinterpret_cast<const unsigned*>(static_cast<const unsigned char*>(args.k.data) +
+                                           at * kOperandBytes);
+}
+
+}  // namespace attune
