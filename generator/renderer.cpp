@@ -135,7 +135,8 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
   return {{"bool", "kCacheArgs", "true"},
           {"bool", "kHasPages", has_pages ? "true" : "false"},
           {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
-          {"bool", "kHasBegins", spec.packed_q ? "true" : "false"}};
+          {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
+          {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
 }
 
 GeneratedPart in_namespace(const char* path, const std::string& text) {

@@ -54,7 +54,16 @@ CacheArgs cache_of(const attune_operands* operands) {
   if (operands->size < kWithCache || operands->cache == nullptr) return {};
   const attune_cache_operands c = read_struct(operands->cache, "operands->cache",
                                               attune_cache_operands{}, kCacheSize, "sizeof");
-  return {c.kv_lengths, c.q_begins, c.page_table, c.slots, c.page_table_stride, 0};
+  if (c.num_pages < 0 || c.num_pages > INT32_MAX)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cache.num_pages is {}; accepted are 0 to {}", c.num_pages, INT32_MAX));
+  return {c.kv_lengths,
+          c.q_begins,
+          c.page_table,
+          c.slots,
+          c.page_table_stride,
+          static_cast<int>(c.num_pages),
+          c.kv_begins};
 }
 
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }

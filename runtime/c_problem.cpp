@@ -78,7 +78,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .dropout = 0,
                                          .page_size = 0,
                                          .packed_q = 0,
-                                         .num_pages = 0};
+                                         .num_pages = 0,
+                                         .packed_kv = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -221,7 +222,8 @@ attune_problem c_problem(const Problem& p) {
           .dropout = p.dropout,
           .page_size = p.page_size,
           .packed_q = p.packed_q ? 1 : 0,
-          .num_pages = p.num_pages};
+          .num_pages = p.num_pages,
+          .packed_kv = p.packed_kv ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -251,6 +253,7 @@ Problem problem_of(const attune_problem* given) {
   p.page_size = c.page_size;
   p.packed_q = flag("packed_q", c.packed_q);
   p.num_pages = c.num_pages;
+  p.packed_kv = flag("packed_kv", c.packed_kv);
   constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");

@@ -30,18 +30,22 @@ void check_list(const char* name, const int* data, bool wanted, bool needed, con
 
 void check_cache(const Problem& p, const CacheArgs* given) {
   const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
+  const int64_t pages = cache.num_pages > 0 ? cache.num_pages : pages_of_cache(p);
   const bool has_pages = p.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
   check_list("cache.q_begins", cache.q_begins, p.packed_q, p.packed_q && p.batch > 0,
              p.packed_q ? "packed_q is 1" : "packed_q is 0");
+  check_list("cache.kv_begins", cache.kv_begins, p.packed_kv, p.packed_kv && p.batch > 0,
+             p.packed_kv ? "packed_kv is 1" : "packed_kv is 0");
   check_list("cache.page_table", cache.page_table, has_pages, has_pages && has_work,
              has_pages ? "keys stand in pages" : "page_size is 0");
-  check_list("cache.slots", cache.slots, !has_pages, false, "keys stand in pages");
-  if (!has_pages && cache.slots == nullptr && pages_of_cache(p) < p.batch)
+  check_list("cache.slots", cache.slots, !has_pages && !p.packed_kv, false,
+             has_pages ? "keys stand in pages" : "packed_kv is 1");
+  if (!has_pages && !p.packed_kv && cache.slots == nullptr && pages < p.batch)
     refuse(
         fmt::format("cache.slots is null and the cache has {} slots for {} requests; accepted are "
                     "a slot for each request, or a list of slots",
-                    pages_of_cache(p), p.batch));
+                    pages, p.batch));
   const int64_t least = has_pages ? pages_of_request(p) : 0;
   if (has_pages && has_work && p.batch > 1 && cache.page_table_stride < least)
     refuse(

@@ -47,7 +47,7 @@ GradientArgs gradient_args(const Problem& p, const Operands& operands) {
 
 void set_cache_args(const Problem& p, const Operands& operands, KernelArguments* args) {
   args->cache = operands.cache == nullptr ? CacheArgs{} : *operands.cache;
-  args->cache.num_pages = static_cast<int>(pages_of_cache(p));
+  if (args->cache.num_pages == 0) args->cache.num_pages = static_cast<int>(pages_of_cache(p));
   if (p.packed_q && operands.lse_head_stride == 0) args->lse_head_stride = p.batch * p.seqlen_q;
 }
 

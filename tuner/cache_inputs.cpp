@@ -26,11 +26,25 @@ int checked_length(int64_t request, int64_t longest, Random& random) {
   return at_most(longest, random);
 }
 
-std::vector<int> begins(const Problem& p, bool checked, Random& random) {
+std::vector<int> begins(int64_t batch, int64_t longest, bool checked, Random& random) {
   std::vector<int> list{0};
-  for (int64_t request = 0; request < p.batch; ++request)
-    list.push_back(list.back() + (checked && request > 0 ? at_most(p.seqlen_q, random)
-                                                         : static_cast<int>(p.seqlen_q)));
+  for (int64_t request = 0; request < batch; ++request)
+    list.push_back(list.back() + (checked && request > 0 ? at_most(longest, random)
+                                                         : static_cast<int>(longest)));
+  return list;
+}
+
+// Requests have a few keys more than their lengths say, as far as there is room for them.
+std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Random& random) {
+  constexpr int64_t kMore = 3;
+  std::vector<int> list{0};
+  int64_t left = room;
+  for (const int length : lengths) left -= length;
+  for (const int length : lengths) {
+    const int more = at_most(std::clamp<int64_t>(left, 0, kMore), random);
+    left -= more;
+    list.push_back(static_cast<int>(std::min<int64_t>(list.back() + length + more, room)));
+  }
   return list;
 }
 
@@ -51,7 +65,11 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
   for (int64_t request = 0; request < p.batch; ++request)
     lists.kv_lengths.push_back(checked ? checked_length(request, p.seqlen_kv, random)
                                        : static_cast<int>(p.seqlen_kv));
-  if (p.packed_q) lists.q_begins = begins(p, checked, random);
+  if (p.packed_q) lists.q_begins = begins(p.batch, p.seqlen_q, checked, random);
+  if (p.packed_kv) {
+    lists.kv_begins = packed_keys(lists.kv_lengths, pages_of_cache(p), random);
+    return lists;
+  }
   if (p.page_size == 0) {
     lists.slots = disordered(pages_of_cache(p), p.batch, random);
     return lists;
@@ -81,7 +99,8 @@ const int* CacheInputs::copied(const Device& device, const std::vector<int>& lis
 CacheArgs CacheInputs::on_device(const Device& device, const CacheLists& lists) {
   return {copied(device, lists.kv_lengths), copied(device, lists.q_begins),
           copied(device, lists.page_table), copied(device, lists.slots),
-          lists.page_table_stride,          0};
+          lists.page_table_stride,          0,
+          copied(device, lists.kv_begins)};
 }
 
 void CacheInputs::open(const Device& device, const Problem& problem, uint64_t seed) {

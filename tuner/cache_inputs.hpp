@@ -15,7 +15,7 @@ namespace attune {
 
 // On the host. Empty: a call gives none.
 struct CacheLists {
-  std::vector<int> kv_lengths, q_begins, page_table, slots;
+  std::vector<int> kv_lengths, q_begins, page_table, slots, kv_begins;
   int64_t page_table_stride = 0;
 };
 

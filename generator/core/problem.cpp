@@ -91,6 +91,7 @@ void check_no_cache(const Problem& p, const std::string& op) {
   if (p.page_size != 0)
     refuse(fmt::format("page_size is {}; op {} has no cache: accepted is 0", p.page_size, op));
   if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: accepted is 0", op));
+  if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: accepted is 0", op));
   if (p.num_pages != 0)
     refuse(fmt::format("num_pages is {}; op {} has no cache: accepted is 0", p.num_pages, op));
 }

@@ -96,6 +96,7 @@ struct SpecFields {
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
   bool packed_q =
       false;  // rows of all requests follow each other, and each may have another number
+  bool packed_kv = false;  // so do their keys, in one slot of num_pages rows
 
   bool operator==(const SpecFields&) const = default;
 };

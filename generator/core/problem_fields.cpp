@@ -275,8 +275,11 @@ std::deque<ProblemField> make_fields() {
   fields.push_back(feature(
       one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
       "no packed rows"));
+  fields.push_back(feature(
+      one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
+      "no packed keys"));
   fields.push_back(scale_field());
-  fields.push_back(one_value(Part::kCall, "num_pages", "of the cache; 0: as many as are needed",
+  fields.push_back(one_value(Part::kCall, "num_pages", "of the cache, or rows of packed keys; 0: as many as are needed",
                              ATTUNE_AT(num_pages), 0));
   return fields;
 }

@@ -265,7 +265,7 @@ class CacheSm90 final : public KernelTemplate {
     if (spec.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
                          kLeastBoxRows);
-    if (has_mask_program(spec)) return "it has no map of blocks, which a mask program wants";
+    if (has_mask_program(spec)) return "it hides by positions alone; decode_sm80 takes mask programs";
     return std::nullopt;
   }
 };

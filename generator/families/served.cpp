@@ -64,7 +64,7 @@ const Served& serves_mapping() {
 
 const Served& serves_caches() {
   static const Served served{
-      Op::kAttentionKvCache, {"mask", "window", "page_size", "packed_q"}, true};
+      Op::kAttentionKvCache, {"mask", "window", "page_size", "packed_q", "packed_kv"}, true};
   return served;
 }
 

@@ -57,6 +57,8 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
 Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
                 const KernelArguments& args) {
   const int64_t rows = spec.page_size > 0 ? spec.page_size : args.seqlen_kv;
+  if (spec.packed_kv)
+    return {view, spec.dtype_kv, columns, args.cache.num_pages, args.num_heads_kv, 1};
   return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, std::max(1, args.cache.num_pages)};
 }
 

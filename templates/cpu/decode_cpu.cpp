@@ -225,7 +225,7 @@ struct DecodeLine {
   const KernelArguments& args;
 
   DecodeTiles tiles_of(int request) const {
-    const DecodeRequest made = decode_request<kHasBegins>(args, args.cache, request);
+    const DecodeRequest made = decode_request<kHasBegins, kHasKeyBegins>(args, args.cache, request);
     return decode_tiles(made.length, made.rows, kWindowLeft, kKeys);
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {

@@ -18,6 +18,7 @@ constexpr int kWindowRight = -1;
 constexpr bool kHasPages = true;
 constexpr int kPageRows = 16;
 constexpr bool kHasBegins = false;
+constexpr bool kHasKeyBegins = false;
 
 constexpr int kVectors = 1;
 constexpr int kVectorBytes = 32;

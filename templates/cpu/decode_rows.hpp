@@ -65,7 +65,7 @@ struct DecodeItem {
 
   DecodeItem(const AttentionArgs& args, const CacheArgs& cache, int of_request, int row_tile,
              int head)
-      : request(decode_request<kHasBegins>(args, cache, of_request)),
+      : request(decode_request<kHasBegins, kHasKeyBegins>(args, cache, of_request)),
         number(of_request),
         kv_head(head),
         first(row_tile * kDecodeRows) {
@@ -92,12 +92,13 @@ class CachedRows {
   CachedRows(const CacheArgs& cache, const DecodeItem& item)
       : table_(cache.page_table + (kHasPages ? item.number * cache.page_table_stride : 0)),
         num_pages_(cache.num_pages),
+        first_key_(item.request.first_key),
         head_(item.kv_head) {
-    if (!kHasPages) slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
+    if (!kHasPages && !kHasKeyBegins) slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
   }
   long long in(const OperandView& view, int key) const {
     const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;
-    const int row = kHasPages ? key % kPageRows : key;
+    const int row = kHasPages ? key % kPageRows : first_key_ + key;
     return page * view.batch_stride + row * view.row_stride + head_ * view.head_stride;
   }
 
@@ -106,7 +107,7 @@ class CachedRows {
   int inside(int page) const { return page >= 0 && page < num_pages_ ? page : 0; }
 
   const int* table_;
-  int num_pages_, head_, slot_ = 0;
+  int num_pages_, first_key_, head_, slot_ = 0;
 };
 
 }  // namespace attune

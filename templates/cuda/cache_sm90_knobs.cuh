@@ -10,6 +10,7 @@ constexpr int kArch = 90;
 constexpr bool kHasPages = true;
 constexpr int kPageRows = 16;
 constexpr bool kHasBegins = false;
+constexpr bool kHasKeyBegins = false;
 
 constexpr int kBlockM = 128;
 constexpr int kBlockN = 128;

@@ -10,6 +10,7 @@ constexpr int kArch = 80;
 constexpr bool kHasPages = true;
 constexpr int kPageRows = 16;
 constexpr bool kHasBegins = false;
+constexpr bool kHasKeyBegins = false;
 constexpr bool kIsScored = false;
 
 constexpr int kWarps = 8;

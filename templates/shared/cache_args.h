@@ -10,6 +10,7 @@
 // | kv_lengths   | [batch]; keys of each request, its newest tokens among them; null: seqlen_kv of all               |
 // | q_begins     | [batch + 1], of packed requests alone: rows q_begins[b] to q_begins[b + 1] are those of request b |
 // | page_table   | [batch, pages of the longest request]; of pages alone. Entries behind a request's last key are not read |
+// | kv_begins    | [batch + 1], of packed keys alone: as q_begins; k and v are [1, num_pages, num_heads_kv, head_dim] |
 // | slots        | [batch], without pages alone: the slot of each request; null: its own number                      |
 //
 // A request has at most seqlen_q rows and seqlen_kv keys: kernels cut what says more. A page or slot that the cache does not have is
@@ -24,7 +25,8 @@ struct CacheArgs {
   const int* page_table;
   const int* slots;
   long long page_table_stride;  // entries from one request to the next
-  int num_pages;                // of k and v: pages, or slots
+  int num_pages;                // of k and v: pages, or slots, or rows of packed keys
+  const int* kv_begins;
 };
 
 }  // namespace attune

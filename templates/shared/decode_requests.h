@@ -14,6 +14,7 @@ struct DecodeRequest {
   int rows;       // of q
   int length;     // keys
   int first_row;  // of its rows in q, o and lse: 0 but of packed requests
+  int first_key;  // of its keys in k and v: 0 but of packed keys
 
   ATTUNE_HOST_DEVICE constexpr int position(int row) const { return length - rows + row; }
 };
@@ -22,12 +23,17 @@ ATTUNE_HOST_DEVICE constexpr int clamped(int value, int least, int most) {
   return value < least ? least : value > most ? most : value;
 }
 
-template <bool kHasBegins>
+template <bool kHasBegins, bool kHasKeyBegins>
 ATTUNE_HOST_DEVICE inline DecodeRequest decode_request(const AttentionArgs& args,
                                                        const CacheArgs& cache, int request) {
-  DecodeRequest made{args.seqlen_q, args.seqlen_kv, 0};
+  DecodeRequest made{args.seqlen_q, args.seqlen_kv, 0, 0};
   if (cache.kv_lengths != nullptr)
     made.length = clamped(cache.kv_lengths[request], 0, args.seqlen_kv);
+  if constexpr (kHasKeyBegins) {
+    made.first_key = clamped(cache.kv_begins[request], 0, cache.num_pages);
+    const int end = clamped(cache.kv_begins[request + 1], made.first_key, cache.num_pages);
+    if (end - made.first_key < made.length) made.length = end - made.first_key;
+  }
   if (cache.num_pages == 0) made.length = 0;
   if constexpr (kHasBegins) {
     made.first_row = cache.q_begins[request];

@@ -5,10 +5,11 @@
     python3 tests/bench/decode.py --store FILE --out results/decode.json [--only "b32"] [--peers cudnn,flash3]
 
 A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every call reads from
-memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over contiguous caches of full length, and
-FlashAttention-3's flash_attn_with_kvcache where its package is installed. Results are compared with the first peer's before anything is timed.
+memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over contiguous caches of full length, its
+FlashAttention-2 over prompts end to end, and FlashAttention-3's flash_attn_with_kvcache where its package is installed. Results are compared with the first peer's before anything is timed.
 """
 import argparse
+import itertools
 import json
 import math
 import random
@@ -36,6 +37,7 @@ class Case:
     rows: int = 1
     page: int = 0  # 0: slots
     head_dim: int = 128
+    packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
 
     @property
     def longest(self):
@@ -46,10 +48,16 @@ class Case:
         return sum(self.lengths) * self.heads_kv * self.head_dim * 2 * 2
 
     @property
+    def flops(self):
+        """Of what rows see: all keys up to their own."""
+        rows = self.lengths if self.packed else (self.rows,) * len(self.lengths)
+        return sum(n * k - n * (n - 1) / 2 for n, k in zip(rows, self.lengths)) * self.heads * self.head_dim * 4
+
+    @property
     def problem(self):
         return (f"op=attention_kvcache,dtype=bf16,head_dim={self.head_dim},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
-                f"seqlen_q={self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 else 'none'}"
-                + (f",page_size={self.page}" if self.page else ""))
+                f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
+                + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else ""))
 
 
 def all_cases():
@@ -60,19 +68,30 @@ def all_cases():
     cases += [Case("17 x 8192", (8192,) * 17), Case("1 x 65536, 31 x 4096", (65536,) + (4096,) * 31, page=16),
               Case("8 tokens b8 kv8192 64/8", (8192,) * 8, 64, rows=8), Case("8 tokens b8 kv32768 64/8", (32768,) * 8, 64, rows=8),
               Case("b64 kv4096 28/4", (4096,) * 64, 28, 4)]
-    return cases
+    cases += [Case("chunk 256 b1 kv32768 8/1", (32768,), 8, 1, 256, 16), Case("chunk 1024 b1 kv32768 8/1", (32768,), 8, 1, 1024, 16),
+              Case("chunk 512 b4 kv8192 32/8", (8192,) * 4, 32, 8, 512, 16), Case("prompts 2 x 4096 32/8", (4096,) * 2, 32, 8, 4096, 16)]
+    return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
+
+
+def prompts():
+    """64 lengths from 16 to 8192, even in their logarithm, in disorder."""
+    lengths = [round(16 * 512 ** (i / 63)) for i in range(64)]
+    random.Random(1).shuffle(lengths)
+    return tuple(lengths)
 
 
 class Sets:
     """Copies of a case's tensors; take() gives one after the other."""
 
     def __init__(self, case):
-        batch, size = len(case.lengths), case.page or case.longest
-        pages = sum(-(-n // size) for n in case.lengths) if case.page else batch
+        batch, size = len(case.lengths), case.page or (sum(case.lengths) if case.packed else case.longest)
+        pages = sum(-(-n // size) for n in case.lengths) if case.page else 1 if case.packed else batch
         shape = (pages, size, case.heads_kv, case.head_dim)
         l2 = torch.cuda.get_device_properties(0).L2_cache_size
         count = max(1, -(-2 * l2 // case.bytes)) + 1 if case.bytes < 2 * l2 else 1
-        self.q = torch.randn(batch, case.rows, case.heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
+        self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device="cuda", dtype=torch.int32)
+        self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
+        shape = shape[1:] if case.packed else shape
         self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in "kv") for _ in range(count)]
         self.lengths = torch.tensor(case.lengths, device="cuda", dtype=torch.int32)
         self.table = None
@@ -94,10 +113,13 @@ class Sets:
 def ours(case, sets, context):
     out = torch.empty_like(sets.q)
     given = {"page_table": sets.table, "seqlen_kv": case.longest} if case.page else {}
+    if case.packed:
+        given = {"q_begins": sets.begins, "seqlen_q": case.longest, "kv_begins": sets.begins, "seqlen_kv": case.longest}
 
     def run():
         k, v = sets.take()
-        return attune.attention_kvcache(sets.q, k, v, sets.lengths, is_causal=case.rows > 1, out=out, context=context, **given)
+        causal = case.rows > 1 or case.packed
+        return attune.attention_kvcache(sets.q, k, v, None if case.packed else sets.lengths, is_causal=causal, out=out, context=context, **given)
     return run
 
 
@@ -118,7 +140,9 @@ def cudnn(case, sets):
 
 
 def flash3(case, sets):
-    from fa3_fwd_interface import flash_attn_with_kvcache
+    from fa3_fwd_interface import flash_attn_varlen_func, flash_attn_with_kvcache
+    if case.packed:
+        return lambda: flash_attn_varlen_func(sets.q, *sets.take(), sets.begins, sets.begins, case.longest, case.longest, causal=True)
 
     def run():
         k, v = sets.take()
@@ -126,7 +150,18 @@ def flash3(case, sets):
     return run
 
 
-PEERS = {"cudnn": cudnn, "flash3": flash3}
+def flash2(case, sets):
+    """PyTorch's FlashAttention-2, of prompts end to end."""
+    if not case.packed:
+        return None
+
+    def run():
+        k, v = sets.take()
+        return torch.ops.aten._flash_attention_forward(sets.q, k, v, sets.begins, sets.begins, case.longest, case.longest, 0.0, True, False)[0]
+    return run
+
+
+PEERS = {"cudnn": cudnn, "flash3": flash3, "flash2": flash2}
 
 
 def sampler(run, sets, sample_us):
@@ -167,8 +202,9 @@ def run_case(case, context, arguments, rng, failures):
     us = {name: row["median_us"] for name, row in timings.items()}
     best = min((value for name, value in us.items() if name != "attune"), default=None)
     plan = context.plan(case.problem)
-    return {"case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6, "timings": timings,
-            "tb_per_s": {name: case.bytes / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"],
+    return {"case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6, "flops": case.flops, "timings": timings,
+            "tb_per_s": {name: case.bytes / value / 1e6 for name, value in us.items()},
+            "tflops": {name: case.flops / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"],
             "copies": len(sets.caches), "plan": {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}}
 
 
@@ -177,7 +213,7 @@ def main():
     parser.add_argument("--problems", action="store_true")
     parser.add_argument("--store", default=None)
     parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
-    parser.add_argument("--peers", default="cudnn,flash3")
+    parser.add_argument("--peers", default="cudnn,flash2,flash3")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--out", default=None)
@@ -194,7 +230,7 @@ def main():
         rows.append(run_case(case, context, arguments, rng, failures))
         row = rows[-1]
         print(f"{case.name:28s} {row['plan']['config']:70s} " + "  ".join(
-            f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s" for name in row["timings"]), flush=True)
+            f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s {row['tflops'][name]:.0f} TFLOP/s" for name in row["timings"]), flush=True)
         torch.cuda.empty_cache()
     ratios = [row["over_best_peer"] for row in rows[:11] if row["over_best_peer"]]
     summary = {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,

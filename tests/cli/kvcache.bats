@@ -6,13 +6,14 @@ load contract
 pages=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=6,seqlen_q=2,seqlen_kv=300,page_size=16,mask=causal_bottom_right
 slots=op=attention_kvcache,dtype=fp32,head_dim=40,heads=7/1,batch=5,seqlen_q=1,seqlen_kv=333
 packed=op=kvcache,dtype=fp16,head_dim_qk=96,head_dim_v=64,heads=4,batch=7,seqlen_q=5,seqlen_kv=90,page_size=3,packed_q=1,mask=causal_bottom_right
+keys=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=6,seqlen_q=9,seqlen_kv=130,packed_q=1,packed_kv=1,mask=causal_bottom_right
 scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=200,window=40:0,alibi=1,softcap=20,sinks=fp32
 
 @test "check holds o and lse against float64" {
   need_cpu_target
-  attune check --target cpu:3 --problem $pages --problem $slots --problem $packed --problem $scored --sample 2 --json
+  attune check --target cpu:3 --problem $pages --problem $slots --problem $packed --problem $keys --problem $scored --sample 2 --json
   expect 0
-  json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  json 'len(o["rows"]) == 10 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
 }
 
 @test "a program sees positions" {
@@ -36,6 +37,10 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
 @test "what the op does not have is refused by name" {
   attune explain --problem $slots,bias=fp32
   refused 1 "bias is given" "kv_lengths"
+  attune explain --problem ${slots},packed_kv=1,page_size=4
+  refused 1 "packed_kv is 1 and page_size is 4"
+  attune explain --problem dtype=bf16,head_dim=64,heads=8,seqlen=64,packed_kv=1
+  refused 1 "packed_kv is 1"
   attune explain --problem ${slots},mask=causal_top_left
   refused 1 "causal_top_left" "causal_bottom_right"
   attune explain --problem ${slots/fp32/e4m3}

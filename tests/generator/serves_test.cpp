@@ -75,6 +75,7 @@ const std::map<std::string, std::string>& other_values() {
       {"block_map", "hides"},
       {"page_size", "16"},
       {"packed_q", "1"},
+      {"packed_kv", "1"},
       {"gradients", "kv"},
       {"dropout", "0.25"}};
   return values;

@@ -230,14 +230,35 @@ class FlashTest(unittest.TestCase):
         q, k, v = draw(total, 8, 64), draw(total, 2, 64), draw(total, 2, 64)
         out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu, cu.clone(), 90, 90, causal=True, return_attn_probs=True)
         packed = attune.flash.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), cu, cu, 90, 90, causal=True)
-        self.assertTrue(torch.equal(out, packed))
+        torch.testing.assert_close(out, packed, atol=LIMIT, rtol=LIMIT)
         for begin, length in zip(cu.tolist(), lengths):
             of = slice(begin, begin + length)
             want = expected(numbers(q[of]), numbers(k[of]), numbers(v[of]), causal=True)
             close(out[of], want[0], 2)
             close(lse[:, of], want[1], 2)
         with self.assertRaisesRegex(ValueError, "cu_seqlens_q and cu_seqlens_k differ"):
-            attune.flash.flash_attn_varlen_func(q, k, v, cu, cu + 1, 90, 90, causal=True)
+            attune.flash.flash_attn_varlen_func(q.clone().requires_grad_(), k, v, cu, cu + 1, 90, 90, causal=True)
+
+    def test_varlen_with_more_keys_than_rows(self):
+        """Rows are the last of their keys; lists of keys end before their tensor does; NaN behind them is not looked at."""
+        random = torch.Generator().manual_seed(6)
+        draw = lambda *shape: torch.randn(*shape, generator=random).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
+        rows, keys = [5, 0, 33, 70, 1], [90, 7, 33, 260, 0]
+        cu_q, cu_k = (torch.tensor([0, *np.cumsum(n)], dtype=torch.int32, device=DEVICE) for n in (rows, keys))
+        q, k, v = draw(sum(rows), 8, 64), draw(sum(keys) + 9, 2, 64), draw(sum(keys) + 9, 2, 64)
+        k[sum(keys):] = v[sum(keys):] = float("nan")
+        for causal, window in ((False, (-1, -1)), (True, (-1, -1)), (True, (20, 0))):
+            out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 70, 260, causal=causal, window_size=window, return_attn_probs=True)
+            for i in range(len(rows)):
+                of, seen = slice(cu_q[i], cu_q[i + 1]), slice(cu_k[i], cu_k[i + 1])
+                if not rows[i]:
+                    continue
+                if not keys[i]:
+                    self.assertTrue(bool((out[of] == 0).all()) and bool(torch.isneginf(lse[:, of]).all()))
+                    continue
+                want = expected(numbers(q[of]), numbers(k[seen]), numbers(v[seen]), causal=causal, window=[None if w < 0 else w for w in window])
+                close(out[of], want[0], 2)
+                close(lse[:, of], want[1], 2)
 
     @unittest.skipIf(DEVICE != "cuda", "of GPUs")
     def test_a_captured_graph_follows_lengths_and_pages(self):

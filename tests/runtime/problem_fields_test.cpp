@@ -61,6 +61,7 @@ const std::map<std::string, std::string>& other_values() {
       {"dropout", "0.25"},
       {"page_size", "16"},
       {"packed_q", "1"},
+      {"packed_kv", "1"},
       {"num_pages", "7"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};

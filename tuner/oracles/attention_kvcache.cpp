@@ -85,6 +85,11 @@ class CacheExpectation final : public Expectation {
     const OperandSpec& tensor = spec_of_role(role);
     const OperandView& view = bench_.inputs.set(0).*tensor_of(role);
     Rows all{{}, tensor.heads, tensor.columns};
+    if (problem_.packed_kv) {
+      const int64_t first = lists_.kv_begins[static_cast<size_t>(request)];
+      all.values = tensor_rows(bench_.device, tensor, view, 0, first, first + length);
+      return all;
+    }
     const int64_t step = problem_.page_size > 0 ? problem_.page_size : std::max<int64_t>(length, 1);
     for (int64_t key = 0; key < length; key += step) {
       const int64_t page = problem_.page_size > 0
@@ -100,7 +105,9 @@ class CacheExpectation final : public Expectation {
 
   void expect_request(int64_t request) {
     const auto index = static_cast<size_t>(request);
-    const int64_t length = lists_.kv_lengths[index];
+    int64_t length = lists_.kv_lengths[index];
+    if (problem_.packed_kv)
+      length = std::min<int64_t>(length, lists_.kv_begins[index + 1] - lists_.kv_begins[index]);
     const bool packed = problem_.packed_q;
     const int64_t first = packed ? lists_.q_begins[index] : 0;
     const int64_t rows = packed ? lists_.q_begins[index + 1] - first : problem_.seqlen_q;

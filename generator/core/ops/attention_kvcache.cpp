@@ -53,6 +53,8 @@ void check(const Problem& p) {
   if (p.page_size < 0 || p.page_size > kMaxPageSize)
     refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
                        kMaxPageSize));
+  if (p.packed_kv && p.page_size > 0)
+    refuse(fmt::format("packed_kv is 1 and page_size is {}; accepted is one of them: packed keys stand in no pages", p.page_size));
   if (p.num_pages < 0 || p.num_pages >= kMaxPages)
     refuse(fmt::format(
         "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
@@ -63,7 +65,10 @@ void check(const Problem& p) {
 
 // Rows of packed requests are as many as all may have; of those behind the last nothing is read or written.
 OperandList operands(const Problem& p) {
-  const int64_t pages = pages_of_cache(p), keys = p.page_size > 0 ? p.page_size : p.seqlen_kv;
+  const int64_t pages = p.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
+  const int64_t keys = p.packed_kv      ? pages_of_cache(p)
+                       : p.page_size > 0 ? p.page_size
+                                         : p.seqlen_kv;
   const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
   const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
@@ -87,7 +92,8 @@ int64_t pages_of_request(const Problem& p) {
 }
 
 int64_t pages_of_cache(const Problem& p) {
-  return p.num_pages > 0 ? p.num_pages : p.batch * pages_of_request(p);
+  if (p.num_pages > 0) return p.num_pages;
+  return p.batch * (p.packed_kv ? p.seqlen_kv : pages_of_request(p));
 }
 
 Problem canonical_of_cache(const Problem& asked) {

@@ -7,7 +7,8 @@
  * features (softcap, ALiBi, score_mod, mask_mod, sinks) count positions from there, and q_idx is a position.
  *
  * k and v: with page_size > 0 [num_pages, page_size, num_heads_kv, head_dim], else [num_pages, seqlen_kv, num_heads_kv, head_dim], a
- * slot for each request; any strides. attune_tensor.batch_stride steps from page to page.
+ * slot for each request; any strides. attune_tensor.batch_stride steps from page to page. With packed_kv [1, num_pages, num_heads_kv,
+ * head_dim]: keys of all requests follow each other, as those of prompts that are not cached yet.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_
@@ -31,6 +32,10 @@ typedef struct attune_cache_operands {
                                 page_size keys. Entries behind a request's last key are not read */
   int64_t page_table_stride; /* entries from one request to the next */
   const int32_t* slots; /* [batch], without pages: the slot of each request; NULL = its number */
+  const int32_t* kv_begins; /* [batch + 1], of problems with packed_kv: keys kv_begins[b] up to
+                               kv_begins[b + 1] are those of request b, or the first kv_lengths[b]
+                               of them */
+  int64_t num_pages; /* pages, slots or rows that k and v have in this call; 0 = the problem's */
 } attune_cache_operands;
 
 #ifdef __cplusplus

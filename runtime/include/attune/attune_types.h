@@ -147,7 +147,9 @@ typedef struct attune_problem {
   float dropout;     /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
   int32_t page_size; /* of op attention_kvcache: keys of a page, 0 = no pages */
   int32_t packed_q;  /* of it: 1 = rows of all requests follow each other */
-  int64_t num_pages; /* of it: pages, or slots, of k and v; 0 = as many as the requests need */
+  int64_t num_pages; /* of it: pages, or slots, or rows of packed keys, of k and v; 0 = as many as
+                        the requests need */
+  int32_t packed_kv; /* of it: 1 = keys of all requests follow each other, without pages */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -85,14 +85,22 @@ def _documents(cu_seqlens, rows, like):
     return torch.searchsorted(ends, torch.arange(rows, device=like.device), right=True).to(torch.int32)[None]
 
 
+def _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
+    """Whether kernels that find sequences by themselves take the call: fast ones are for Hopper, and no others know positions in two lists."""
+    import torch
+    if q.is_cuda and torch.cuda.get_device_capability(q.device) == (9, 0):
+        return True
+    return cu_seqlens_q is not cu_seqlens_k and (looks or not q.is_cuda)
+
+
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
                            window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None):
     """FlashAttention of sequences end to end, of the arguments of its version 2. Tensors of PyTorch; gradients of q, k and v without block_table.
 
     q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin. Keys of
     other sequences are not looked at. With block_table (int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv, head_dim], and
-    cu_seqlens_k says how many keys each has. Where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be equal without
-    block_table: give one tensor for both, since comparing two waits for the device. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
+    cu_seqlens_k says how many keys each has. With gradients, where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be
+    equal: give one tensor for both, since comparing two waits for the device. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
     None). deterministic changes nothing: all is. Refused: dropout_p above 0."""
     import torch
     if dropout_p:
@@ -103,6 +111,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                                      seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
         return (out, lse, None) if return_attn_probs else out
     looks = causal or given["window"] is not None or alibi_slopes is not None
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))) and _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
+        out, lse = attention_kvcache(q, k, v, q_begins=cu_seqlens_q, seqlen_q=int(max_seqlen_q), kv_begins=cu_seqlens_k, seqlen_kv=int(max_seqlen_k),
+                                     is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
+        return (out, lse, None) if return_attn_probs else out
     if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
         raise ValueError("cu_seqlens_q and cu_seqlens_k differ, with a mask, a window or slopes that look at positions; accepted are equal ones, or keys in "
                          "pages with block_table=")

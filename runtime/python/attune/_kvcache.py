@@ -14,16 +14,23 @@ from ._scores import scores_of
 from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
+_PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
 _PAGES, _SLOTS = "[num_pages, page_size, num_heads_kv, head_dim]", "[slots, seqlen_kv, num_heads_kv, head_dim]"
-_LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]", "slots": "[batch]"}
+_LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]", "slots": "[batch]",
+          "kv_begins": "[batch + 1]"}
 
 _Call = namedtuple("_Call", "plan template extents stride")
 
 
-def _packed_view(name, tensor):
+def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
     """[rows, num_heads, head_dim] as [1, rows, num_heads, head_dim]."""
-    tensors.check_rank(name, tensor, _PACKED_ROWS)
+    tensors.check_rank(name, tensor, dimensions)
     return tensor[None]
+
+
+def _rounded(count):
+    """The next power of two: packed rows and keys are other ones in each call, and calls that are alike share a plan."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 def _check_list(name, tensor, q):
@@ -44,8 +51,8 @@ def _batch_of(q, lists):
         batch = lists["q_begins"].shape[0] - 1
         if batch < 0:
             raise ValueError("q_begins is empty; accepted is [batch + 1]: where the rows of each request begin, and where the last one's end")
-    for name in ("kv_lengths", "page_table", "slots"):
-        if lists[name] is not None and lists[name].shape[0] != batch:
+    for name, more in (("kv_lengths", 0), ("page_table", 0), ("slots", 0), ("kv_begins", 1)):
+        if lists[name] is not None and lists[name].shape[0] != batch + more:
             raise ValueError(f"{name} has shape {tuple(lists[name].shape)}; accepted is {_LISTS[name]}, of {batch} requests")
     return batch
 
@@ -59,7 +66,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     for name, found in zip(("q", "k_cache", "v_cache"), names):
         if found not in ("fp32", "bf16", "fp16") or found != names[0]:
             raise ValueError(f"{name} is {found} and q is {names[0]}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache")
-    has_pages, packed = lists["page_table"] is not None, lists["q_begins"] is not None
+    has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or q.shape[3] != k_cache.shape[3]:
@@ -75,19 +82,25 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
         raise ValueError(f"seqlen_kv is {longest}; accepted are 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room for")
     if has_pages and page_size < 1:
         raise ValueError("k_cache has pages of no keys; accepted are 1 and more")
-    if not has_pages and longest != room:
+    if not has_pages and not packed_kv and longest != room:
         raise ValueError(f"seqlen_kv is {longest} and slots have {room} keys; accepted is None without pages: kv_lengths say how many keys count")
+    if packed_kv:
+        longest = _rounded(longest)
+    if packed:
+        rows = _rounded(rows)
     left, right = window_sides(keywords["window"])
     mask = "causal_bottom_right" if keywords["is_causal"] else mask_name(keywords["mask"], False, 0, 0)
     text = (f"op=attention_kvcache,dtype={names[0]},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
             f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
-    if k_cache.shape[0]:
-        text += f",num_pages={k_cache.shape[0]}"
+    places = k_cache.shape[1 if packed_kv else 0]
+    if places:
+        text += f",num_pages={_rounded(places) if packed_kv else places}"  # calls say how many rows they have
     elif batch and longest:
         raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
+    text += ",packed_kv=1" if packed_kv else ""
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
 
@@ -122,7 +135,7 @@ def _rows_of_lse(q, lists, seqlen_q):
     if lists["q_begins"] is None:
         made = tensors.empty(q, (q.shape[0], heads, q.shape[1]), fp32)
         return made, made
-    room = (lists["q_begins"].shape[0] - 1) * seqlen_q
+    room = (lists["q_begins"].shape[0] - 1) * _rounded(seqlen_q)
     made = tensors.empty(q, (heads, max(room, q.shape[1])), fp32)
     return made, made[:, :q.shape[1]]
 
@@ -151,25 +164,31 @@ def _bind(call, given, lists, lse):
         if lists["q_begins"] is not None:
             operands.lse_head_stride = lse.shape[1]
             operands.lse_batch_stride = lse.shape[0] * lse.shape[1]
-    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride,
+    packed_rows = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
+    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, num_pages=packed_rows,
                           **{name: None if tensor is None else tensors.address(name, tensor) for name, tensor in lists.items()})
     operands.cache = ctypes.pointer(cache)
     return operands, cache
 
 
-def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, out):
+def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
     """The operands as kernels see them, by name, and the lists."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.signature(name, tensor)  # refuses what is no tensor
-    lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots)
+    lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=kv_begins)
     for name, tensor in lists.items():
         if tensor is not None:
             tensors.signature(name, tensor)
     if (q_begins is None) != (seqlen_q is None):
         raise ValueError("q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is known to the caller alone; "
                          f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
-    if page_table is not None and slots is not None:
-        raise ValueError("page_table and slots are given; accepted is one of them")
+    places = [name for name in ("page_table", "slots", "kv_begins") if lists[name] is not None]
+    if len(places) > 1:
+        raise ValueError(f"{' and '.join(places)} are given; accepted is one of them")
+    if kv_begins is not None:
+        if seqlen_kv is None:
+            raise ValueError("kv_begins is given without seqlen_kv; accepted is seqlen_kv with it: keys of the longest request are known to the caller alone")
+        k_cache, v_cache = (_packed_view(name, tensor, _PACKED_KEYS) for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
     if q_begins is None:
         tensors.check_rank("q", q, _ROWS)
         rows, made = q, out
@@ -182,8 +201,9 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
 
 
-def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window, scale, out, context, features):
-    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, out)
+def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
+              features):
+    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
@@ -191,15 +211,16 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
 
 
 @untraced
-def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, seqlen_kv=None, mask=None,
-                      is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
+def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
+                      seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                       score_mod=None, mask_mod=None, sinks=None):
     """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
     end to end, [rows, num_heads_q, head_dim], of which a request has at most `seqlen_q`.
     k_cache, v_cache: with page_table (int32 [batch, pages]) pages [num_pages, page_size, num_heads_kv, head_dim] of any size; else slots
-    [slots, seqlen_kv, num_heads_kv, head_dim], a request's its own number or slots[b] (int32). Any strides, so that [.., num_heads_kv, page_size,
+    [slots, seqlen_kv, num_heads_kv, head_dim], a request's its own number or slots[b] (int32); or with kv_begins (int32 [batch + 1]) the keys of all
+    requests end to end, [keys, num_heads_kv, head_dim], of which a request has at most `seqlen_kv`. Any strides, so that [.., num_heads_kv, page_size,
     head_dim] is x.transpose(1, 2).
     kv_lengths: int32 [batch], keys of each request with its newest tokens, which must be in the cache; None: all that there is room for. seqlen_kv:
     most keys of any, with pages; None: what the page table has room for.
@@ -213,8 +234,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     Inside a CUDA graph's capture call prepare_kvcache() before."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), *features.items()))
-    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window,
-                                           scale, out, context, features)
+    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
+                                           window, scale, out, context, features)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
@@ -224,10 +245,10 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     return (result, shown) if return_lse else result
 
 
-def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, seqlen_kv=None, mask=None,
-                    is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
+def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
+                    seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                     score_mod=None, mask_mod=None, sinks=None):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, seqlen_kv, mask, is_causal, window, scale, out, context,
+    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
                      features)[0].plan

@@ -42,7 +42,7 @@ class Problem(ctypes.Structure):
                                                       "chunk")),
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
-                ("num_pages", ctypes.c_int64)]
+                ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -101,7 +101,7 @@ class DropoutOperands(ctypes.Structure):
 class CacheOperands(ctypes.Structure):
     """attune_cache_operands."""
     _fields_ = [("size", ctypes.c_size_t), ("kv_lengths", ctypes.c_void_p), ("q_begins", ctypes.c_void_p), ("page_table", ctypes.c_void_p),
-                ("page_table_stride", ctypes.c_int64), ("slots", ctypes.c_void_p)]
+                ("page_table_stride", ctypes.c_int64), ("slots", ctypes.c_void_p), ("kv_begins", ctypes.c_void_p), ("num_pages", ctypes.c_int64)]
 
 
 class Operands(ctypes.Structure):

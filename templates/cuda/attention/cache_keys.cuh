@@ -9,7 +9,7 @@ namespace attune {
 
 // Of a page or slot that the cache does not have: page 0.
 __device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, int key) {
-  int page = request;
+  int page = kHasKeyBegins ? 0 : request;
   if constexpr (kHasPages)
     page = __ldg(cache.page_table + request * cache.page_table_stride + key / kPageRows);
   else if (cache.slots != nullptr)
@@ -20,7 +20,9 @@ __device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, 
 // Word 0 of a key of the tile's head.
 __device__ __forceinline__ const unsigned* cached_key(const AttentionArgs& args,
                                                       const PrefillTile& tile, int key) {
-  const int page = cached_page(*tile.cache, tile.batch, key), row = kHasPages ? key % kPageRows : key;
+  const int page = cached_page(*tile.cache, tile.batch, key);
+  int row = kHasPages ? key % kPageRows : key;
+  if constexpr (kHasKeyBegins) row += __ldg(tile.cache->kv_begins + tile.batch);
   const long long at = page * args.k.batch_stride + row * args.k.row_stride +
                        tile.head / kGqaRatio * args.k.head_stride;
   return reinterpret_cast<const unsigned*>(static_cast<const unsigned char*>(args.k.data) +

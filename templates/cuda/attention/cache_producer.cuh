@@ -39,6 +39,7 @@ class CacheLoads {
  private:
   __device__ __forceinline__ void begin(const CacheTile& tile) {
     length_ = tile.request.length;
+    first_key_ = tile.request.first_key;
     head_ = tile.place.head / kGqaRatio;
     if constexpr (kHasPages)
       table_ = parts_.cache.page_table + tile.place.batch * parts_.cache.page_table_stride;
@@ -84,10 +85,11 @@ class CacheLoads {
     __syncwarp();
     if (page < 0) return;
     const int key = block * kBlockN + lane * kBoxRows;
+    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
       tma_load(to + (panel * kBlockN + lane * kBoxRows) * kPanelRowBytes, map, full,
-               {panel * kPanelColumns, kHasPages ? key % kPageRows : key, head_, page});
+               {panel * kPanelColumns, row, head_, page});
   }
   __device__ __forceinline__ void load_k(int page, int block) {
     const int slot = cursors_.k.slot();
@@ -109,7 +111,7 @@ class CacheLoads {
   const TensorMap& v_;
   unsigned shared_;
   const int* table_ = nullptr;  // pages of the tile's request
-  int length_ = 0, head_ = 0, page_ = 0;
+  int length_ = 0, first_key_ = 0, head_ = 0, page_ = 0;
   KvCursors cursors_;
 };
 

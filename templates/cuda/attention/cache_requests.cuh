@@ -23,10 +23,11 @@ class CacheRequests {
   __device__ __forceinline__ void load(int first) {
     first_ = first;
     const int number = first + static_cast<int>(threadIdx.x) % 32;
-    own_ = {0, 0, 0};
+    own_ = {0, 0, 0, 0};
     slot_ = number;
     if (number >= parts_.base.batch) return;
-    own_ = decode_request<kHasBegins>(parts_.base, parts_.cache, number);
+    own_ = decode_request<kHasBegins, kHasKeyBegins>(parts_.base, parts_.cache, number);
+    if (kHasKeyBegins) slot_ = 0;
     if (!kHasPages && parts_.cache.slots != nullptr) slot_ = __ldg(parts_.cache.slots + number);
   }
   __device__ __forceinline__ DecodeRequest operator[](int number) {
@@ -34,7 +35,8 @@ class CacheRequests {
     const int lane = number % 32;
     return {kHasBegins ? __shfl_sync(~0u, own_.rows, lane) : parts_.base.seqlen_q,
             __shfl_sync(~0u, own_.length, lane),
-            kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0};
+            kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0,
+            kHasKeyBegins ? __shfl_sync(~0u, own_.first_key, lane) : 0};
   }
   // Of a request that was asked just before.
   __device__ __forceinline__ int slot(int number) const {

@@ -19,7 +19,7 @@ namespace attune {
 enum CacheScheduler : int { kDrawn = 2, kShared = 3 };
 
 // One tile is told at a time: its words take the slots of two of prefill_sm90's.
-static_assert(kTileSlots * kTileSlotBytes >= 64, "a tile has 13 words");
+static_assert(kTileSlots * kTileSlotBytes >= 64, "a tile has 14 words");
 
 struct CacheTile {
   PrefillTile place;  // batch: the request's number
@@ -84,9 +84,10 @@ class CacheStream {
     store(0, 1, row_tile * kTileRows, group * kTileHeads, request_);
     store(1, steps.first, steps.first + max(steps.count, 1) - 1, request.rows, request.length);
   }
-  __device__ __forceinline__ void store_parts(int first_row, int part, int parts, int slot) const {
-    store(2, first_row, part, parts, slot);
-    store(3, requests_.slot(request_), 0, 0, 0);
+  __device__ __forceinline__ void store_parts(const DecodeRequest& request, int part, int parts,
+                                              int slot) const {
+    store(2, request.first_row, part, parts, slot);
+    store(3, requests_.slot(request_), request.first_key, 0, 0);
   }
 
   // kDrawn.
@@ -135,7 +136,7 @@ class CacheStream {
       const int tiles = row_tiles(request), group = at / tiles;
       const int row_tile = tiles - 1 - (at - group * tiles);
       store_tile(request, row_tile, group, steps_of(request, row_tile));
-      store_parts(request.first_row, 0, 1, 0);
+      store_parts(request, 0, 1, 0);
       return true;
     }
     return false;
@@ -200,7 +201,7 @@ class CacheStream {
       return false;
     const DecodeRequest request = requests_[request_];
     store_tile(request, row_tile_, piece.item, {piece.begin, piece.end - piece.begin});
-    store_parts(request.first_row, piece.part, piece.parts, piece.slot);
+    store_parts(request, piece.part, piece.parts, piece.slot);
     return true;
   }
 
@@ -235,7 +236,8 @@ class CacheReader {
     tile->place.batch = uniform(low.word[3]);
     tile->place.first_block = uniform(middle.word[0]);
     tile->place.last_block = uniform(middle.word[1]);
-    tile->request = {uniform(middle.word[2]), uniform(middle.word[3]), uniform(high.word[0])};
+    tile->request = {uniform(middle.word[2]), uniform(middle.word[3]), uniform(high.word[0]),
+                     uniform(last.word[1])};
     tile->part = uniform(high.word[1]);
     tile->parts = uniform(high.word[2]);
     tile->slot = uniform(high.word[3]);

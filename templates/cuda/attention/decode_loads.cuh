@@ -64,6 +64,7 @@ class DecodeLoads {
       end_ = piece.end;
       request_ = piece.request;
       length_ = item.request.length;
+      first_key_ = item.request.first_key;
       head_ = item.kv_head;
       if constexpr (!kHasPages) page_ = inside(requests_.slot(request_));
     }
@@ -82,7 +83,7 @@ class DecodeLoads {
   }
 
   __device__ __forceinline__ const char* row_of(const OperandView& view, int page, int key) const {
-    const int row = kHasPages ? key % kPageRows : key;
+    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
     return static_cast<const char*>(view.data) +
            2 * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
@@ -127,7 +128,8 @@ class DecodeLoads {
   __device__ __forceinline__ void copy_boxes(unsigned slot, unsigned barrier) const {
     if (threadIdx.x % 32 != 0) return;
     const int key = tile_ * kKeys;
-    const TensorCoord at{0, kHasPages ? key % kPageRows : key, head_, page_};
+    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+    const TensorCoord at{0, row, head_, page_};
     mbarrier_arrive_expect_tx(barrier, kSlotBytes);
     copy_panels<kHeadDimQk>(slot, maps_.k, barrier, at);
     copy_panels<kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
@@ -149,7 +151,7 @@ class DecodeLoads {
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
   int tile_, end_;  // of the piece
-  int request_, length_, head_, page_;
+  int request_, length_, first_key_, head_, page_;
   bool more_;
 };
 
