@@ -54,6 +54,9 @@ struct Served {
   bool scores = false;
 };
 
+// How a family does with a shape: defaults of those that do well are taken first, and kNever is not tried by a tuner.
+enum class Fit { kWell, kPoorly, kNever };
+
 class KernelTemplate {
  public:
   virtual ~KernelTemplate() = default;
@@ -75,8 +78,8 @@ class KernelTemplate {
   std::optional<std::string> refuses(const KernelSpec& spec, const Features& features,
                                      const Arch& arch) const;
 
-  // Whether its default is the first to be taken for such a shape, where several families serve a spec.
-  virtual bool suits(const KernelSpec&, const Shape&) const { return true; }
+  // Where several families serve a spec.
+  virtual Fit fit(const KernelSpec&, const Shape&) const { return Fit::kWell; }
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
   virtual Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/core/error.hpp"
 #include "generator/core/problem_fields.hpp"
 #include "generator/families/backward_cpu.hpp"
@@ -80,6 +82,24 @@ std::optional<std::string> Serving::refusal_of(const KernelTemplate& kernel_temp
   for (const Refusal& refusal : refusals)
     if (refusal.kernel_template == &kernel_template) return refusal.reason;
   return std::nullopt;
+}
+
+std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
+                           const Shape& shape) {
+  const auto fit = [&](const Family& family) { return family.kernel_template->fit(spec, shape); };
+  std::stable_sort(families.begin(), families.end(),
+                   [&](const Family& a, const Family& b) { return fit(a) < fit(b); });
+  return families;
+}
+
+std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,
+                                 const Shape& shape) {
+  std::vector<Family> ordered = by_fit(families, spec, shape);
+  const auto never = std::find_if(ordered.begin(), ordered.end(), [&](const Family& family) {
+    return family.kernel_template->fit(spec, shape) == Fit::kNever;
+  });
+  if (never != ordered.begin()) ordered.erase(never, ordered.end());
+  return ordered;
 }
 
 Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs) {

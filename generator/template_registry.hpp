@@ -43,6 +43,13 @@ struct Serving {
   std::optional<std::string> refusal_of(const KernelTemplate& kernel_template) const;
 };
 
+// Those that do well with a shape first, their order kept.
+std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
+                           const Shape& shape);
+// The same without those that never do, where others are.
+std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,
+                                 const Shape& shape);
+
 // `archs`: those that images may be made for there, best first (Device::archs).
 Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs);
 

@@ -58,11 +58,7 @@ class Climb {
         device_(device),
         rules_(rules),
         ladder_(ladder),
-        families_(serving.families) {
-    std::stable_partition(families_.begin(), families_.end(), [&](const Family& family) {
-      return family.kernel_template->suits(spec_, shape_);
-    });
-  }
+        families_(by_fit(serving.families, spec_, shape_)) {}
 
   void sort_winners(const std::vector<WinnerRecord>& winners) {
     for (const WinnerRecord& winner : winners) {
@@ -239,7 +235,7 @@ class Climb {
   const DeviceIdentity& device_;
   const LadderRules& rules_;
   Ladder* ladder_;
-  std::vector<Family> families_;  // those whose defaults suit the shape first
+  std::vector<Family> families_;  // best first for this shape
   std::vector<Usable> usable_, far_;
   std::deque<Space> spaces_;  // references stay good
   int more_ = 0;

@@ -135,7 +135,7 @@ bool SearchSpaces::is_legal(const TuneCandidate& candidate) {
 }
 
 TuneCandidate default_candidate(const SearchTask& task) {
-  TuneCandidate candidate = default_of(task, task.spaces->families().front());
+  TuneCandidate candidate = default_of(task, task.families().front());
   candidate.is_default = true;
   return candidate;
 }
@@ -147,7 +147,7 @@ std::vector<TuneCandidate> first_candidates(const SearchTask& task, const Effort
   found.add(default_candidate(task));
   for (const TuneCandidate& hint : hints)
     if (task.spaces->is_legal(hint)) found.add({hint.family, hint.config, false});
-  const std::vector<Family>& families = task.spaces->families();
+  const std::vector<Family> families = task.families();
   for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
   for (size_t i = 0; i < (plan.whole_space ? families.size() : 1); ++i) {
     const std::vector<TuneCandidate> all = whole_space(task, families[i]);

@@ -58,6 +58,11 @@ struct SearchTask {
   std::shared_ptr<SearchSpaces> spaces;
   Shape shape;
   DeviceFacts facts;
+
+  // Those that are worth trying, best first for this shape.
+  std::vector<Family> families() const {
+    return worth_trying(spaces->families(), spaces->spec(), shape);
+  }
 };
 
 // The candidate an untuned runtime would use: the best family's default.

@@ -23,8 +23,6 @@ namespace {
 enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/attention/cache_stream.cuh
 
 constexpr int kWidestHead = 256, kLeastBoxRows = 8;
-// Rows of q that share a head of K, from which on decode_sm80 reads keys more than once.
-constexpr int64_t kManyRows = 16;
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
@@ -93,10 +91,11 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// Clocks of a step of a block whose keys come from L2 or memory, as of prefill_sm90.
-double step_clocks(const KernelSpec& spec, const Config& c) {
+// Clocks of a step of a block, as of prefill_sm90. Keys come from L2 where several tiles of rows read them, else from memory.
+double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double rows = as_int(c, "block_m"), keys = as_int(c, "block_n");
-  constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56, kBytes = 19;
+  constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56;
+  constexpr double kBytesOfMemory = 19, kBytesOfL2 = 40;
   const double mma = rows * keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
   const double exponentials = rows * keys / kExponentials;
   double clocks = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
@@ -106,7 +105,8 @@ double step_clocks(const KernelSpec& spec, const Config& c) {
   if (!c.at("overlap")) clocks *= 1.2;
   if (c.at("ping_pong")) clocks *= 0.98;
   clocks = clocks * (1 + 6.0 / keys) + 100;
-  const double memory = keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / kBytes;
+  const double memory = keys * 2 * (spec.head_dim_qk + spec.head_dim_v) /
+                        (reads_again ? kBytesOfL2 : kBytesOfMemory);
   const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "stages");
   return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0));
 }
@@ -118,8 +118,8 @@ class CacheSm90 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/cache_sm90_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool steps_scores() const override { return true; }
-  bool suits(const KernelSpec& spec, const Shape& shape) const override {
-    return shape.seqlen_q * spec.gqa_ratio > kManyRows;
+  Fit fit(const KernelSpec& spec, const Shape& shape) const override {
+    return shape.seqlen_q * spec.gqa_ratio > kDecodeRows ? Fit::kWell : Fit::kPoorly;
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
@@ -141,7 +141,7 @@ class CacheSm90 final : public KernelTemplate {
       best = config;
       least = cost;
     };
-    for (const int64_t block_m : {128, 64, 192})
+    for (const int64_t block_m : {128, 64})
       for (const int64_t block_n : {128, 64, 96, 80, 48})
         for (const int64_t stages : {2, 3, 4})
           for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
@@ -233,7 +233,9 @@ class CacheSm90 final : public KernelTemplate {
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const Sm90Tiles tiles = sm90_tiles(config, shape);
-    const double step = step_clocks(spec, config) * static_cast<double>(config.at("ctas_per_sm"));
+    const bool reads_again = tiles.count() > 4 * shape.batch * shape.num_heads_kv;
+    const double step =
+        step_clocks(spec, config, reads_again) * static_cast<double>(config.at("ctas_per_sm"));
     constexpr double kTileClocks = 2500, kJoinClocks = 4000;
     const int block_n = as_int(config, "block_n");
     double steps = 0;

@@ -15,6 +15,7 @@
 namespace attune {
 namespace {
 
+constexpr int64_t kMostRows = 64;
 constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
 constexpr int kColumnsOfPanel = 64;  // of a TMA box of 128 bytes a row
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
@@ -111,6 +112,11 @@ class DecodeSm80 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
+  // It reads keys again for each 16 rows.
+  Fit fit(const KernelSpec& spec, const Shape& shape) const override {
+    const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
+    return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
+  }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     return SearchSpace({{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},

@@ -14,7 +14,7 @@ namespace attune {
 namespace {
 
 constexpr double kMostFlops = 4e8;  // of the host
-constexpr int64_t kFewestRequests = 4;
+constexpr int64_t kFewestRequests = 4, kFewestRows = 6;
 
 struct ExpectedRow {
   RowPlace place;  // of o: batch entry, row, head
@@ -117,10 +117,21 @@ class CacheExpectation final : public Expectation {
     const Rows q{tensor_rows(bench_.device, spec_of_role(Role::kQ), bench_.inputs.set(0).q, batch,
                              first, first + rows),
                  problem_.num_heads_q, problem_.head_dim_qk};
-    for (int64_t row = 0; row < rows; ++row)
+    for (const int64_t row : rows_of(rows, length))
       for (int head = 0; head < problem_.num_heads_q; ++head)
         expect_row(request, q.at(row, head), k, v, {length - rows + row, length, head},
                    {batch, first + row, head});
+  }
+
+  // All, or the first, the last and some between, of which no two stand alike in tiles.
+  std::vector<int64_t> rows_of(int64_t rows, int64_t length) const {
+    const double each = 2.0 * (problem_.head_dim_qk + problem_.head_dim_v) *
+                        static_cast<double>(length) * problem_.num_heads_q;
+    const double room = kMostFlops / kFewestRequests / std::max(each, 1.0);
+    const int64_t count = std::min(rows, std::max<int64_t>(static_cast<int64_t>(room), kFewestRows));
+    std::set<int64_t> chosen;
+    for (int64_t i = 0; i < count; ++i) chosen.insert(count > 1 ? i * (rows - 1) / (count - 1) : 0);
+    return {chosen.begin(), chosen.end()};
   }
 
   struct Query {

@@ -84,64 +84,90 @@ class CacheJoin {
     return last;
   }
 
-  // Each thread has four columns of a row.
+  // Four columns of a row, of all parts so far.
+  struct Sum {
+    float4 values;
+    float2 stats;  // as RowStats
+
+    __device__ __forceinline__ void raise(float maximum) {
+      const float factor = exp2_approx(stats.x - maximum);
+      stats = make_float2(maximum, stats.y * factor);
+      values =
+          make_float4(values.x * factor, values.y * factor, values.z * factor, values.w * factor);
+    }
+    __device__ __forceinline__ void add(const float4& other, float2 of_other) {
+      const float weight = exp2_approx(of_other.x - stats.x);
+      stats.y += weight * of_other.y;
+      values.x += weight * other.x;
+      values.y += weight * other.y;
+      values.z += weight * other.z;
+      values.w += weight * other.w;
+    }
+  };
+
+  // Each thread has four columns of some rows at a time, so that many loads are under way.
   __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile) const {
-    constexpr int kOfRow = kHeadDimV / 4;
+    constexpr int kOfRow = kHeadDimV / 4, kRows = 4;
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
     const int first = tile.place.first_row + warpgroup_ * kHeadRows;
     const int rows = min(kHeadRows, args.seqlen_q - first);  // of each head
+    const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
-    for (int at = threadIdx.x % kWarpgroupThreads; at < rows * kTileHeads * kOfRow;
-         at += kWarpgroupThreads) {
-      const int number = at / kOfRow, column = at % kOfRow * 4;
-      const int head = number / rows, row = number % rows;
-      float4 values;
-      float2 stats;
-      add_parts(tile, head * kHeadRows + row, column, values, stats);
-      store(args, tile, first + row, tile.place.head + head, column, values, stats);
+    for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kRows * kWarpgroupThreads) {
+      int place[kRows];  // in a part
+      Sum sums[kRows];
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int here = min(at + i * kWarpgroupThreads, wanted - 1), number = here / kOfRow;
+        place[i] = (number / rows * kHeadRows + number % rows) * kHeadDimV + here % kOfRow * 4;
+        sums[i] = {make_float4(0.f, 0.f, 0.f, 0.f), make_float2(kLowestMax, 0.f)};
+      }
+      add_parts(tile, place, sums);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        if (at + i * kWarpgroupThreads >= wanted) continue;
+        const int row = place[i] / kHeadDimV;
+        store(args, tile, first + row % kHeadRows, tile.place.head + row / kHeadRows,
+              place[i] % kHeadDimV, sums[i]);
+      }
     }
   }
 
-  // Loads of several parts go out before the first is needed.
-  __device__ __forceinline__ void add_parts(const CacheTile& tile, int row, int column,
-                                            float4& sum, float2& of_sum) const {
+  template <int kRows>
+  __device__ __forceinline__ void add_parts(const CacheTile& tile, const int (&place)[kRows],
+                                            Sum (&sums)[kRows]) const {
     constexpr int kAtOnce = 4;
-    sum = make_float4(0.f, 0.f, 0.f, 0.f);
-    of_sum = make_float2(kLowestMax, 0.f);
 #pragma unroll 1
     for (int first = 0; first < tile.parts; first += kAtOnce) {
-      float4 values[kAtOnce];
-      float2 stats[kAtOnce];
-      float maximum = of_sum.x;
+      float4 values[kAtOnce][kRows];
+      float2 stats[kAtOnce][kRows];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        float* const from = part_of(tile, min(first + i, tile.parts - 1));
-        values[i] = __ldcg(reinterpret_cast<const float4*>(from + row * kHeadDimV + column));
-        stats[i] = __ldcg(stats_in(from) + row);
+      for (int part = 0; part < kAtOnce; ++part) {
+        float* const from = part_of(tile, min(first + part, tile.parts - 1));
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          values[part][i] = __ldcg(reinterpret_cast<const float4*>(from + place[i]));
+          stats[part][i] = __ldcg(stats_in(from) + place[i] / kHeadDimV);
+        }
       }
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) maximum = fmaxf(maximum, stats[i].x);
-      const float factor = exp2_approx(of_sum.x - maximum);
-      sum = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
-      of_sum = make_float2(maximum, of_sum.y * factor);
+      for (int i = 0; i < kRows; ++i) {
+        float maximum = sums[i].stats.x;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (first + i >= tile.parts) continue;
-        const float weight = exp2_approx(stats[i].x - maximum);
-        of_sum.y += weight * stats[i].y;
-        sum.x += weight * values[i].x;
-        sum.y += weight * values[i].y;
-        sum.z += weight * values[i].z;
-        sum.w += weight * values[i].w;
+        for (int part = 0; part < kAtOnce; ++part) maximum = fmaxf(maximum, stats[part][i].x);
+        sums[i].raise(maximum);
+#pragma unroll
+        for (int part = 0; part < kAtOnce; ++part)
+          if (first + part < tile.parts) sums[i].add(values[part][i], stats[part][i]);
       }
     }
   }
 
   __device__ __forceinline__ void store(const AttentionArgs& args, const CacheTile& tile, int row,
-                                        int head, int column, const float4& values,
-                                        float2 stats) const {
-    float inverse = stats.y == 0.f ? 0.f : __fdiv_rn(1.f, stats.y);
-    float lse = (stats.x + log2_approx(stats.y)) * kLn2;
+                                        int head, int column, const Sum& sum) const {
+    const float4& values = sum.values;
+    float inverse = sum.stats.y == 0.f ? 0.f : __fdiv_rn(1.f, sum.stats.y);
+    float lse = (sum.stats.x + log2_approx(sum.stats.y)) * kLn2;
     join_sink(parts_.scores, head, inverse, lse);  // where kSinks
     const long long at = tile.place.batch * args.o.batch_stride + row * args.o.row_stride +
                          head * args.o.head_stride + column;
