@@ -57,12 +57,8 @@ CacheArgs cache_of(const attune_operands* operands) {
   if (c.num_pages < 0 || c.num_pages > INT32_MAX)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cache.num_pages is {}; accepted are 0 to {}", c.num_pages, INT32_MAX));
-  return {c.kv_lengths,
-          c.q_begins,
-          c.page_table,
-          c.slots,
-          c.page_table_stride,
-          static_cast<int>(c.num_pages),
+  return {c.kv_lengths, c.q_begins,          c.page_table,
+          c.slots,      c.page_table_stride, static_cast<int>(c.num_pages),
           c.kv_begins};
 }
 

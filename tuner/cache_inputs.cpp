@@ -29,8 +29,8 @@ int checked_length(int64_t request, int64_t longest, Random& random) {
 std::vector<int> begins(int64_t batch, int64_t longest, bool checked, Random& random) {
   std::vector<int> list{0};
   for (int64_t request = 0; request < batch; ++request)
-    list.push_back(list.back() + (checked && request > 0 ? at_most(longest, random)
-                                                         : static_cast<int>(longest)));
+    list.push_back(list.back() +
+                   (checked && request > 0 ? at_most(longest, random) : static_cast<int>(longest)));
   return list;
 }
 

@@ -279,7 +279,8 @@ std::deque<ProblemField> make_fields() {
       one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
       "no packed keys"));
   fields.push_back(scale_field());
-  fields.push_back(one_value(Part::kCall, "num_pages", "of the cache, or rows of packed keys; 0: as many as are needed",
+  fields.push_back(one_value(Part::kCall, "num_pages",
+                             "of the cache, or rows of packed keys; 0: as many as are needed",
                              ATTUNE_AT(num_pages), 0));
   return fields;
 }

@@ -38,18 +38,19 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 80, 176}
                                                      : std::vector<int64_t>{64, 80, 96, 48};
-  return {{"block_m", {128, 64, 192, 256}, "query rows of a tile, 64 for each consumer warpgroup"},
-          {"block_n", block_n, "keys of a step"},
-          {"ctas_per_sm", {1, 2}, "blocks that share a multiprocessor"},
-          {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
-          {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
-          {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
-          {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-          {"scheduler", {kShared, kDrawn}, "2: whole tiles are drawn, 3: equal shares of all steps"},
-          {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
-          {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
-          {"min_tiles", {4, 2, 8}, "fewest steps of a share"},
-          {"charge", {2, 1, 4}, "steps that a tile costs beside its own"}};
+  return {
+      {"block_m", {128, 64, 192, 256}, "query rows of a tile, 64 for each consumer warpgroup"},
+      {"block_n", block_n, "keys of a step"},
+      {"ctas_per_sm", {1, 2}, "blocks that share a multiprocessor"},
+      {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
+      {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
+      {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
+      {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
+      {"scheduler", {kShared, kDrawn}, "2: whole tiles are drawn, 3: equal shares of all steps"},
+      {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
+      {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
+      {"min_tiles", {4, 2, 8}, "fewest steps of a share"},
+      {"charge", {2, 1, 4}, "steps that a tile costs beside its own"}};
 }
 
 // Choices that make no sense or never pay.
@@ -105,8 +106,8 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   if (!c.at("overlap")) clocks *= 1.2;
   if (c.at("ping_pong")) clocks *= 0.98;
   clocks = clocks * (1 + 6.0 / keys) + 100;
-  const double memory = keys * 2 * (spec.head_dim_qk + spec.head_dim_v) /
-                        (reads_again ? kBytesOfL2 : kBytesOfMemory);
+  const double memory =
+      keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / (reads_again ? kBytesOfL2 : kBytesOfMemory);
   const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "stages");
   return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0));
 }
@@ -221,11 +222,10 @@ class CacheSm90 final : public KernelTemplate {
     if (config.at("scheduler") == kDrawn) {
       sizes.workspace = {{.columns = 1}};
     } else {
-      sizes.workspace = {
-          {.columns = std::max<int64_t>(1, tiles.count() * layout.warpgroups)},
-          {.columns = decode_part_floats(kWarpgroupRows, spec.head_dim_v),
-           .rows = layout.warpgroups,
-           .heads = 2 * blocks}};
+      sizes.workspace = {{.columns = std::max<int64_t>(1, tiles.count() * layout.warpgroups)},
+                         {.columns = decode_part_floats(kWarpgroupRows, spec.head_dim_v),
+                          .rows = layout.warpgroups,
+                          .heads = 2 * blocks}};
     }
     return sizes;
   }
@@ -267,7 +267,8 @@ class CacheSm90 final : public KernelTemplate {
     if (spec.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
                          kLeastBoxRows);
-    if (has_mask_program(spec)) return "it hides by positions alone; decode_sm80 takes mask programs";
+    if (has_mask_program(spec))
+      return "it hides by positions alone; decode_sm80 takes mask programs";
     return std::nullopt;
   }
 };

@@ -187,15 +187,14 @@ namespace {
 // Whether O fits in shared memory beside everything else.
 Constraint staging_rule(const KernelSpec& spec, const Arch& arch) {
   const ScoreNeeds needs = score_needs(spec);
-  return {"o_staging", kLayoutKnobs,
-       [=](const Config& c) {
-         PrefillSm90Config staged = sm90_layout_config(spec, c);
-         staged.o_staging = 1;
-         const bool fits =
-             fits_shared(arch, staged, shared_bytes(staged, needs, shares_diagonals(needs, c)));
-         return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits,
-                          "o_staging 0 is for configs whose O does not fit in shared memory");
-       }};
+  return {"o_staging", kLayoutKnobs, [=](const Config& c) {
+            PrefillSm90Config staged = sm90_layout_config(spec, c);
+            staged.o_staging = 1;
+            const bool fits =
+                fits_shared(arch, staged, shared_bytes(staged, needs, shares_diagonals(needs, c)));
+            return broken_if(!c.at("o_staging") && !has_wide_v(spec) && fits,
+                             "o_staging 0 is for configs whose O does not fit in shared memory");
+          }};
 }
 
 // Splits of the keys that fill the device when there are few tiles; each keeps several steps.

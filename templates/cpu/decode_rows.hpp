@@ -94,7 +94,8 @@ class CachedRows {
         num_pages_(cache.num_pages),
         first_key_(item.request.first_key),
         head_(item.kv_head) {
-    if (!kHasPages && !kHasKeyBegins) slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
+    if (!kHasPages && !kHasKeyBegins)
+      slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
   }
   long long in(const OperandView& view, int key) const {
     const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;

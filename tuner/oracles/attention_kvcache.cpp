@@ -128,7 +128,8 @@ class CacheExpectation final : public Expectation {
     const double each = 2.0 * (problem_.head_dim_qk + problem_.head_dim_v) *
                         static_cast<double>(length) * problem_.num_heads_q;
     const double room = kMostFlops / kFewestRequests / std::max(each, 1.0);
-    const int64_t count = std::min(rows, std::max<int64_t>(static_cast<int64_t>(room), kFewestRows));
+    const int64_t count =
+        std::min(rows, std::max<int64_t>(static_cast<int64_t>(room), kFewestRows));
     std::set<int64_t> chosen;
     for (int64_t i = 0; i < count; ++i) chosen.insert(count > 1 ? i * (rows - 1) / (count - 1) : 0);
     return {chosen.begin(), chosen.end()};

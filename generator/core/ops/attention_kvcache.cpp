@@ -54,7 +54,10 @@ void check(const Problem& p) {
     refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
                        kMaxPageSize));
   if (p.packed_kv && p.page_size > 0)
-    refuse(fmt::format("packed_kv is 1 and page_size is {}; accepted is one of them: packed keys stand in no pages", p.page_size));
+    refuse(
+        fmt::format("packed_kv is 1 and page_size is {}; accepted is one of them: packed keys "
+                    "stand in no pages",
+                    p.page_size));
   if (p.num_pages < 0 || p.num_pages >= kMaxPages)
     refuse(fmt::format(
         "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
@@ -66,7 +69,7 @@ void check(const Problem& p) {
 // Rows of packed requests are as many as all may have; of those behind the last nothing is read or written.
 OperandList operands(const Problem& p) {
   const int64_t pages = p.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
-  const int64_t keys = p.packed_kv      ? pages_of_cache(p)
+  const int64_t keys = p.packed_kv       ? pages_of_cache(p)
                        : p.page_size > 0 ? p.page_size
                                          : p.seqlen_kv;
   const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;

@@ -149,7 +149,8 @@ class CacheQueries {
   static constexpr int kRowsOfPass = kThreadsOfCopy / kChunksOfRow;
 
   __device__ __forceinline__ void copy(const CacheTile& tile, int warpgroup) const {
-    const int thread = static_cast<int>(threadIdx.x) % kThreadsOfCopy, chunk = thread % kChunksOfRow;
+    const int thread = static_cast<int>(threadIdx.x) % kThreadsOfCopy,
+              chunk = thread % kChunksOfRow;
     const OperandView& q = parts_.base.q;
     const long long batch = kHasBegins ? 0 : tile.place.batch;
     const char* const base = static_cast<const char*>(q.data) + 2 * batch * q.batch_stride;
@@ -164,8 +165,9 @@ class CacheQueries {
 #pragma unroll
       for (int panel = 0; panel < kLayout.panels_qk; ++panel) {
         const bool inside = exists && panel * kPanelColumns + chunk * 8 < kHeadDimQk;
-        cp_async_16<0>(to + (panel * kWarpgroupRows + at) * kPanelRowBytes + ((chunk ^ at % 8) << 4),
-                       base + 2 * (inside ? from + panel * kPanelColumns : 0), inside ? 16 : 0);
+        cp_async_16<0>(
+            to + (panel * kWarpgroupRows + at) * kPanelRowBytes + ((chunk ^ at % 8) << 4),
+            base + 2 * (inside ? from + panel * kPanelColumns : 0), inside ? 16 : 0);
       }
     }
   }

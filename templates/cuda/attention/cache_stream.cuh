@@ -147,7 +147,8 @@ class CacheStream {
     if (!requests_.has_own()) return 0;
     const DecodeRequest& request = requests_.own();
     const int tiles = row_tiles(request);
-    if constexpr (!kHasLeftLimit && !kHasRightLimit) return tiles * range_.cost(steps_of(request, 0));
+    if constexpr (!kHasLeftLimit && !kHasRightLimit)
+      return tiles * range_.cost(steps_of(request, 0));
     int cost = 0;
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) cost += range_.cost(steps_of(request, tile));
@@ -197,7 +198,8 @@ class CacheStream {
   }
   __device__ __forceinline__ bool next_piece() {
     DecodePiece piece;
-    if (!walk_.next(range_, 0x7fffffff, [&](int unit) { return steps_of_unit(unit); }, &piece))
+    if (!walk_.next(
+            range_, 0x7fffffff, [&](int unit) { return steps_of_unit(unit); }, &piece))
       return false;
     const DecodeRequest request = requests_[request_];
     store_tile(request, row_tile_, piece.item, {piece.begin, piece.end - piece.begin});

@@ -56,7 +56,8 @@ class DecodeLoads {
     while (tile_ >= end_) {
       DecodePiece piece;
       more_ = walk_.next(
-          range_, parts_.base.batch, [&](int number) { return tiles_of(requests_[number]); }, &piece);
+          range_, parts_.base.batch, [&](int number) { return tiles_of(requests_[number]); },
+          &piece);
       if (!more_) return;
       const DecodeItem item(parts_, requests_, piece);
       if (item.rows <= 0) continue;

@@ -74,11 +74,12 @@ class SlotWalk {
 };
 
 constexpr int kConsumerWarps = 4 * kWarpgroups;
-constexpr int kQueryWarps = 2;  // of the producing warpgroup, that copy rows of Q  // where kCacheArgs
+constexpr int kQueryWarps =
+    2;  // of the producing warpgroup, that copy rows of Q  // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
-    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);           // unless kCacheArgs
+    mbarrier_init(shared + kLayout.q_full + 8 * i, 1);            // unless kCacheArgs
     mbarrier_init(shared + kLayout.q_full + 8 * i, kQueryWarps);  // where kCacheArgs
     mbarrier_init(shared + kLayout.q_empty + 8 * i, kWarpgroupThreads / 32);
   }

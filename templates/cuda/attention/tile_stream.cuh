@@ -40,7 +40,7 @@ struct PrefillTile {
   int split;
   int v_column;  // where kVSlices
   bool no_keys;  // no block of its own: the one that is visited all the same does not count
-  const int* last_entry;  // of the blocks, in the tile's list  // where kMaskProgram
+  const int* last_entry;   // of the blocks, in the tile's list  // where kMaskProgram
   const CacheArgs* cache;  // where kCacheArgs
 };
 

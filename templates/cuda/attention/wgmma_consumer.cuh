@@ -115,7 +115,7 @@ class WgmmaConsumer {
     products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
-    products_.expect_values(args_.seqlen_kv - own.last * kBlockN);  // where kCacheArgs
+    products_.expect_values(args_.seqlen_kv - own.last * kBlockN);            // where kCacheArgs
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored
     stage_.apply(args_.softmax_scale_log2, s);                                // where kScored
     const int first = first_key(args_, tile.first_row) + own.last * kBlockN;  // where kMaskProgram

@@ -261,19 +261,19 @@ class WgmmaProducts {
 
   // What stands in V behind the last key may be anything, and P = 0 does not undo NaN. Each  // where kCacheArgs
   // warpgroup clears it for itself: others write the same.                                  // where kCacheArgs
-  __device__ __forceinline__ void clear_values() {                              // where kCacheArgs
-    const unsigned tile = (v().tile() & 0x3fffu) << 4;                          // where kCacheArgs
-    constexpr int kChunks = kPanelRowBytes / 16;                                // where kCacheArgs
-    const int thread = reread_thread_index() % kWarpgroupThreads;               // where kCacheArgs
-    const int first = max(values_, 0) * kChunks + thread;                       // where kCacheArgs
-#pragma unroll                                                                  // where kCacheArgs
-    for (int panel = 0; panel < kLayout.panels_v; ++panel)                      // where kCacheArgs
-      for (int at = first; at < kBlockN * kChunks; at += kWarpgroupThreads)     // where kCacheArgs
-        store_shared_16(tile + panel * kPanelOfV + at * 16, {{0, 0, 0, 0}});    // where kCacheArgs
-    fence_proxy_async();                                                        // where kCacheArgs
-    named_barrier_sync(kBarrierWarpgroup + warpgroup_, kWarpgroupThreads);      // where kCacheArgs
-    values_ = kBlockN;                                                          // where kCacheArgs
-  }                                                                             // where kCacheArgs
+  __device__ __forceinline__ void clear_values() {                            // where kCacheArgs
+    const unsigned tile = (v().tile() & 0x3fffu) << 4;                        // where kCacheArgs
+    constexpr int kChunks = kPanelRowBytes / 16;                              // where kCacheArgs
+    const int thread = reread_thread_index() % kWarpgroupThreads;             // where kCacheArgs
+    const int first = max(values_, 0) * kChunks + thread;                     // where kCacheArgs
+#pragma unroll                                                                // where kCacheArgs
+    for (int panel = 0; panel < kLayout.panels_v; ++panel)                    // where kCacheArgs
+      for (int at = first; at < kBlockN * kChunks; at += kWarpgroupThreads)   // where kCacheArgs
+        store_shared_16(tile + panel * kPanelOfV + at * 16, {{0, 0, 0, 0}});  // where kCacheArgs
+    fence_proxy_async();                                                      // where kCacheArgs
+    named_barrier_sync(kBarrierWarpgroup + warpgroup_, kWarpgroupThreads);    // where kCacheArgs
+    values_ = kBlockN;                                                        // where kCacheArgs
+  }                                                                           // where kCacheArgs
 
   __device__ __forceinline__ void skip_k() {
     skip_k_parts(k_, lane_);  // where kKParts
