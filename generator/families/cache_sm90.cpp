@@ -105,6 +105,8 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   if (warpgroups == 1) clocks *= 1.6;
   if (!c.at("overlap")) clocks *= 1.2;
   if (c.at("ping_pong")) clocks *= 0.98;
+  if (c.at("row_max")) clocks *= 0.98;
+  if (c.at("kv_ring")) clocks *= 0.99;
   clocks = clocks * (1 + 6.0 / keys) + 100;
   const double memory =
       keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / (reads_again ? kBytesOfL2 : kBytesOfMemory);
@@ -147,17 +149,17 @@ class CacheSm90 final : public KernelTemplate {
         for (const int64_t stages : {2, 3, 4})
           for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
             for (const int64_t heads : sm90_pack_heads(spec))
-              for (const int64_t overlap : {1, 0})
+              for (const int64_t ring : {0, 5})
                 consider(Config({{"block_m", block_m},
                                  {"block_n", block_n},
                                  {"ctas_per_sm", 1},
                                  {"stages", stages},
-                                 {"kv_ring", 0},
-                                 {"overlap", overlap},
-                                 {"ping_pong", overlap == 1 && block_m >= 128 ? 1 : 0},
+                                 {"kv_ring", ring},
+                                 {"overlap", 1},
+                                 {"ping_pong", block_m >= 128 ? 1 : 0},
                                  {"scheduler", scheduler},
                                  {"pack_heads", heads},
-                                 {"row_max", 0},
+                                 {"row_max", ring > 0 ? 1 : 0},
                                  {"min_tiles", 4},
                                  {"charge", 2}}));
     if (!best)
@@ -234,8 +236,13 @@ class CacheSm90 final : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override {
     const Sm90Tiles tiles = sm90_tiles(config, shape);
     const bool reads_again = tiles.count() > 4 * shape.batch * shape.num_heads_kv;
+    // Shares stand at other keys of other heads: together they read from memory what L2 does not hold.
+    const double cached = 2.0 * (spec.head_dim_qk + spec.head_dim_v) *
+                          static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv);
+    const bool from_l2 =
+        reads_again && (config.at("scheduler") == kDrawn || cached < 0.6 * static_cast<double>(device.l2_bytes));
     const double step =
-        step_clocks(spec, config, reads_again) * static_cast<double>(config.at("ctas_per_sm"));
+        step_clocks(spec, config, from_l2) * static_cast<double>(config.at("ctas_per_sm"));
     constexpr double kTileClocks = 2500, kJoinClocks = 4000;
     const int block_n = as_int(config, "block_n");
     double steps = 0;

@@ -6,6 +6,9 @@
 // other on a line, request by request: `charge` positions that stand for what an item costs whatever its length, then one for each tile
 // that its rows see. The line is cut into equal ranges, one a worker, which begin and end anywhere in an item. So no worker has more than
 // a tile more than another, and none leaves more than two items that are not whole: their parts are joined through the workspace.
+//
+// Fewer items than workers, of about one length, are cut alike instead: each into as many parts as there are workers for it, so that no
+// worker has parts of two.
 #pragma once
 
 #include "shared/host_device.h"
@@ -34,18 +37,48 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 struct DecodeRange {
   int charge;  // of an item; at least 1, so that an item without keys has an owner
   int items;   // of a request
+  int even;    // positions of an item where all are cut alike, those before its tiles empty; else 0
   int share;   // positions of a worker
   int worker;  // whose range [begin, end) is
   int begin, end;
 
-  ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
-    return items * (tiles.count + charge);
+  ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {
+    return even > 0 ? even : tiles.count + charge;
   }
+  ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
+    return items * item_cost(tiles);
+  }
+  // Of a line of `total` positions, in items that are as long as they are.
   ATTUNE_HOST_DEVICE constexpr void take(int total, int workers, int least_share, int number) {
-    share = total / workers + (total % workers != 0 ? 1 : 0);
-    if (share < least_share) share = least_share;
+    even = 0;
+    share = plain_share(total, workers, least_share);
+    begin_at(number, total);
+  }
+  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be cut alike without making shares much
+  // larger, of the line that they make then.
+  ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
+                                               int least_share, int number) {
+    take(total, workers, least_share, number);
+    if (count < 1 || count > workers || most < 1) return;
+    const int longest = most + charge;
+    int parts = workers / count;
+    if (parts > longest / least_share) parts = longest / least_share;
+    if (parts < 1) parts = 1;
+    const int alike = longest / parts + (longest % parts != 0 ? 1 : 0);
+    if (alike > share + share / 8) return;
+    even = alike * parts;
+    share = alike;
+    begin_at(number, count * even);
+  }
+
+ private:
+  static ATTUNE_HOST_DEVICE constexpr int plain_share(int total, int workers, int least_share) {
+    const int equal = total / workers + (total % workers != 0 ? 1 : 0);
+    return equal < least_share ? least_share : equal;
+  }
+  // Of workers behind the end: nothing.
+  ATTUNE_HOST_DEVICE constexpr void begin_at(int number, int total) {
     worker = number;
-    // Of workers behind the end: nothing.
     begin = number <= total / share ? number * share : total;
     end = total - begin > share ? begin + share : total;
   }
@@ -72,7 +105,7 @@ struct DecodeWalk {
                                DecodePiece* piece) {
     while (position < range.end) {
       const DecodeTiles tiles = tiles_of(request);
-      const int cost = tiles.count + range.charge;
+      const int cost = range.item_cost(tiles);
       const int item = (position - start) / cost;
       if (item >= range.items) {
         start += range.items * cost;
@@ -80,7 +113,7 @@ struct DecodeWalk {
         continue;
       }
       const int item_start = start + item * cost, item_end = item_start + cost;
-      const int first_tile = item_start + range.charge;
+      const int first_tile = item_end - tiles.count;
       const bool begins_here = position == item_start;
       const int first = position > first_tile ? position : first_tile;
       const int last = range.end < item_end ? range.end : item_end;

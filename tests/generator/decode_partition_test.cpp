@@ -18,7 +18,13 @@ namespace {
 struct Line {
   std::vector<DecodeTiles> tiles;  // of requests
   int items, charge, workers, least;
+  bool alike = false;  // where items may be cut alike
 
+  int longest() const {
+    int most = 0;
+    for (const DecodeTiles& one : tiles) most = std::max(most, one.count);
+    return most;
+  }
   DecodeRange range(int worker) const {
     DecodeRange made{};
     made.charge = charge;
@@ -26,6 +32,9 @@ struct Line {
     int total = 0;
     for (const DecodeTiles& one : tiles) total += made.cost(one);
     made.take(total, workers, least, worker);
+    if (alike)
+      made.take_alike(total, items * static_cast<int>(tiles.size()), longest(), workers, least,
+                      worker);
     return made;
   }
 };
@@ -79,10 +88,11 @@ TEST(DecodePartition, DealsEveryTileOnce) {
     return std::uniform_int_distribution<int>(least, most)(random);
   };
   for (int round = 0; round < 2000; ++round) {
-    Line line{{}, draw(1, 9), draw(1, 8), draw(1, 300), draw(1, 32)};
-    const int longest = draw(0, 2) == 0 ? 3 : 200;
-    for (int i = draw(1, 70); i > 0; --i)
-      line.tiles.push_back({draw(0, 5), draw(0, 3) == 0 ? 0 : draw(0, longest)});
+    Line line{{}, draw(1, 9), draw(1, 8), draw(1, 300), draw(1, 32), draw(0, 1) == 1};
+    const int longest = draw(0, 2) == 0 ? 3 : 200, least = draw(0, 1) == 1 ? longest - 2 : 0;
+    for (int i = draw(1, line.alike ? 20 : 70); i > 0; --i)
+      line.tiles.push_back(
+          {draw(0, 5), least == 0 && draw(0, 3) == 0 ? 0 : draw(least, longest)});
     expect_partition(line);
     if (HasFailure()) FAIL() << "round " << round;
   }
@@ -96,6 +106,20 @@ TEST(DecodePartition, SharesAreEqual) {
     EXPECT_EQ(range.share, (17 * 8 * 516 + 131) / 132);
     EXPECT_TRUE(range.end - range.begin == range.share || worker >= line.workers - 2);
   }
+}
+
+// Sixteen items of nearly one length, among 132 workers: eight parts each, and nobody has parts of two.
+TEST(DecodePartition, FewItemsAreCutAlike) {
+  Line line{{}, 8, 2, 132, 4, true};
+  line.tiles = {{0, 256}, {0, 250}};
+  for (int worker = 0; worker < line.workers; ++worker) {
+    const std::vector<DecodePiece> pieces = pieces_of(line, worker);
+    EXPECT_EQ(pieces.size(), worker < 128 ? 1u : 0u) << worker;
+    for (const DecodePiece& piece : pieces) EXPECT_EQ(piece.parts, 8);
+  }
+  EXPECT_EQ(line.range(0).share, (256 + 2 + 7) / 8);
+  line.tiles = {{0, 256}, {0, 2}};  // shares would be twice as large
+  EXPECT_EQ(line.range(0).even, 0);
 }
 
 TEST(DecodePartition, TilesBeginAtTheOldestKeyOfAWindow) {

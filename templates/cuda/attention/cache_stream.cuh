@@ -149,21 +149,34 @@ class CacheStream {
     const int tiles = row_tiles(request);
     if constexpr (!kHasLeftLimit && !kHasRightLimit)
       return tiles * range_.cost(steps_of(request, 0));
+    if (range_.even > 0) return tiles * range_.cost({0, 0});
     int cost = 0;
 #pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) cost += range_.cost(steps_of(request, tile));
     return cost;
   }
+  // The last rows of a request see most, but through a window.
+  __device__ __forceinline__ int own_most() const {
+    if (!requests_.has_own() || requests_.own().rows <= 0) return 0;
+    return steps_of(requests_.own(), row_tiles(requests_.own()) - 1).count;
+  }
   __device__ __forceinline__ void find_range() {
     const int lane = threadIdx.x % 32, batch = parts_.base.batch;
     range_.charge = kCharge;
     range_.items = groups();
-    int total = __reduce_add_sync(~0u, own_cost());
-    for (int first = 32; first < batch; first += 32) {
-      requests_.load(first);
+    range_.even = 0;
+    int total = 0, count = 0, most = 0;
+    for (int first = 0; first < batch; first += 32) {
+      if (first > 0) requests_.load(first);
       total += __reduce_add_sync(~0u, own_cost());
+      count += __reduce_add_sync(~0u, requests_.has_own() ? row_tiles(requests_.own()) : 0);
+      most = max(most, __reduce_max_sync(~0u, own_most()));
     }
-    range_.take(total, static_cast<int>(gridDim.x), kMinTiles, static_cast<int>(blockIdx.x));
+    const int workers = static_cast<int>(gridDim.x), number = static_cast<int>(blockIdx.x);
+    if constexpr (kHasLeftLimit)
+      range_.take(total, workers, kMinTiles, number);
+    else
+      range_.take_alike(total, count * range_.items, most, workers, kMinTiles, number);
     walk_ = {0, 0, range_.end};
     for (int first = 0; first < batch && range_.begin < range_.end; first += 32) {
       if (batch > 32) requests_.load(first);

@@ -49,14 +49,17 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
   range->charge = kCharge;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
-  int total = __reduce_add_sync(~0u, own_cost(requests, *range));
-  for (int first = 32; first < batch; first += 32) {
-    requests.load(first);
+  range->even = 0;
+  int total = 0, most = 0;
+  for (int first = 0; first < batch; first += 32) {
+    if (first > 0) requests.load(first);
+    const int count = requests.has_own() ? tiles_of(requests.own()).count : 0;
     total += __reduce_add_sync(~0u, own_cost(requests, *range));
+    most = max(most, __reduce_max_sync(~0u, count));
   }
   const int blocks = static_cast<int>(gridDim.x);
-  range->take(total, blocks * kGangs, kMinTiles,
-              team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
+  range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles,
+                    team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
     if (batch > 32) requests.load(first);
