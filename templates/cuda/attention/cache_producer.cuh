@@ -44,13 +44,13 @@ class CacheLoads {
     if constexpr (kHasPages)
       table_ = parts_.cache.page_table + tile.place.batch * parts_.cache.page_table_stride;
     else
-      page_ = inside(tile.cache_slot);
+      page_ = tile.cache_slot;
   }
 
   // In the order in which consumers take them. Ids of pages are read a step ahead.
   __device__ __forceinline__ void load_all(int first, int last) {
     int here = box_of(last);
-    int ahead = last > first ? box_of(last - 1) : -1;
+    int ahead = last > first ? box_of(last - 1) : 0;
     load_k(here, last);
 #pragma unroll 1
     for (int block = last - 1; block >= first; --block) {
@@ -64,12 +64,17 @@ class CacheLoads {
     load_v(here, first);
   }
 
-  // The page, or slot, of this lane's box of a step; -1: it has none.
+  // This lane's box of a step.
+  static __device__ __forceinline__ int key_of(int block) {
+    return block * kBlockN + static_cast<int>(threadIdx.x) % 32 * kBoxRows;
+  }
+  __device__ __forceinline__ bool has_box(int block) const {
+    return static_cast<int>(threadIdx.x) % 32 < kBoxes && key_of(block) < length_;
+  }
+  // Its page as the table has it, which is looked at where the box is loaded: until then nobody waits for it.
   __device__ __forceinline__ int box_of(int block) const {
-    const int lane = threadIdx.x % 32, key = block * kBlockN + lane * kBoxRows;
-    if (lane >= kBoxes || key >= length_) return -1;
     if constexpr (!kHasPages) return page_;
-    return inside(__ldg(table_ + key / kPageRows));
+    return has_box(block) ? __ldg(table_ + key_of(block) / kPageRows) : 0;
   }
   // An id that the cache does not have would be read outside of it.
   __device__ __forceinline__ int inside(int page) const {
@@ -80,16 +85,17 @@ class CacheLoads {
   __device__ __forceinline__ void load_boxes(unsigned to, const TensorMap& map, unsigned full,
                                              int page, int block) const {
     const int lane = threadIdx.x % 32;
-    const int boxes = __popc(__ballot_sync(~0u, page >= 0));
+    const bool has_one = has_box(block);
+    const int boxes = __popc(__ballot_sync(~0u, has_one));
     if (lane == 0) mbarrier_arrive_expect_tx(full, boxes * kPanels * kBoxRows * kPanelRowBytes);
     __syncwarp();
-    if (page < 0) return;
-    const int key = block * kBlockN + lane * kBoxRows;
+    if (!has_one) return;
+    const int key = key_of(block);
     const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
       tma_load(to + (panel * kBlockN + lane * kBoxRows) * kPanelRowBytes, map, full,
-               {panel * kPanelColumns, row, head_, page});
+               {panel * kPanelColumns, row, head_, inside(page)});
   }
   __device__ __forceinline__ void load_k(int page, int block) {
     const int slot = cursors_.k.slot();
