@@ -239,8 +239,8 @@ class CacheSm90 final : public KernelTemplate {
     // Shares stand at other keys of other heads: together they read from memory what L2 does not hold.
     const double cached = 2.0 * (spec.head_dim_qk + spec.head_dim_v) *
                           static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv);
-    const bool from_l2 =
-        reads_again && (config.at("scheduler") == kDrawn || cached < 0.6 * static_cast<double>(device.l2_bytes));
+    const bool from_l2 = reads_again && (config.at("scheduler") == kDrawn ||
+                                         cached < 0.6 * static_cast<double>(device.l2_bytes));
     const double step =
         step_clocks(spec, config, from_l2) * static_cast<double>(config.at("ctas_per_sm"));
     constexpr double kTileClocks = 2500, kJoinClocks = 4000;

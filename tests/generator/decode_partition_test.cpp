@@ -91,8 +91,7 @@ TEST(DecodePartition, DealsEveryTileOnce) {
     Line line{{}, draw(1, 9), draw(1, 8), draw(1, 300), draw(1, 32), draw(0, 1) == 1};
     const int longest = draw(0, 2) == 0 ? 3 : 200, least = draw(0, 1) == 1 ? longest - 2 : 0;
     for (int i = draw(1, line.alike ? 20 : 70); i > 0; --i)
-      line.tiles.push_back(
-          {draw(0, 5), least == 0 && draw(0, 3) == 0 ? 0 : draw(least, longest)});
+      line.tiles.push_back({draw(0, 5), least == 0 && draw(0, 3) == 0 ? 0 : draw(least, longest)});
     expect_partition(line);
     if (HasFailure()) FAIL() << "round " << round;
   }

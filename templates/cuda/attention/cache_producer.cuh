@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producing warpgroup of cache_sm90. Warp 0 keeps the slots of K and V filled through TMA: a step comes in boxes that lie in one page
-// each, a lane a box. Warp 1 finds tiles (cache_stream.cuh). The others copy rows of Q, which a request may begin at any row of.
+// The producing warpgroup of cache_sm90. Warps 0 and 2 keep the slots of K and of V filled through TMA: a step comes in boxes that lie in
+// one page each. Warp 1 finds tiles (cache_stream.cuh). Warp 3 copies rows of Q, which a request may begin at any row of.
 //
 // Boxes behind a request's last key are not loaded, and ids of pages behind it not read: what stands in shared memory there is hidden as
 // keys and cleared as values (WgmmaProducts::clear_values).
@@ -20,11 +20,15 @@ constexpr int kBoxRows = kHasPages ? common_divisor(kPageRows, kBlockN) : kBlock
 constexpr int kBoxes = kBlockN / kBoxRows;
 static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swizzle periods");
 
+// K or V of every step, by one warp each: what a lane finds of its box waits in its registers until all boxes are issued by lane 0.
+template <bool kIsV>
 class CacheLoads {
+  static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
+
  public:
-  __device__ __forceinline__ CacheLoads(const KernelParts& parts, const TensorMap& k,
-                                        const TensorMap& v, unsigned shared)
-      : parts_(parts), k_(k), v_(v), shared_(shared) {}
+  __device__ __forceinline__ CacheLoads(const KernelParts& parts, const TensorMap& map,
+                                        unsigned shared)
+      : parts_(parts), map_(map), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
     CacheReader tiles(shared_);
@@ -47,78 +51,73 @@ class CacheLoads {
       page_ = tile.cache_slot;
   }
 
-  // In the order in which consumers take them. Ids of pages are read a step ahead.
+  // In the order in which consumers take them: of one ring each warp passes over the other's slots. Ids of pages are read a step ahead.
   __device__ __forceinline__ void load_all(int first, int last) {
-    int here = box_of(last);
-    int ahead = last > first ? box_of(last - 1) : 0;
-    load_k(here, last);
+    int ahead = page_of(last);
+    pass_other(kIsV);  // K of the last step
 #pragma unroll 1
-    for (int block = last - 1; block >= first; --block) {
-      const int next = ahead;
-      if (block > first) ahead = box_of(block - 1);
-      if constexpr (kOverlap) load_k(next, block);
-      load_v(here, block + 1);
-      if constexpr (!kOverlap) load_k(next, block);
-      here = next;
+    for (int block = last; block >= first; --block) {
+      const int here = ahead;
+      if (block > first) ahead = page_of(block - 1);
+      // Consumers take K of the step behind before V of this one.
+      if (kIsV && kOverlap) pass_other(block > first);
+      load(here, block);
+      if (kIsV && !kOverlap) pass_other(block > first);
+      if (!kIsV) pass_other(kOverlap ? block < last : true);
     }
-    load_v(here, first);
+    if (!kIsV) pass_other(kOverlap);
+  }
+  __device__ __forceinline__ void pass_other(bool is_there) {
+    if constexpr (kKvRing > 0)
+      if (is_there) cursor_.advance();
   }
 
-  // This lane's box of a step.
   static __device__ __forceinline__ int key_of(int block) {
     return block * kBlockN + static_cast<int>(threadIdx.x) % 32 * kBoxRows;
   }
-  __device__ __forceinline__ bool has_box(int block) const {
-    return static_cast<int>(threadIdx.x) % 32 < kBoxes && key_of(block) < length_;
-  }
-  // Its page as the table has it, which is looked at where the box is loaded: until then nobody waits for it.
-  __device__ __forceinline__ int box_of(int block) const {
+  // The page of this lane's box as the table has it, which is looked at where the box is loaded: until then nobody waits for it.
+  __device__ __forceinline__ int page_of(int block) const {
     if constexpr (!kHasPages) return page_;
-    return has_box(block) ? __ldg(table_ + key_of(block) / kPageRows) : 0;
+    const bool has_box = static_cast<int>(threadIdx.x) % 32 < kBoxes && key_of(block) < length_;
+    return has_box ? __ldg(table_ + key_of(block) / kPageRows) : 0;
   }
   // An id that the cache does not have would be read outside of it.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
 
-  template <int kPanels>
-  __device__ __forceinline__ void load_boxes(unsigned to, const TensorMap& map, unsigned full,
-                                             int page, int block) const {
-    const int lane = threadIdx.x % 32;
-    const bool has_one = has_box(block);
-    const int boxes = __popc(__ballot_sync(~0u, has_one));
-    if (lane == 0) mbarrier_arrive_expect_tx(full, boxes * kPanels * kBoxRows * kPanelRowBytes);
-    __syncwarp();
-    if (!has_one) return;
-    const int key = key_of(block);
-    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+  __device__ __forceinline__ void load(int page, int block) {
+    const int slot = cursor_.slot();
+    const unsigned slots = shared_ + (kIsV ? kLayout.v : kLayout.k);
+    const unsigned full = shared_ + (kIsV ? kLayout.v_full : kLayout.k_full) + 8 * slot;
+    const unsigned empty = shared_ + (kIsV ? kLayout.v_empty : kLayout.k_empty) + 8 * slot;
+    const unsigned to = slots + slot * (kIsV ? kLayout.v_slot_bytes : kLayout.k_slot_bytes);
+    mbarrier_wait(empty, cursor_.parity() ^ 1, "slot_empty");
+    cursor_.advance();
+    const int first = block * kBlockN,
+              boxes = min(kBoxes, (length_ - first + kBoxRows - 1) / kBoxRows);
+    const int own = inside(page);
+    if (threadIdx.x % 32 == 0)
+      mbarrier_arrive_expect_tx(full, max(boxes, 0) * kPanels * kBoxRows * kPanelRowBytes);
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel)
-      tma_load(to + (panel * kBlockN + lane * kBoxRows) * kPanelRowBytes, map, full,
-               {panel * kPanelColumns, row, head_, inside(page)});
-  }
-  __device__ __forceinline__ void load_k(int page, int block) {
-    const int slot = cursors_.k.slot();
-    mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
-    load_boxes<kLayout.panels_qk>(shared_ + kLayout.k + slot * kLayout.k_slot_bytes, k_,
-                                  shared_ + kLayout.k_full + 8 * slot, page, block);
-    cursors_.k.advance();
-  }
-  __device__ __forceinline__ void load_v(int page, int block) {
-    const int slot = cursors_.v().slot();
-    mbarrier_wait(shared_ + kLayout.v_empty + 8 * slot, cursors_.v().parity() ^ 1, "v_empty");
-    load_boxes<kLayout.panels_v>(shared_ + kLayout.v + slot * kLayout.v_slot_bytes, v_,
-                                 shared_ + kLayout.v_full + 8 * slot, page, block);
-    cursors_.v().advance();
+    for (int box = 0; box < kBoxes; ++box) {
+      const int here = kBoxes > 1 ? __shfl_sync(~0u, own, box) : own;
+      if (threadIdx.x % 32 != 0 || box >= boxes) continue;
+      const int key = first + box * kBoxRows;
+      const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel)
+        tma_load(to + (panel * kBlockN + box * kBoxRows) * kPanelRowBytes, map_, full,
+                 {panel * kPanelColumns, row, head_, here});
+    }
   }
 
   const KernelParts& parts_;
-  const TensorMap& k_;
-  const TensorMap& v_;
+  const TensorMap& map_;
   unsigned shared_;
   const int* table_ = nullptr;  // pages of the tile's request
   int length_ = 0, first_key_ = 0, head_ = 0, page_ = 0;
-  KvCursors cursors_;
+  SlotCursor<(kKvRing > 0 || !kIsV ? kLayout.k_slots : kLayout.v_slots)> cursor_;
 };
 
 __device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {

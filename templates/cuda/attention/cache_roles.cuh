@@ -44,13 +44,11 @@ class RequestArgs {
 __device__ __forceinline__ void produce(const KernelParts& parts, unsigned shared,
                                         const TensorMap& k, const TensorMap& v) {
   if constexpr (kRegisters.moved) register_decrease<kRegisters.producer>();
-  if (threadIdx.x < 32) {
-    CacheLoads(parts, k, v, shared).run();
-  } else if (threadIdx.x < 64) {
-    find_tiles(parts, shared);
-  } else {
-    CacheQueries(parts, shared).run();
-  }
+  const unsigned warp = threadIdx.x / 32;
+  if (warp == 0) CacheLoads<false>(parts, k, shared).run();
+  if (warp == 1) find_tiles(parts, shared);
+  if (warp == 2) CacheLoads<true>(parts, v, shared).run();
+  if (warp == 3) CacheQueries(parts, shared).run();
 }
 
 __device__ __forceinline__ void consume(const KernelParts& parts, unsigned shared, int warpgroup) {

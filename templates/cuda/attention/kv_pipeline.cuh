@@ -74,8 +74,7 @@ class SlotWalk {
 };
 
 constexpr int kConsumerWarps = 4 * kWarpgroups;
-constexpr int kQueryWarps =
-    2;  // of the producing warpgroup, that copy rows of Q  // where kCacheArgs
+constexpr int kQueryWarps = 1;  // copy rows of Q  // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {
