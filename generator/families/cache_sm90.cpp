@@ -96,7 +96,7 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
 double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double rows = as_int(c, "block_m"), keys = as_int(c, "block_n");
   constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56;
-  constexpr double kBytesOfMemory = 19, kBytesOfL2 = 40;
+  constexpr double kBytesOfMemory = 19, kBytesOfL2 = 22;
   const double mma = rows * keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / kMmaFlops;
   const double exponentials = rows * keys / kExponentials;
   double clocks = std::pow(std::pow(mma, kOverlapPower) + std::pow(exponentials, kOverlapPower),
@@ -144,7 +144,7 @@ class CacheSm90 final : public KernelTemplate {
       best = config;
       least = cost;
     };
-    for (const int64_t block_m : {128, 64})
+    for (const int64_t block_m : {128, 64, 192})
       for (const int64_t block_n : {128, 64, 96, 80, 48})
         for (const int64_t stages : {2, 3, 4})
           for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
@@ -159,7 +159,7 @@ class CacheSm90 final : public KernelTemplate {
                                  {"ping_pong", block_m >= 128 ? 1 : 0},
                                  {"scheduler", scheduler},
                                  {"pack_heads", heads},
-                                 {"row_max", ring > 0 ? 1 : 0},
+                                 {"row_max", ring > 0 && block_m < 192 ? 1 : 0},
                                  {"min_tiles", 4},
                                  {"charge", 2}}));
     if (!best)

@@ -59,7 +59,7 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            # The same by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
            ("cache_sm90", CACHE + ",page_size=16", "block_m=64,block_n=64,ping_pong=0,scheduler=3,min_tiles=2"),
            ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
-           ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,kv_ring=5,row_max=1"),
+           ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),
            ("cache_sm90", CACHE + ",alibi=1,sinks=fp32,window=50:0", "block_m=128,scheduler=3,min_tiles=2"),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 

@@ -67,6 +67,7 @@ class CacheStream {
       __syncwarp();
       mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
     }
+    mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");  // all have read the end
   }
 
  private:
@@ -101,7 +102,6 @@ class CacheStream {
       requests_.load(first);
       total_ += __reduce_add_sync(~0u, own_tiles());
     }
-    if (batch > 32) requests_.load(0);
   }
   // Each tile is followed by one draw: whoever draws the last number sets the counter back.
   __device__ __forceinline__ bool next_drawn() {
@@ -122,7 +122,7 @@ class CacheStream {
   __device__ __forceinline__ bool find_tile() {
     const int lane = threadIdx.x % 32;
     for (; first_ < parts_.base.batch; first_ += 32) {
-      if (first_ > 0) requests_.load(first_);
+      requests_.load(first_);  // again: few registers are left to keep them in
       const int own = own_tiles(), before = before_ + sum_of_lanes_before(own, lane);
       const unsigned found = __ballot_sync(~0u, number_ < before + own);
       if (found == 0) {
