@@ -106,12 +106,12 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   if (!c.at("overlap")) clocks *= 1.2;
   if (c.at("ping_pong")) clocks *= 0.98;
   if (c.at("row_max")) clocks *= 0.98;
-  if (c.at("kv_ring")) clocks *= 0.99;
   clocks = clocks * (1 + 6.0 / keys) + 100;
   const double memory =
       keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / (reads_again ? kBytesOfL2 : kBytesOfMemory);
   const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "stages");
-  return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0));
+  const double short_steps = keys < 128 && rows <= 128 ? 1.06 : 1.0;  // as measured at d128
+  return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0)) * short_steps;
 }
 
 class CacheSm90 final : public KernelTemplate {
@@ -149,7 +149,7 @@ class CacheSm90 final : public KernelTemplate {
         for (const int64_t stages : {2, 3, 4})
           for (const int64_t scheduler : {int64_t{kShared}, int64_t{kDrawn}})
             for (const int64_t heads : sm90_pack_heads(spec))
-              for (const int64_t ring : {0, 5})
+              for (const int64_t ring : {0, block_m < 192 ? 5 : 0})
                 consider(Config({{"block_m", block_m},
                                  {"block_n", block_n},
                                  {"ctas_per_sm", 1},
@@ -241,8 +241,9 @@ class CacheSm90 final : public KernelTemplate {
                           static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv);
     const bool from_l2 = reads_again && (config.at("scheduler") == kDrawn ||
                                          cached < 0.6 * static_cast<double>(device.l2_bytes));
+    const double ring = config.at("kv_ring") == 0 ? 1 : reads_again ? 0.99 : 1.01;
     const double step =
-        step_clocks(spec, config, from_l2) * static_cast<double>(config.at("ctas_per_sm"));
+        step_clocks(spec, config, from_l2) * ring * static_cast<double>(config.at("ctas_per_sm"));
     constexpr double kTileClocks = 2500, kJoinClocks = 4000;
     const int block_n = as_int(config, "block_n");
     double steps = 0;

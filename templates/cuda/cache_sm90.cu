@@ -16,6 +16,8 @@
 
 #include "cuda/cache_sm90_knobs.cuh"
 
+#include "cuda/attention/score_functions.cuh"  // where kScoreArgs
+
 namespace attune {
 
 constexpr int kTransposeInside = 0;  // V is multiplied as it is
@@ -28,14 +30,13 @@ constexpr bool kBlocksFollowWindow = false;
 
 #include "cuda/attention/cache_roles.cuh"
 
-extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kCtasPerSm)
-    attune_kernel(                                         // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::CacheArgs cache,
-        const __grid_constant__ attune::TensorMap map_k,
-        const __grid_constant__ attune::TensorMap map_v) {
-  using namespace attune;
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_kernel(                                 // in the order of the argument parts
+        const __grid_constant__ ScoreArgs scores,  // where kScoreArgs
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ TensorMap map_k, const __grid_constant__ TensorMap map_v) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const KernelParts parts{
       args,
@@ -44,3 +45,5 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads, attune::kCtasPerS
   };
   run_roles(parts, shared_bytes, map_k, map_v);
 }
+
+}  // namespace attune

@@ -67,7 +67,6 @@ class CacheStream {
       __syncwarp();
       mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
     }
-    mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");  // all have read the end
   }
 
  private:
