@@ -147,3 +147,5 @@ extern "C" void attune_keys(const attune::AttentionArgs* given, int thread, int 
   for_rows(args, args.num_heads_kv, args.seqlen_kv, thread, num_threads,
            [&](int batch, int head, int key) { write_dk_dv(args, batch, head, key); });
 }
+
+#include "cpu/reference_score_gradients.hpp"  // where kScoreGradient

@@ -174,3 +174,5 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     dk.write<kDtypeKv>(gradients.dk, at.batch, at.head, at.row, lane, args.softmax_scale);
   if (kGradientV) dv.write<kDtypeKv>(gradients.dv, at.batch, at.head, at.row, lane, 1.0f);
 }
+
+#include "cuda/attention/reference_score_gradients.cuh"  // where kScoreGradient

@@ -58,6 +58,8 @@ const std::map<std::string, std::string>& other_values() {
       {"sinks", "fp32"},
       {"block_map", "hides"},
       {"gradients", "kv"},
+      {"score_gradient", "alibi"},
+      {"repeats", "bh"},
       {"dropout", "0.25"},
       {"page_size", "16"},
       {"packed_q", "1"},
