@@ -28,21 +28,36 @@
 #include "generator/families/quantise_cuda.hpp"
 #include "generator/families/reference_cpu.hpp"
 #include "generator/families/reference_cuda.hpp"
+#include "generator/families/score_gradient_sm80.hpp"
 
 namespace attune {
 
 namespace {
 
 std::vector<const KernelTemplate*>& mutable_templates() {
-  static std::vector<const KernelTemplate*> templates{
-      &prefill_sm90(),          &prefill_sm90_fp8(), &prefill_sm80(),
-      &prefill_sm80_tf32(),     &prefill_sm89(),     &prefill_sm75(),
-      &prefill_cpu(),           &backward_sm90(),    &backward_sm80(),
-      &backward_cpu(),          &decode_sm80(),      &decode_cpu(),
-      &quantise_cuda(),         &quantise_cpu(),     &block_map_cuda(),
-      &block_map_cpu(),         &merge_cuda(),       &merge_cpu(),
-      &reference_cuda(),        &reference_cpu(),    &backward_reference_cuda(),
-      &backward_reference_cpu()};
+  static std::vector<const KernelTemplate*> templates{&prefill_sm90(),
+                                                      &prefill_sm90_fp8(),
+                                                      &prefill_sm80(),
+                                                      &prefill_sm80_tf32(),
+                                                      &prefill_sm89(),
+                                                      &prefill_sm75(),
+                                                      &prefill_cpu(),
+                                                      &backward_sm90(),
+                                                      &backward_sm80(),
+                                                      &backward_cpu(),
+                                                      &decode_sm80(),
+                                                      &decode_cpu(),
+                                                      &quantise_cuda(),
+                                                      &quantise_cpu(),
+                                                      &block_map_cuda(),
+                                                      &block_map_cpu(),
+                                                      &merge_cuda(),
+                                                      &merge_cpu(),
+                                                      &score_gradient_sm80(),
+                                                      &reference_cuda(),
+                                                      &reference_cpu(),
+                                                      &backward_reference_cuda(),
+                                                      &backward_reference_cpu()};
   return templates;
 }
 
