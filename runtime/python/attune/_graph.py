@@ -108,6 +108,13 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
     return tuple(found)
 
 
+def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
+    """score_gradient(), of the same arguments."""
+    if choices.get("dropout_p") and choices.get("seed") is None:
+        raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
+    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, **choices))
+
+
 def attend_from_heads_first(q, k, v, *arguments, **choices):
     """That of _attention.py."""
     return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *arguments, **choices)
