@@ -222,23 +222,17 @@ class ScoreGradientSm80 final : public KernelTemplate {
   }
 
   static StepSize sum_grid(const KernelSpec& spec, const Shape& shape) {
-    const auto heads =
-        static_cast<unsigned>(repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q);
-    const auto batch =
-        repeats(spec.repeats, Repeats::kBatch) ? 1U : static_cast<unsigned>(shape.batch);
-    const auto columns = [&](int64_t count) {
-      return grid_extent((count + kSumThreads - 1) / kSumThreads);
-    };
-    switch (spec.score_gradient) {
-      case ScoreGradient::kSinks:
-        return {.grid_x = heads};
-      case ScoreGradient::kAlibi:
-        return {.grid_x = heads, .grid_z = batch};
-      case ScoreGradient::kRelativeBias:
-        return {.grid_x = columns(shape.seqlen_q + shape.seqlen_kv - 1), .grid_y = heads};
-      default:
-        return {.grid_x = columns(shape.seqlen_kv), .grid_y = heads, .grid_z = batch};
-    }
+    const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
+    const bool of_all_batch = spec.score_gradient == ScoreGradient::kRelativeBias ||
+                              spec.score_gradient == ScoreGradient::kSinks ||
+                              repeats(spec.repeats, Repeats::kBatch);
+    const int64_t keys = spec.score_gradient == ScoreGradient::kRelativeBias
+                             ? shape.seqlen_q + shape.seqlen_kv - 1
+                             : shape.seqlen_kv;
+    const bool one_each = spec.score_gradient == ScoreGradient::kSinks ||
+                          spec.score_gradient == ScoreGradient::kAlibi;
+    const int64_t blocks = one_each ? 1 : (keys + kSumThreads - 1) / kSumThreads;
+    return {.grid_x = grid_extent(blocks * heads * (of_all_batch ? 1 : shape.batch))};
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {

@@ -239,21 +239,20 @@ class ScoreGradientTile {
   float sum_ = 0.f;
 };
 
-}  // namespace attune
-
-extern "C" __global__ void __launch_bounds__(attune::GradientSide<false, true>::kLayout.threads,
-                                             attune::kMinBlocks)
+extern "C" __global__ void __launch_bounds__(GradientSide<false, true>::kLayout.threads,
+                                             kMinBlocks)
     attune_kernel(  // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::GradientArgs gradients) {
+        const __grid_constant__ ScoreArgs scores, const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ GradientArgs gradients) {
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const attune::GradientParts parts{
+  const GradientParts parts{
       args, gradients, scores,
       dropout,  // where kDropout
   };
   float* const dz_tile =
-      reinterpret_cast<float*>(shared_memory + attune::GradientSide<false, true>::kLayout.state);
-  attune::ScoreGradientTile(parts, attune::shared_address(shared_memory), dz_tile).run();
+      reinterpret_cast<float*>(shared_memory + GradientSide<false, true>::kLayout.state);
+  ScoreGradientTile(parts, shared_address(shared_memory), dz_tile).run();
 }
+
+}  // namespace attune

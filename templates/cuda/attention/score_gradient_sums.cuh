@@ -66,36 +66,37 @@ __device__ __forceinline__ float sum_of_line(const AttentionArgs& args, SummedRa
   return sum;
 }
 
-}  // namespace attune
-
-// grid.y: heads that dscores has, grid.z: its batch entries. x: a block for each head of slopes and sinks, else a thread for each column.
-extern "C" __global__ void __launch_bounds__(attune::kSumThreads)
+// Blocks: a head of slopes or sinks each, else kSumThreads columns, then heads, then batch entries of dscores.
+extern "C" __global__ void __launch_bounds__(kSumThreads)
     attune_sum(  // in the order of the argument parts
-        const __grid_constant__ attune::ScoreArgs scores,
-        const __grid_constant__ attune::AttentionArgs args,
-        const __grid_constant__ attune::DropoutArgs dropout,  // where kDropout
-        const __grid_constant__ attune::GradientArgs gradients) {
-  using namespace attune;
+        const __grid_constant__ ScoreArgs scores, const __grid_constant__ AttentionArgs args,
+        const __grid_constant__ DropoutArgs dropout,  // where kDropout
+        const __grid_constant__ GradientArgs gradients) {
+  constexpr bool kOneEach = kScoreGradient == kOfSinks || kScoreGradient == kOfAlibi;
+  constexpr bool kAllHeads = (kRepeats & kRepeatsHeads) != 0;
+  constexpr bool kAllBatch = kScoreGradient == kOfRelativeBias || (kRepeats & kRepeatsBatch) != 0;
+  const int columns =
+      kScoreGradient == kOfRelativeBias ? args.seqlen_q + args.seqlen_kv - 1 : args.seqlen_kv;
+  const int column_blocks = kOneEach ? 1 : (columns + kSumThreads - 1) / kSumThreads;
+  const int heads_there = kAllHeads ? 1 : args.num_heads_q;
+  const int number = static_cast<int>(blockIdx.x);
+  const int head = number / column_blocks % heads_there;
+  const int entry = number / column_blocks / heads_there;
+  const SummedRange batch = summed(kAllBatch, args.batch, entry);
+  const SummedRange heads = summed(kAllHeads, args.num_heads_q, head);
   const OperandView& out = dscores_of(gradients);
-  const int one = static_cast<int>(blockIdx.x), batch_entry = static_cast<int>(blockIdx.z);
-  const SummedRange batch =
-      summed(kScoreGradient == kOfRelativeBias || (kRepeats & kRepeatsBatch) != 0, args.batch,
-             batch_entry);
-  float* const line = static_cast<float*>(out.data) + batch_entry * out.batch_stride +
-                      static_cast<int>(blockIdx.y) * out.head_stride;
-  if constexpr (kScoreGradient == kOfSinks || kScoreGradient == kOfAlibi) {
-    const SummedRange heads = summed((kRepeats & kRepeatsHeads) != 0, args.num_heads_q, one);
-    float sum = kScoreGradient == kOfSinks ? sum_of_sink(scores, args, one)
+  float* const line = static_cast<float*>(out.data) + entry * out.batch_stride;
+  if constexpr (kOneEach) {
+    float sum = kScoreGradient == kOfSinks ? sum_of_sink(scores, args, head)
                                            : sum_of_slope(args, batch, heads);
     if (kScoreGradient == kOfSinks) sum *= dropout.scale;  // where kDropout
     sum = block_sum(sum);
-    if (threadIdx.x == 0) line[one] = sum;
+    if (threadIdx.x == 0) line[head] = sum;
   } else {
-    const SummedRange heads =
-        summed((kRepeats & kRepeatsHeads) != 0, args.num_heads_q, static_cast<int>(blockIdx.y));
-    const int columns =
-        kScoreGradient == kOfRelativeBias ? args.seqlen_q + args.seqlen_kv - 1 : args.seqlen_kv;
-    const int column = one * kSumThreads + static_cast<int>(threadIdx.x);
-    if (column < columns) line[column] = sum_of_line(args, batch, heads, column);
+    const int column = number % column_blocks * kSumThreads + static_cast<int>(threadIdx.x);
+    if (column < columns)
+      line[head * out.head_stride + column] = sum_of_line(args, batch, heads, column);
   }
 }
+
+}  // namespace attune
