@@ -29,9 +29,13 @@ constexpr long long partial_columns(int gradient, int repeats, int block_m, int 
 // Of a tile of dz in shared memory: a warp's writes of two rows' columns meet in no bank.
 constexpr int dz_stride(int block_n) { return block_n + 8; }
 
+constexpr int kMaxWarps = 32;
+
+// Behind the ring: a tile of dz that is summed along lines, or a sum of each warp.
 constexpr int score_gradient_tile_bytes(int gradient, int repeats, int block_m, int block_n) {
   const bool has_lines =
       gradient == kOfRelativeBias || (gradient == kOfBias && !writes_dscores(gradient, repeats));
+  if (gradient == kOfAlibi) return 4 * kMaxWarps;
   return has_lines ? 4 * block_m * dz_stride(block_n) : 0;
 }
 

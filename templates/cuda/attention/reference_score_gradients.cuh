@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of a bias, of slopes and of sinks by backward_reference, from the definition: shared/score_gradient.h. One warp sums one
-// element, in one order, in fp64.
+// element, in one order; rows in fp64.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -47,10 +47,13 @@ __device__ double sum_of_dz(const ScoreGradientParts& parts, const Summed& all) 
   double sum = 0;
   for (int batch = all.batch.first; batch < all.batch.end; ++batch)
     for (int head = all.head.first; head < all.head.end; ++head)
-      for (int row = all.row.first; row < all.row.end; ++row)
+      for (int row = all.row.first; row < all.row.end; ++row) {
+        float of_row = 0.0f;
+#pragma unroll 1
         for (int key = all.key.first; key < all.key.end; ++key)
-          sum += static_cast<double>(weight_of(parts.scores, row, key) *
-                                     dz_of(parts, batch, head, row, key));
+          of_row += weight_of(parts.scores, row, key) * dz_of(parts, batch, head, row, key);
+        sum += static_cast<double>(of_row);
+      }
   return sum;
 }
 

@@ -67,12 +67,11 @@ class ScoreGradientLines {
   __device__ __forceinline__ void write_one(const AttentionArgs& args, const Tile& tile,
                                             float value) const {
     for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, lanes);
-    __shared__ float of_warps[kWarps];
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+    if (threadIdx.x % 32 == 0) dz_tile_[threadIdx.x / 32] = value;
     __syncthreads();
     if (threadIdx.x != 0) return;
     float sum = 0.f;
-    for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp];
+    for (int warp = 0; warp < kWarps; ++warp) sum += dz_tile_[warp];
     *partial_sums(args, tile.batch, tile.head, tile.row_block) = sum;
   }
 
