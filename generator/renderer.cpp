@@ -126,6 +126,7 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
                                   asked("kGradientQ", Gradients::kQ),
                                   asked("kGradientK", Gradients::kK),
                                   asked("kGradientV", Gradients::kV)};
+  if (spec.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
   // Gradients of what stands behind softcap and score program do not move with the raw score.
   if (!of_scores && score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
   if (of_scores) {

@@ -80,7 +80,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .packed_q = 0,
                                          .num_pages = 0,
                                          .score_gradient = ATTUNE_SCORE_GRADIENT_NONE,
-                                         .repeats = 0};
+                                         .repeats = 0,
+                                         .accumulate = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -226,7 +227,8 @@ attune_problem c_problem(const Problem& p) {
           .packed_q = p.packed_q ? 1 : 0,
           .num_pages = p.num_pages,
           .score_gradient = static_cast<int32_t>(p.score_gradient),
-          .repeats = static_cast<int32_t>(p.repeats)};
+          .repeats = static_cast<int32_t>(p.repeats),
+          .accumulate = p.accumulate ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -263,6 +265,7 @@ Problem problem_of(const attune_problem* given) {
   p.score_gradient = checked<ScoreGradient>(
       "score_gradient", c.score_gradient, ATTUNE_SCORE_GRADIENT_NONE, ATTUNE_SCORE_GRADIENT_SINKS,
       "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI and _SINKS");
+  p.accumulate = flag("accumulate", c.accumulate);
   constexpr int32_t kAllAxes =
       ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
   p.repeats = checked<Repeats>("repeats", c.repeats, 0, kAllAxes,

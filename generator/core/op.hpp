@@ -68,6 +68,7 @@ struct OperandSpec {
   bool optional = false;     // may be null
   int block = 0;             // of factors: rows that share one; 0: all
   int heads_per_factor = 1;  // of factors that attune makes itself, for measuring
+  bool added_to = false;     // of one that is written: what stands there counts
 
   // Strides step over `lines` of `line` contiguous elements.
   int64_t lines() const { return transposed ? columns : rows; }

@@ -117,6 +117,8 @@ void validate(const Problem& p) {
   if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
     refuse(fmt::format("score_gradient is {}; op {} has none: accepted is none",
                        score_gradient_name(p.score_gradient), op.name));
+  if (!op.has_gradients && p.accumulate)
+    refuse(fmt::format("accumulate is 1; op {} has no gradients: accepted is 0", op.name));
   if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
     refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
                        repeats_text(p.repeats)));

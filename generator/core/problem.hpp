@@ -107,7 +107,8 @@ struct SpecFields {
   Gradients gradients = Gradients::kAll;                // of the op attention_backward
   ScoreGradient score_gradient = ScoreGradient::kNone;  // of the same op
   Repeats repeats = Repeats::kNone;                     // of what score_gradient names
-  float dropout = 0;  // the part of P that is dropped, to the nearest 1/256
+  bool accumulate = false;  // of the same op: dq, dk and dv are fp32, and are added to
+  float dropout = 0;        // the part of P that is dropped, to the nearest 1/256
   // Of the op attention_kvcache.
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
   bool packed_q =

@@ -279,6 +279,9 @@ std::deque<ProblemField> make_fields() {
                            "gradients of q, k and v alone"));
   fields.push_back(repeats_field());
   fields.push_back(feature(
+      one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),
+      "gradients that are written"));
+  fields.push_back(feature(
       one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
       "no dropout"));
   fields.push_back(

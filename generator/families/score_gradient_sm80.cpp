@@ -18,7 +18,7 @@ namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kPrepareThreads = 256, kSumThreads = 256;  // as the kernels have them
+constexpr int kPrepareThreads = 256;  // as the kernel has them
 constexpr int kKeyBlockM = 16;        // rows of the workspace are padded to whole tiles alone
 constexpr int kReservedBytes = 1024;  // of shared memory, for the driver, from sm_80 on
 constexpr int kL2SectionMb = 32;
@@ -133,6 +133,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
   Resources resources(const KernelSpec& spec, const Arch& arch,
                       const Config& config) const override {
     Resources r{.threads = kPrepareThreads, .max_registers = arch.max_registers_per_thread};
+    r.shared_bytes = kSumBytes;
     if (!has_scores(spec)) return r;
     r.shared_bytes = shared_bytes(spec, config);
     r.max_registers = register_cap(arch, config);
@@ -166,7 +167,10 @@ class ScoreGradientSm80 final : public KernelTemplate {
                            .threads = static_cast<unsigned>(32 * knob(config, "warps")),
                            .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))});
     if (has_sums(spec))
-      all.steps.push_back({.entry = "attune_sum", .parts = parts, .threads = kSumThreads});
+      all.steps.push_back({.entry = "attune_sum",
+                           .parts = parts,
+                           .threads = kSumThreads,
+                           .shared_bytes = kSumBytes});
     return all;
   }
 

@@ -49,7 +49,16 @@ const Served& serves_gradients_and_dropout() {
 const Served& serves_every_gradient() {
   static const Served served = [] {
     Served all = serves_gradients_and_dropout();
-    all.features.insert({"score_gradient", "repeats"});
+    all.features.insert({"score_gradient", "repeats", "accumulate"});
+    return all;
+  }();
+  return served;
+}
+
+const Served& serves_sums_of_gradients() {
+  static const Served served = [] {
+    Served all = serves_gradients_and_dropout();
+    all.features.insert("accumulate");
     return all;
   }();
   return served;

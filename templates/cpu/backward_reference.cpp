@@ -28,6 +28,9 @@ template <Dtype kDtype, int kColumns>
 inline void store_row(const OperandView& view, int batch, int head, int row, const float* values,
                       float factor) {
   const long long first = place(view, batch, head, row);
+  for (int c = 0; c < kColumns; ++c)                                  // where kAccumulate
+    static_cast<float*>(view.data)[first + c] += factor * values[c];  // where kAccumulate
+  return;                                                             // where kAccumulate
   for (int c = 0; c < kColumns; ++c) set_element<kDtype>(view.data, first + c, factor * values[c]);
 }
 

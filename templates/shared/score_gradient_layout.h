@@ -30,6 +30,7 @@ constexpr long long partial_columns(int gradient, int repeats, int block_m, int 
 constexpr int dz_stride(int block_n) { return block_n + 8; }
 
 constexpr int kMaxWarps = 32;
+constexpr int kSumThreads = 256, kSumBytes = 4 * kSumThreads / 32;  // of attune_sum
 
 // Behind the ring: a tile of dz that is summed along lines, or a sum of each warp.
 constexpr int score_gradient_tile_bytes(int gradient, int repeats, int block_m, int block_n) {

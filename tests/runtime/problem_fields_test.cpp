@@ -60,6 +60,7 @@ const std::map<std::string, std::string>& other_values() {
       {"gradients", "kv"},
       {"score_gradient", "alibi"},
       {"repeats", "bh"},
+      {"accumulate", "1"},
       {"dropout", "0.25"},
       {"page_size", "16"},
       {"packed_q", "1"},

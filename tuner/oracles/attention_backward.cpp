@@ -42,7 +42,15 @@ class GradientExpectation final : public Expectation {
 
   CheckError check(const std::function<void(const Operands&)>& launch) override {
     const Operands operands = bench_.inputs.poisoned();
+    // What is added to begins at 0; added twice it is twice as much.
+    for (const OperandSpec& gradient : operands_of(problem_))
+      if (gradient.added_to)
+        bench_.device.fill(
+            (operands.*tensor_of(gradient.role)).data, 0,
+            contiguous_view(gradient).batch_stride * gradient.batch * dtype_bytes(gradient.dtype),
+            nullptr);
     launch(operands);
+    if (problem_.accumulate) launch(operands);
     Comparison comparison(problem_, weights_on(bench_.device.target()));
     for (const ExpectedRow& expected : expected_) {
       const OperandSpec& gradient = pairs_.spec_of(expected.role);
@@ -101,6 +109,7 @@ class GradientExpectation final : public Expectation {
   }
 
   void keep(Role role, const RowPlace& at, const std::vector<double>& values, double factor) {
+    if (problem_.accumulate) factor *= 2;
     ExpectedRow row{role, at, {}};
     for (const double value : values) row.values.push_back(static_cast<float>(factor * value));
     expected_.push_back(std::move(row));

@@ -45,6 +45,8 @@ void check_score_gradient(const Problem& p) {
         fmt::format("score_gradient is {}, which the problem does not have; accepted are "
                     "problems with {}, and none",
                     name, name));
+  if (p.accumulate)
+    refuse(fmt::format("accumulate is 1 and score_gradient {}; one problem has either", name));
   if (p.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {} and score_gradient {}; one problem has either",
                        gradients_text(p.gradients), name));
@@ -108,6 +110,8 @@ OperandList operands(const Problem& p) {
   }
   const auto add = [&](Gradients one, OperandSpec gradient) {
     gradient.written = true;
+    gradient.added_to = p.accumulate;
+    if (p.accumulate) gradient.dtype = Dtype::kFp32;
     if (asks(p.gradients, one)) all.add(gradient);
   };
   add(Gradients::kQ, {Role::kDq, "gradients.dq", p.dtype_q, b, rows, heads, p.head_dim_qk});

@@ -7,6 +7,10 @@
  * score features, which capture the same tensors. Gradients are written whole, rows and keys that
  * take no part as 0. Those of one call have the same bits in every run of one plan.
  *
+ * With accumulate, dq, dk and dv are fp32 whatever q, k and v are, and a call adds to what stands
+ * there, in one order: as parts of a sequence want it whose other keys and rows are elsewhere. lse and
+ * o are then those of the whole.
+ *
  * The gradient of a bias, of slopes or of sinks is a problem of its own, with score_gradient: it
  * reads the same operands and writes dscores alone. Where the forward's tensor repeats a value along
  * an axis (stride 0), repeats says so, and dscores has one step there, the sum over all.

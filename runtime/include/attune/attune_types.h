@@ -150,6 +150,7 @@ typedef struct attune_problem {
   int64_t num_pages;      /* of it: pages, or slots, of k and v; 0 = as many as the requests need */
   int32_t score_gradient; /* attune_score_gradient, of op attention_backward */
   int32_t repeats;        /* of what it names: sum of attune_repeats */
+  int32_t accumulate;     /* 1 = dq, dk and dv are fp32, and what a call makes is added to them */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -42,7 +42,7 @@ class Problem(ctypes.Structure):
                                                       "chunk")),
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
-                ("num_pages", ctypes.c_int64), ("score_gradient", ctypes.c_int32), ("repeats", ctypes.c_int32)]
+                ("num_pages", ctypes.c_int64), ("score_gradient", ctypes.c_int32), ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):

@@ -8,11 +8,8 @@
 
 namespace attune {
 
-constexpr int kSumThreads = 256;
-
-// Of all threads of the block, in thread 0.
-__device__ __forceinline__ float block_sum(float value) {
-  __shared__ float of_warps[kSumThreads / 32];
+// Of all threads of the block, in thread 0. of_warps: shared memory of kSumBytes.
+__device__ __forceinline__ float block_sum(float* of_warps, float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, lanes);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
   __syncthreads();
@@ -90,7 +87,8 @@ extern "C" __global__ void __launch_bounds__(kSumThreads)
     float sum = kScoreGradient == kOfSinks ? sum_of_sink(scores, args, head)
                                            : sum_of_slope(args, batch, heads);
     if (kScoreGradient == kOfSinks) sum *= dropout.scale;  // where kDropout
-    sum = block_sum(sum);
+    extern __shared__ __align__(128) unsigned char shared_memory[];
+    sum = block_sum(reinterpret_cast<float*>(shared_memory), sum);
     if (threadIdx.x == 0) line[head] = sum;
   } else {
     const int column = number % column_blocks * kSumThreads + static_cast<int>(threadIdx.x);
