@@ -81,7 +81,9 @@ def _extents(problem, target, given):
     rows, keys = (p.batch, p.seqlen_q, p.num_heads_q), (p.batch, p.seqlen_kv, p.num_heads_kv)
     shapes = {"q": (*rows, p.head_dim_qk), "k": (*keys, p.head_dim_qk), "v": (*keys, p.head_dim_v), "o": (*rows, p.head_dim_v)}
     shapes.update(dout=shapes["o"], dq=shapes["q"], dk=shapes["k"], dv=shapes["v"])
-    found = {name: extent_of(name, given[name], shape, dtype, target, q) for name, shape in shapes.items() if given.get(name) is not None}
+    of_gradient = "fp32" if p.accumulate else dtype
+    found = {name: extent_of(name, given[name], shape, of_gradient if name in ("dq", "dk", "dv") else dtype, target, q)
+             for name, shape in shapes.items() if given.get(name) is not None}
     if given.get("dscores") is not None:
         found["dscores"] = extent_of("dscores", given["dscores"], tuple(given["dscores"].shape), "fp32", target, q)
     for name in ("lse", "dlse"):
@@ -179,9 +181,10 @@ def check_like_o(name, tensor, q, v):
 
 
 def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None, scale=None, is_causal=False,
-                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, **features):
+                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, **features):
     """attention_backward() of tensors with memory, without history."""
     asked = gradients_asked(gradients)
+    _check_accumulate(accumulate, out, q, k, v)
     word("accuracy", accuracy)
     for name in features:
         if name not in FEATURES:
@@ -198,12 +201,12 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
     given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
-    key = ("backward", asked, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
+    key = ("backward", asked, accumulate, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
            choices_of(**keywords), None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     call = context.recent.find(key)
     if call is None:
-        call = make_call(context, given, f"gradients={asked}", keywords, scores)
+        call = make_call(context, given, f"gradients={asked}{',accumulate=1' if accumulate else ''}", keywords, scores)
         context.recent.keep(key, call)
     operands, at = bind_call(call, given)
     if out is not None:
@@ -212,6 +215,15 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept
     return tuple(given[name] for _, name in _GRADIENTS)
+
+
+def _check_accumulate(accumulate, out, q, k, v):
+    if type(accumulate) is not bool:
+        raise TypeError(f"accumulate is {accumulate!r}; accepted are True and False")
+    if accumulate and out is None:
+        raise ValueError("accumulate is True and out is None; accepted are fp32 tensors in out, which are added to")
+    if accumulate and is_between(q, k, v):
+        raise ValueError(f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; accepted are multiples of 8 from 16 on")
 
 
 def check_ranks(q, k, v):
@@ -229,6 +241,9 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     contiguous, or rows do not begin at multiples of 16 bytes, it is copied once. dlse: None is 0.
     gradients: "q", "kv", .., or three flags; only those are computed. Other keywords are those that attention() was given: mask, window, scale,
     is_causal, context, pad_head_dim, block_map, the score features, and dropout_p with the seed and offset that it had. accuracy changes nothing: fp32 gradients are computed in fp32.
+
+    accumulate: True adds to `out`, tensors of fp32 whatever q is: parts of a sequence, of which each sees other keys, sum their gradients so, with o and
+    lse of the whole.
 
     Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
     order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0. Equal calls give equal bits.
