@@ -7,9 +7,8 @@
 
 namespace attune {
 
-// Puts behind each problem of op prefill that of its gradients of q, k and v, and those of a bias, a table of distances and sinks that
-// it has, which models learn. `dropout`: of the forward, too. Gradients of a forward with 8-bit operands have the 16 bits of its o, and
-// no dropout. Throws kInvalidArgument where no problem is one of op prefill, and for a dropout that validate() refuses.
+// Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). `dropout`: of
+// these, unless operands have 8 bits. Throws kInvalidArgument where no problem has gradients, and for a dropout that validate() refuses.
 void add_training(float dropout, Workload* workload);
 
 }  // namespace attune

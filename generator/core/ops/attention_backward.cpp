@@ -133,6 +133,30 @@ double flops(const Problem& p) {
 
 }  // namespace
 
+std::vector<Problem> gradient_problems(const Problem& forward) {
+  if (forward.op != Op::kPrefill) return {};
+  Problem backward = forward;
+  backward.op = Op::kAttentionBackward;
+  if (is_fp8(forward)) {
+    backward.dtype_q = backward.dtype_kv = backward.dtype_o;
+    backward.fp8 = {};
+  }
+  std::vector<Problem> all{backward};
+  const auto add = [&](bool there, ScoreGradient of, Repeats repeats) {
+    if (!there) return;
+    Problem problem = backward;
+    problem.score_gradient = of;
+    problem.repeats = repeats;
+    all.push_back(problem);
+  };
+  // A bias that is learnt is one of positions: batch entries share it.
+  add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
+      forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
+  add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);
+  add(forward.sinks != ScoreTensor::kNone, ScoreGradient::kSinks, Repeats::kNone);
+  return all;
+}
+
 const OpDescription& attention_backward_op() {
   static const OpDescription op{.op = Op::kAttentionBackward,
                                 .name = "attention_backward",
