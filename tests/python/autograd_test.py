@@ -7,6 +7,7 @@ signatures. attention_backward_torch_test.py calls the backward by hand; trainin
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import random
+import unittest
 import warnings
 
 import gradient_cases
@@ -248,6 +249,31 @@ class AutogradTest(GradientsTest):
                     o = attune.attention(q, k, v, softcap=5.0)
                 self.assertEqual(o.requires_grad, recorded)
                 self.assertLess((o - want).abs().max().item(), 1e-5)
+
+    @unittest.skipUnless(DEVICE == "cuda", "streams and graphs are a GPU's")
+    def test_streams_and_replays_have_equal_bits(self):
+        q, k, v, bias = draw(2, 300, 4, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(300, 400)
+        o, lse = attune.attention(q, k, v, bias=bias, return_lse=True)
+        dout = draw(*o.shape, dtype=torch.bfloat16)
+        run = lambda: (*attune.attention_backward(dout, q, k, v, o, lse, bias=bias), attune.score_gradient("bias", dout, q, k, v, o, lse, bias=bias))
+        want = run()
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        found = []
+        for stream in streams * 4:
+            with torch.cuda.stream(stream):
+                found.append(run())
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            captured = run()
+        for _ in range(5):
+            graph.replay()
+            found.append(tuple(x.clone() for x in captured))
+        torch.cuda.synchronize()
+        for one in found:
+            for x, y in zip(one, want):
+                self.assertTrue(torch.equal(x, y))
 
     def test_equal_runs_have_equal_bits(self):
         before = torch.are_deterministic_algorithms_enabled()
