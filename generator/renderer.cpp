@@ -117,15 +117,23 @@ std::vector<Constant> score_constants(const KernelTemplate& kernel_template, con
 
 std::vector<Constant> gradient_constants(const KernelSpec& spec) {
   if (!describe(spec.op).has_gradients) return {};
+  const bool of_scores = spec.score_gradient != ScoreGradient::kNone;
   const auto asked = [&](const char* name, Gradients one) {
-    return Constant{"bool", name, asks(spec.gradients, one) ? "true" : "false"};
+    return Constant{"bool", name, !of_scores && asks(spec.gradients, one) ? "true" : "false"};
   };
   std::vector<Constant> constants{{"bool", "kGradients", "true"},
                                   {"bool", "kGradientArgs", "true"},
                                   asked("kGradientQ", Gradients::kQ),
                                   asked("kGradientK", Gradients::kK),
                                   asked("kGradientV", Gradients::kV)};
-  if (score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
+  if (spec.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
+  // Gradients of what stands behind softcap and score program do not move with the raw score.
+  if (!of_scores && score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
+  if (of_scores) {
+    constants.push_back(
+        {"int", "kScoreGradient", std::to_string(static_cast<int>(spec.score_gradient))});
+    constants.push_back({"int", "kRepeats", std::to_string(static_cast<int>(spec.repeats))});
+  }
   return constants;
 }
 
@@ -145,7 +153,8 @@ GeneratedPart in_namespace(const char* path, const std::string& text) {
 
 // Of kernels with gradients.
 std::optional<GeneratedPart> slope_part(const KernelSpec& spec) {
-  if (!describe(spec.op).has_gradients) return std::nullopt;
+  if (!describe(spec.op).has_gradients || spec.score_gradient != ScoreGradient::kNone)
+    return std::nullopt;
   const std::optional<ScoreHalf> slope = score_slope_program(spec);
   if (!slope) return std::nullopt;
   return in_namespace("generated/slope_program.h",

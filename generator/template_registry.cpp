@@ -31,6 +31,7 @@
 #include "generator/families/quantise_cuda.hpp"
 #include "generator/families/reference_cpu.hpp"
 #include "generator/families/reference_cuda.hpp"
+#include "generator/families/score_gradient_sm80.hpp"
 
 namespace attune {
 
@@ -56,6 +57,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &block_map_cpu(),
                                                       &merge_cuda(),
                                                       &merge_cpu(),
+                                                      &score_gradient_sm80(),
                                                       &reference_cuda(),
                                                       &reference_cpu(),
                                                       &backward_reference_cuda(),

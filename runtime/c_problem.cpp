@@ -79,7 +79,10 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .page_size = 0,
                                          .packed_q = 0,
                                          .num_pages = 0,
-                                         .packed_kv = 0};
+                                         .packed_kv = 0,
+                                         .score_gradient = ATTUNE_SCORE_GRADIENT_NONE,
+                                         .repeats = 0,
+                                         .accumulate = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -102,7 +105,8 @@ struct GradientInC {
 constexpr GradientInC kGradientsInC[] = {{Role::kDout, &attune_gradient_operands::dout},
                                          {Role::kDq, &attune_gradient_operands::dq},
                                          {Role::kDk, &attune_gradient_operands::dk},
-                                         {Role::kDv, &attune_gradient_operands::dv}};
+                                         {Role::kDv, &attune_gradient_operands::dv},
+                                         {Role::kDscores, &attune_gradient_operands::dscores}};
 constexpr attune_scale attune_operands::*factors_in_c(Role role) {
   switch (role) {
     case Role::kQScale:
@@ -223,7 +227,10 @@ attune_problem c_problem(const Problem& p) {
           .page_size = p.page_size,
           .packed_q = p.packed_q ? 1 : 0,
           .num_pages = p.num_pages,
-          .packed_kv = p.packed_kv ? 1 : 0};
+          .packed_kv = p.packed_kv ? 1 : 0,
+          .score_gradient = static_cast<int32_t>(p.score_gradient),
+          .repeats = static_cast<int32_t>(p.repeats),
+          .accumulate = p.accumulate ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -258,6 +265,14 @@ Problem problem_of(const attune_problem* given) {
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");
   if (c.gradients == kAllGradients) p.gradients = Gradients::kAll;
+  p.score_gradient = checked<ScoreGradient>(
+      "score_gradient", c.score_gradient, ATTUNE_SCORE_GRADIENT_NONE, ATTUNE_SCORE_GRADIENT_SINKS,
+      "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI and _SINKS");
+  p.accumulate = flag("accumulate", c.accumulate);
+  constexpr int32_t kAllAxes =
+      ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
+  p.repeats = checked<Repeats>("repeats", c.repeats, 0, kAllAxes,
+                               "sums of ATTUNE_REPEATS_BATCH, _HEADS, _ROWS and _KEYS");
   return p;
 }
 

@@ -15,7 +15,7 @@ namespace attune {
 // Strides (elements) and addresses of one call; see AttentionArgs for shapes.
 struct Operands {
   OperandView q, k, v, o;
-  OperandView dout{}, dq{}, dk{}, dv{};  // of the op attention_backward
+  OperandView dout{}, dq{}, dk{}, dv{}, dscores{};  // of the op attention_backward
   float* lse = nullptr;
   int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
   int64_t lse_head_stride = 0;
@@ -47,6 +47,8 @@ constexpr OperandView Operands::*tensor_of(Role role) {
       return &Operands::dk;
     case Role::kDv:
       return &Operands::dv;
+    case Role::kDscores:
+      return &Operands::dscores;
     default:
       return &Operands::o;
   }

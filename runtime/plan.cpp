@@ -31,8 +31,9 @@ MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
 }
 
 GradientArgs gradient_args(const Problem& p, const Operands& operands) {
+  const bool of_scores = p.score_gradient != ScoreGradient::kNone;
   GradientArgs args{operands.dout,
-                    operands.dq,
+                    of_scores ? operands.dscores : operands.dq,
                     operands.dk,
                     operands.dv,
                     operands.dlse,

@@ -24,6 +24,7 @@ enum class Role : int {
   kDq,
   kDk,
   kDv,
+  kDscores,  // the gradient of what a score feature reads
   kLse,
   kDlse,  // the gradient of lse
   kQScale,
@@ -31,11 +32,11 @@ enum class Role : int {
   kVScale,
   kOScale
 };
-inline constexpr int kNumRoles = 14;
+inline constexpr int kNumRoles = 15;
 
 // The places of tensors, and those of factors with their names in messages.
-inline constexpr Role kTensorRoles[] = {Role::kQ,    Role::kK,  Role::kV,  Role::kO,
-                                        Role::kDout, Role::kDq, Role::kDk, Role::kDv};
+inline constexpr Role kTensorRoles[] = {Role::kQ,  Role::kK,  Role::kV,  Role::kO,      Role::kDout,
+                                        Role::kDq, Role::kDk, Role::kDv, Role::kDscores};
 struct FactorRole {
   Role role;
   const char* name;
@@ -52,7 +53,7 @@ enum class OperandKind {
   kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
 };
 constexpr OperandKind kind_of(Role role) {
-  if (role <= Role::kDv) return OperandKind::kTensor;
+  if (role <= Role::kDscores) return OperandKind::kTensor;
   return role <= Role::kDlse ? OperandKind::kRowSums : OperandKind::kFactors;
 }
 
@@ -67,6 +68,7 @@ struct OperandSpec {
   bool optional = false;     // may be null
   int block = 0;             // of factors: rows that share one; 0: all
   int heads_per_factor = 1;  // of factors that attune makes itself, for measuring
+  bool added_to = false;     // of one that is written: what stands there counts
 
   // Strides step over `lines` of `line` contiguous elements.
   int64_t lines() const { return transposed ? columns : rows; }

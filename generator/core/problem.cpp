@@ -115,6 +115,14 @@ void validate(const Problem& p) {
   if (!op.has_gradients && p.gradients != Gradients::kAll)
     refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
                        op.name));
+  if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
+    refuse(fmt::format("score_gradient is {}; op {} has none: accepted is none",
+                       score_gradient_name(p.score_gradient), op.name));
+  if (!op.has_gradients && p.accumulate)
+    refuse(fmt::format("accumulate is 1; op {} has no gradients: accepted is 0", op.name));
+  if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
+    refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
+                       repeats_text(p.repeats)));
   if (!op.has_cache) check_no_cache(p, op.name);
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
@@ -136,6 +144,8 @@ void validate(const Problem& p) {
 namespace {
 constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
+constexpr std::string_view kScoreGradients[] = {"none", "bias", "relative_bias", "alibi", "sinks"};
+constexpr int kAllRepeats = 15;
 }  // namespace
 
 std::string_view score_tensor_name(ScoreTensor tensor) {
@@ -170,6 +180,35 @@ Gradients parse_gradients(std::string_view text) {
   for (int bits = 0; bits < 7; ++bits)
     if (text == gradients_text(static_cast<Gradients>(bits))) return static_cast<Gradients>(bits);
   refuse(fmt::format("gradients is \"{}\"; accepted are q, k, v, qk, qv, kv and qkv", text));
+}
+
+std::string_view score_gradient_name(ScoreGradient gradient) {
+  return kScoreGradients[static_cast<size_t>(gradient)];
+}
+
+ScoreGradient parse_score_gradient(std::string_view text) {
+  for (size_t i = 0; i < std::size(kScoreGradients); ++i)
+    if (text == kScoreGradients[i]) return static_cast<ScoreGradient>(i);
+  refuse(fmt::format(
+      "score_gradient is \"{}\"; accepted are none, bias, relative_bias, alibi and sinks", text));
+}
+
+std::string repeats_text(Repeats all) {
+  std::string text;
+  if (repeats(all, Repeats::kBatch)) text += 'b';
+  if (repeats(all, Repeats::kHeads)) text += 'h';
+  if (repeats(all, Repeats::kRows)) text += 'q';
+  if (repeats(all, Repeats::kKeys)) text += 'k';
+  return text.empty() ? "none" : text;
+}
+
+Repeats parse_repeats(std::string_view text) {
+  for (int bits = 0; bits <= kAllRepeats; ++bits)
+    if (text == repeats_text(static_cast<Repeats>(bits))) return static_cast<Repeats>(bits);
+  refuse(
+      fmt::format("repeats is \"{}\"; accepted are none and letters of bhqk in this order: "
+                  "batch, heads, rows of q, keys",
+                  text));
 }
 
 bool is_fp8(const SpecFields& p) {

@@ -60,6 +60,20 @@ constexpr bool asks(Gradients asked, Gradients one) {
 std::string gradients_text(Gradients asked);  // "qkv", "kv"
 Gradients parse_gradients(std::string_view text);
 
+// What score features read of which the op attention_backward gives a gradient: a problem asks for that of one of them, and then for
+// those of q, k and v not.
+enum class ScoreGradient : int { kNone = 0, kBias = 1, kRelativeBias = 2, kAlibi = 3, kSinks = 4 };
+std::string_view score_gradient_name(ScoreGradient gradient);  // "none", "relative_bias"
+ScoreGradient parse_score_gradient(std::string_view text);
+
+// Axes along which it repeats one value, so that its gradient is the sum over them: a sum of bits.
+enum class Repeats : int { kNone = 0, kBatch = 1, kHeads = 2, kRows = 4, kKeys = 8 };
+constexpr bool repeats(Repeats all, Repeats one) {
+  return (static_cast<int>(all) & static_cast<int>(one)) != 0;
+}
+std::string repeats_text(Repeats all);  // "none", "bh"
+Repeats parse_repeats(std::string_view text);
+
 // The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
 // theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
 
@@ -90,8 +104,11 @@ struct SpecFields {
   ScoreTensor sinks = ScoreTensor::kNone;
   int chunk = 0;  // keys of one chunk, which rows outside do not see; 0: all
   BlockMapUse block_map = BlockMapUse::kNone;
-  Gradients gradients = Gradients::kAll;  // of the op attention_backward
-  float dropout = 0;                      // the part of P that is dropped, to the nearest 1/256
+  Gradients gradients = Gradients::kAll;                // of the op attention_backward
+  ScoreGradient score_gradient = ScoreGradient::kNone;  // of the same op
+  Repeats repeats = Repeats::kNone;                     // of what score_gradient names
+  bool accumulate = false;  // of the same op: dq, dk and dv are fp32, and are added to
+  float dropout = 0;        // the part of P that is dropped, to the nearest 1/256
   // Of the op attention_kvcache.
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
   bool packed_q =

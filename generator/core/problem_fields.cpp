@@ -196,6 +196,14 @@ ProblemField gradients_field() {
   return field;
 }
 
+ProblemField repeats_field() {
+  ProblemField field = one_value(Part::kSpec, "repeats", "axes along which that tensor repeats",
+                                 ATTUNE_AT(repeats), Repeats::kNone);
+  field.accepted = "letters of bhqk";
+  field.without = "tensors of all axes";
+  return field;
+}
+
 // Of score features (score_feature.hpp).
 std::vector<ProblemField> score_fields() {
   constexpr Part kSpec = Part::kSpec;
@@ -266,6 +274,13 @@ std::deque<ProblemField> make_fields() {
   };
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
   fields.push_back(gradients_field());
+  fields.push_back(feature(one_value(kSpec, "score_gradient", "that op attention_backward gives",
+                                     ATTUNE_AT(score_gradient), ScoreGradient::kSinks),
+                           "gradients of q, k and v alone"));
+  fields.push_back(repeats_field());
+  fields.push_back(feature(
+      one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),
+      "gradients that are written"));
   fields.push_back(feature(
       one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
       "no dropout"));

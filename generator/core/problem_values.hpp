@@ -42,6 +42,8 @@ inline std::string text_of(VLayout value) { return std::string(v_layout_name(val
 inline std::string text_of(ScoreTensor value) { return std::string(score_tensor_name(value)); }
 inline std::string text_of(BlockMapUse value) { return std::string(block_map_use_name(value)); }
 inline std::string text_of(Gradients value) { return gradients_text(value); }
+inline std::string text_of(ScoreGradient value) { return std::string(score_gradient_name(value)); }
+inline std::string text_of(Repeats value) { return repeats_text(value); }
 inline std::string text_of(ProgramDigest value) { return to_text(value); }
 inline std::string text_of(Rotation value) { return std::string(rotation_name(value)); }
 
@@ -74,6 +76,8 @@ inline void read(Text key, Text text, ProgramDigest* value) {
 inline void read(Text, Text text, ScoreTensor* value) { *value = parse_score_tensor(text); }
 inline void read(Text, Text text, BlockMapUse* value) { *value = parse_block_map_use(text); }
 inline void read(Text, Text text, Gradients* value) { *value = parse_gradients(text); }
+inline void read(Text, Text text, ScoreGradient* value) { *value = parse_score_gradient(text); }
+inline void read(Text, Text text, Repeats* value) { *value = parse_repeats(text); }
 
 // A number, or the words of an enumeration with values from 0 to `last`.
 template <class Value>

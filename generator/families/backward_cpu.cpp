@@ -86,7 +86,7 @@ class BackwardCpu final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cpu/backward_cpu_knobs.hpp"; }
 
   bool scores_in_panels() const override { return true; }
-  const Served& serves() const override { return serves_every_gradient(); }
+  const Served& serves() const override { return serves_sums_of_gradients(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     std::vector<int64_t> block_m;

@@ -31,14 +31,18 @@ class BackwardReferenceCpu final : public KernelTemplate {
     return constants_of_earlier_arguments(spec);
   }
 
-  LaunchStructure structure(const KernelSpec&, const Config&) const override {
+  LaunchStructure structure(const KernelSpec& spec, const Config&) const override {
+    if (spec.score_gradient != ScoreGradient::kNone)
+      return {.steps = {{.entry = "attune_delta"}, {.entry = "attune_scores"}},
+              .main_step = 1,
+              .workspace = {{.name = "delta"}}};
     return {.steps = {{.entry = "attune_delta"}, {}, {.entry = "attune_keys"}},
             .main_step = 1,
             .workspace = {{.name = "delta"}}};
   }
-  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
+  LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
                     const DeviceFacts&) const override {
-    return {.steps = std::vector<StepSize>(3),
+    return {.steps = std::vector<StepSize>(spec.score_gradient != ScoreGradient::kNone ? 2 : 3),
             .workspace = {{.columns = shape.seqlen_q,
                            .rows = shape.num_heads_q,
                            .heads = 1,

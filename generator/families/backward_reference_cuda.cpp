@@ -12,6 +12,7 @@ namespace attune {
 namespace {
 
 constexpr int kWarps = 4;  // rows of a block, one a warp
+constexpr int64_t kBlocksPerSm = 16;
 
 class BackwardReferenceCuda final : public KernelTemplate {
  public:
@@ -38,25 +39,32 @@ class BackwardReferenceCuda final : public KernelTemplate {
     std::vector<ArgumentPart> parts{ArgumentPart::kBase, ArgumentPart::kGradients};
     if (spec.dropout > 0) parts.insert(parts.begin(), ArgumentPart::kDropout);
     if (has_score_args(spec)) parts.insert(parts.begin(), ArgumentPart::kScores);
-    return {.steps = {{.entry = "attune_delta",
-                       .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
-                       .threads = 32 * kWarps},
+    const StepStructure delta{.entry = "attune_delta",
+                              .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
+                              .threads = 32 * kWarps};
+    if (spec.score_gradient != ScoreGradient::kNone)
+      return {.steps = {delta, {.entry = "attune_scores", .parts = parts, .threads = 32 * kWarps}},
+              .main_step = 1,
+              .workspace = {{.name = "delta"}}};
+    return {.steps = {delta,
                       {.parts = parts, .threads = 32 * kWarps},
                       {.entry = "attune_keys", .parts = parts, .threads = 32 * kWarps}},
             .main_step = 1,
             .workspace = {{.name = "delta"}}};
   }
-  LaunchSizes sizes(const KernelSpec&, const Config&, const Shape& shape,
-                    const DeviceFacts&) const override {
+  LaunchSizes sizes(const KernelSpec& spec, const Config&, const Shape& shape,
+                    const DeviceFacts& device) const override {
     const auto grid = [&](int64_t rows) {
       return StepSize{.grid_x = grid_extent((rows + kWarps - 1) / kWarps)};
     };
     const StepSize rows = grid(shape.batch * shape.num_heads_q * shape.seqlen_q);
+    const std::vector<TensorExtents> delta{
+        {.columns = shape.seqlen_q, .rows = shape.num_heads_q, .heads = 1, .batch = shape.batch}};
+    if (spec.score_gradient != ScoreGradient::kNone)  // warps take elements in turn
+      return {.steps = {rows, {.grid_x = grid_extent(kBlocksPerSm * device.sm_count)}},
+              .workspace = delta};
     return {.steps = {rows, rows, grid(shape.batch * shape.num_heads_kv * shape.seqlen_kv)},
-            .workspace = {{.columns = shape.seqlen_q,
-                           .rows = shape.num_heads_q,
-                           .heads = 1,
-                           .batch = shape.batch}}};
+            .workspace = delta};
   }
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config&, const Shape& shape,

@@ -188,7 +188,7 @@ class BackwardSm80 final : public KernelTemplate {
   std::string_view name() const override { return "backward_sm80"; }
   std::string_view source_path() const override { return "cuda/backward_sm80.cu"; }
   std::string_view knobs_path() const override { return "cuda/backward_sm80_knobs.cuh"; }
-  const Served& serves() const override { return serves_every_gradient(); }
+  const Served& serves() const override { return serves_sums_of_gradients(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     const SearchSpace rows = rows_space(spec, arch), keys = keys_space(spec, arch);

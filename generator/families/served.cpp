@@ -41,8 +41,32 @@ const Served& serves_everything() {
   return served;
 }
 
-const Served& serves_every_gradient() {
+const Served& serves_gradients_and_dropout() {
   static const Served served = with_dropout(serves_gradients());
+  return served;
+}
+
+const Served& serves_every_gradient() {
+  static const Served served = [] {
+    Served all = serves_gradients_and_dropout();
+    all.features.insert({"score_gradient", "repeats", "accumulate"});
+    return all;
+  }();
+  return served;
+}
+
+const Served& serves_sums_of_gradients() {
+  static const Served served = [] {
+    Served all = serves_gradients_and_dropout();
+    all.features.insert("accumulate");
+    return all;
+  }();
+  return served;
+}
+
+const Served& serves_score_gradients() {
+  static const Served served{
+      Op::kAttentionBackward, {"mask", "window", "dropout", "score_gradient", "repeats"}, true};
   return served;
 }
 

@@ -24,6 +24,7 @@
 
 #include "cpu/dropout_panels.hpp"  // where kDropout
 #include "cpu/gradient_products.hpp"
+#include "cpu/gradient_sums.hpp"  // where kAccumulate
 #include "cpu/gradient_tiles.hpp"
 #include "cpu/mask_stage.hpp"  // where kMaskProgram
 #include "cpu/pack_kv.hpp"
@@ -271,6 +272,8 @@ inline void store_dq(const KernelArguments& args, const Tile& tile, Panel* dq) {
       Floats rows[kLanes];
       for (int i = 0; i < kLanes; ++i) rows[i] = part(columns[c + i], vector) * args.softmax_scale;
       transpose(rows);
+      add_to_dq(args.gradients.dq, tile, first, chunk, rows);  // where kAccumulate
+      continue;                                                // where kAccumulate
       for (int i = 0; i < least(kLanes, tile.count - first); ++i)
         store<kDtypeQ>(row_address<Element<kDtypeQ>>(args.gradients.dq, tile.batch, tile.head_kv,
                                                      tile.first + first + i) +
@@ -283,6 +286,7 @@ inline void store_dq(const KernelArguments& args, const Tile& tile, Panel* dq) {
 template <int kWidth>
 inline void store_keys(const OperandView& view, Group group, KeyRange block, const float* sums,
                        float factor) {
+  return add_to_keys<kWidth>(view, group, block, sums, factor);  // where kAccumulate
   auto* to = static_cast<Element<kDtypeKv>*>(view.data) + group.batch * view.batch_stride +
              group.head_kv * view.head_stride + block.begin * view.row_stride;
   for (int n = block.begin; n < block.end; ++n, to += view.row_stride, sums += kPadded<kWidth>)

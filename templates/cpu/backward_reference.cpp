@@ -28,6 +28,9 @@ template <Dtype kDtype, int kColumns>
 inline void store_row(const OperandView& view, int batch, int head, int row, const float* values,
                       float factor) {
   const long long first = place(view, batch, head, row);
+  for (int c = 0; c < kColumns; ++c)                                  // where kAccumulate
+    static_cast<float*>(view.data)[first + c] += factor * values[c];  // where kAccumulate
+  return;                                                             // where kAccumulate
   for (int c = 0; c < kColumns; ++c) set_element<kDtype>(view.data, first + c, factor * values[c]);
 }
 
@@ -147,3 +150,5 @@ extern "C" void attune_keys(const attune::AttentionArgs* given, int thread, int 
   for_rows(args, args.num_heads_kv, args.seqlen_kv, thread, num_threads,
            [&](int batch, int head, int key) { write_dk_dv(args, batch, head, key); });
 }
+
+#include "cpu/reference_score_gradients.hpp"  // where kScoreGradient

@@ -16,5 +16,6 @@ constexpr Mask kMask = Mask::kCausalBottomRight;
 constexpr int kWindowLeft = -1;
 constexpr int kWindowRight = -1;
 constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
+constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h
 
 }  // namespace attune

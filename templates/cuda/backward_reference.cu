@@ -39,10 +39,15 @@ struct Row {
   __device__ void write(const OperandView& view, int batch, int head, int row, int lane,
                         float factor) const {
     const long long first = place(view, batch, head, row);
+    return add_to(static_cast<float*>(view.data) + first, lane, factor);  // where kAccumulate
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (lane + 32 * i < kColumns) store<kDtype>(view.data, first + lane + 32 * i, factor * at[i]);
   }
+  __device__ void add_to(float* sums, int lane, float factor) const {       // where kAccumulate
+    for (int i = 0; i < kPerLane; ++i)                                      // where kAccumulate
+      if (lane + 32 * i < kColumns) sums[lane + 32 * i] += factor * at[i];  // where kAccumulate
+  }                                                                         // where kAccumulate
   __device__ static long long place(const OperandView& view, int batch, int head, int row) {
     return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
   }
@@ -174,3 +179,5 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     dk.write<kDtypeKv>(gradients.dk, at.batch, at.head, at.row, lane, args.softmax_scale);
   if (kGradientV) dv.write<kDtypeKv>(gradients.dv, at.batch, at.head, at.row, lane, 1.0f);
 }
+
+#include "cuda/attention/reference_score_gradients.cuh"  // where kScoreGradient

@@ -10,5 +10,6 @@ constexpr int kArch = 80;
 constexpr int kWarps = 4;  // rows per block, one each
 constexpr bool kGradients = true;
 constexpr bool kGradientQ = true, kGradientK = true, kGradientV = true;
+constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h
 
 }  // namespace attune

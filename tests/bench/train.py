@@ -2,10 +2,10 @@
 """Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on PyTorch's SDPA, in bf16
 autocast with fp32 weights: loss curves and time of a step.
 
-    python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--device cpu --small]
+    python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--device cpu --small]
 
 Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from another, which tells what
-seeds change. A step is forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock); its
+seeds change. With --dropout attention drops weights, each library other ones. A step is forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock); its
 time is the median behind the first tenth of the steps. Exits with 1 where attune's curve leaves SDPA's by more than seeds do.
 """
 import argparse
@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 import attune  # noqa: E402
 import attune.sdpa  # noqa: E402
 
-DROPOUT = 0.0  # of attention
 # GPT-2 and BERT-base: dim 768, 12 heads. Fewer layers and words.
 MODELS = {"gpt": dict(causal=True, layers=6, dim=768, heads=12, rows=1024, batch=8, words=8192),
           "bert": dict(causal=False, layers=6, dim=768, heads=12, rows=512, batch=16, words=8192)}
@@ -34,16 +33,16 @@ ATTENTION = {"sdpa": functional.scaled_dot_product_attention, "attune": attune.s
 
 
 class Layer(torch.nn.Module):
-    def __init__(self, dim, heads, causal, attention):
+    def __init__(self, dim, heads, causal, attention, dropout):
         super().__init__()
-        self.heads, self.causal, self.attention = heads, causal, attention
+        self.heads, self.causal, self.attention, self.dropout = heads, causal, attention, dropout
         self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(dim) for _ in range(2))
         self.qkv, self.out = torch.nn.Linear(dim, 3 * dim), torch.nn.Linear(dim, dim)
         self.up, self.down = torch.nn.Linear(dim, 4 * dim), torch.nn.Linear(4 * dim, dim)
 
     def forward(self, x):
         q, k, v = self.qkv(self.norms[0](x)).view(*x.shape[:2], 3, self.heads, -1).transpose(1, 3).unbind(2)
-        o = self.attention(q, k, v, dropout_p=DROPOUT, is_causal=self.causal)
+        o = self.attention(q, k, v, dropout_p=self.dropout, is_causal=self.causal)
         x = x + self.out(o.transpose(1, 2).flatten(2))
         return x + self.down(functional.gelu(self.up(self.norms[1](x))))
 
@@ -51,10 +50,10 @@ class Layer(torch.nn.Module):
 class Model(torch.nn.Module):
     """Words in, logits of words out."""
 
-    def __init__(self, attention, causal, layers, dim, heads, rows, batch, words):
+    def __init__(self, attention, causal, layers, dim, heads, rows, batch, words, dropout):
         super().__init__()
         self.words, self.places = torch.nn.Embedding(words + 1, dim), torch.nn.Embedding(rows, dim)  # the last word hides one
-        self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention]) for _ in range(layers)))
+        self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention], dropout) for _ in range(layers)))
         self.norm, self.logits = torch.nn.LayerNorm(dim), torch.nn.Linear(dim, words)
         for weight in (self.words.weight, self.places.weight):
             torch.nn.init.normal_(weight, std=0.02)
@@ -154,17 +153,18 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--only", choices=MODELS)
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny models, to see that it runs")
     given = parser.parse_args()
     if given.device == "cuda" and not torch.cuda.is_available():
         print("SKIP: there is no GPU here")
         sys.exit(77)
-    results = [compare(name, {**config, **(SMALL if given.small else {})}, given.steps, given.device) for name, config in MODELS.items()
+    results = [compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given.steps, given.device) for name, config in MODELS.items()
                if given.only in (None, name)]
     device = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor()
     report = {"device": device, "date": datetime.date.today().isoformat(), "torch": torch.__version__, "attune": attune.version(), "steps": given.steps,
-              "dropout": DROPOUT, "dtype": "bf16 autocast", "models": results}
+              "dropout": given.dropout, "dtype": "bf16 autocast", "models": results}
     if given.out:
         Path(given.out).write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(any(one["apart"] > 2 * one["apart_by_seed"] for one in results))

@@ -65,6 +65,34 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
+// Gradients that are added to others.
+void add_sums_of_gradients(std::vector<KernelSpec>* specs) {
+  for (const char* dims :
+       {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
+    for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1,dropout=0.1"})
+      specs->push_back(spec_of(parse_problem(fmt::format(
+          "op=attention_backward,dtype={},{},seqlen=4096,mask=causal_bottom_right,accumulate=1",
+          heads, dims))));
+}
+
+// Of biases, slopes and sinks: written, summed over tiles, and made of row statistics.
+void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kGradients[] = {"bias=bf16,score_gradient=bias",
+                                        "bias=fp32,score_gradient=bias,repeats=bh",
+                                        "bias=bf16,alibi=1,score_gradient=bias,repeats=q",
+                                        "relative_bias=fp32,score_gradient=relative_bias",
+                                        "alibi=1,softcap=30,score_gradient=alibi,repeats=b",
+                                        "sinks=bf16,score_gradient=sinks",
+                                        "bias=bf16,documents=1,score_gradient=bias,dropout=0.1"};
+  for (const char* dims : {"head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
+                           "head_dim_qk=192,head_dim_v=128"})
+    for (const char* gradient : kGradients)
+      for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1"})
+        specs->push_back(spec_of(parse_problem(
+            fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={},{}", heads, dims,
+                        specs->size() % 2 ? "causal_bottom_right" : "none", gradient))));
+}
+
 // Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kPages[] = {"", ",page_size=16", ",page_size=1", ",page_size=5,packed_q=1",
@@ -140,6 +168,8 @@ std::vector<KernelSpec> matrix_specs() {
       specs.push_back(spec_of(
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   add_gradient_specs(&specs);
+  add_score_gradient_specs(&specs);
+  add_sums_of_gradients(&specs);
   add_cache_specs(&specs);
   for (KernelSpec& spec : dropout_specs()) specs.push_back(std::move(spec));
   for (const char* masks :
@@ -179,8 +209,7 @@ std::string broken(const Compiler& compiler, const Entry& e, double* compile_ms)
   const KernelImage image =
       compiler.compile(render(*e.kernel_template, e.spec, e.arch, e.config), e.arch);
   *compile_ms = image.compile_ms;
-  const bool oracle =
-      e.kernel_template->name().substr(0, 9) == "reference";  // never timed: a spill is no fault
+  const bool oracle = e.kernel_template->is_reference();  // never timed: a spill is no fault
   if (auto fault = image_fault(image.info); fault && !oracle) return *fault;
   const Resources expected = e.kernel_template->resources(e.spec, e.arch, e.config);
   const ImageInfo& info = image.info;

@@ -66,6 +66,12 @@ const GoldenCase kCases[] = {
      "op=attention_backward,dtype=bf16,head_dim=128,heads=16,seqlen=4096,dropout=0.1"},
     {"backward_sm80_d64_dropout", "backward_sm80", "sm_80",
      "op=attention_backward,dtype=fp16,head_dim=64,heads=16,seqlen=4096,softcap=30,dropout=0.1"},
+    {"score_gradient_sm80_bias", "score_gradient_sm80", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=64,heads=16,seqlen=4096,bias=bf16,"
+     "score_gradient=bias,repeats=bh"},
+    {"score_gradient_sm80_table", "score_gradient_sm80", "sm_80",
+     "op=attention_backward,dtype=fp16,head_dim=64,heads=12,seqlen=512,relative_bias=fp32,"
+     "score_gradient=relative_bias,dropout=0.1"},
     {"sm80_d128_causal_bf16", "prefill_sm80", "sm_80",
      "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"sm80_d72_full_fp16", "prefill_sm80", "sm_86", "dtype=fp16,head_dim=72,heads=16,seqlen=577"},

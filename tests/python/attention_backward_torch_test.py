@@ -76,6 +76,26 @@ class BackwardTest(GradientsTest):
         with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)"):
             self.backward(out=(out[0][..., :16], *out[1:]))
 
+    def test_accumulate(self):
+        """Two halves of the keys, with o and lse of the whole, sum up to the gradients of all."""
+        for dtype in (torch.float32, torch.bfloat16):
+            q, k, v = draw(2, 33, 4, 32, dtype=dtype), draw(2, 48, 2, 32, dtype=dtype), draw(2, 48, 2, 32, dtype=dtype)
+            o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
+            dout = draw(*o.shape, dtype=dtype)
+            sums = [torch.zeros(x.shape, dtype=torch.float32, device=DEVICE) for x in (q, k, v)]
+            for part in (slice(0, 20), slice(20, 48)):
+                out = (sums[0], sums[1][:, part], sums[2][:, part])
+                found = attune.attention_backward(dout, q, k[:, part], v[:, part], o, lse, out=out, accumulate=True, **PLACE)
+                self.assertTrue(all(x is y for x, y in zip(found, out)))
+            self.assertNear(sums, wanted(q, k, v, dout), gradient_cases.ALLOWED[dtype])
+            once = [x.clone() for x in sums]
+            attune.attention_backward(dout, q, k, v, o, lse, out=(sums[0], None, None), gradients="q", accumulate=True, **PLACE)
+            self.assertNear((sums[0],), (2 * once[0].double(),), 1e-5)
+        with self.assertRaisesRegex(ValueError, "accumulate is True and out is None; accepted are fp32 tensors"):
+            self.backward(accumulate=True)
+        with self.assertRaisesRegex(ValueError, "dq is bf16; accepted is fp32"):
+            attune.attention_backward(dout, q, k, v, o, lse, out=(torch.empty_like(q), None, None), gradients="q", accumulate=True, **PLACE)
+
     def test_lengths_of_zero(self):
         for rows, keys in ((0, 9), (9, 0)):
             q, k, v = leaf(draw(2, rows, 4, 32)), leaf(draw(2, keys, 2, 32)), leaf(draw(2, keys, 2, 32))

@@ -7,6 +7,7 @@ signatures. attention_backward_torch_test.py calls the backward by hand; trainin
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import random
+import unittest
 import warnings
 
 import gradient_cases
@@ -191,13 +192,11 @@ class AutogradTest(GradientsTest):
 
     def test_what_has_no_gradient_is_refused(self):
         q, k, v = self.q, self.k, self.v
-        for name, keywords in (("bias", {"bias": leaf(BIAS)}), ("sinks", {"sinks": leaf(TABLE)}), ("alibi_slopes", {"alibi_slopes": leaf(SLOPES)}),
-                               ("relative_bias", {"relative_bias": leaf(RELATIVE)})):
-            for given in ((q, k, v), (q.detach(), k.detach(), v.detach())):
-                with self.assertRaisesRegex(ValueError, rf"{name} requires a gradient, and attune gives none of it here; accepted is {name}.detach\(\)"):
-                    attune.attention(*given, **keywords)
-                with self.assertRaisesRegex(ValueError, f"{name} requires a gradient"):
-                    torch.ops.attune.attention(*given, **keywords)
+        learnt = leaf(TABLE)
+        with self.assertRaisesRegex(ValueError, r"learnt requires a gradient, and attune gives none of it here; accepted is learnt.detach\(\)"):
+            attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + learnt[h])
+        with self.assertRaisesRegex(ValueError, r"bias requires a gradient, and attune gives none of it here; accepted is bias.detach\(\)"):
+            attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(2, 33, 4, 32, device=DEVICE))
         with self.assertRaisesRegex(ValueError, "q requires a gradient.*accepted is q.detach"):
             attune.attention(q, k, v, out=torch.empty(2, 33, 4, 32, device=DEVICE))
         for name in ("q", "k", "v"):
@@ -250,6 +249,31 @@ class AutogradTest(GradientsTest):
                     o = attune.attention(q, k, v, softcap=5.0)
                 self.assertEqual(o.requires_grad, recorded)
                 self.assertLess((o - want).abs().max().item(), 1e-5)
+
+    @unittest.skipUnless(DEVICE == "cuda", "streams and graphs are a GPU's")
+    def test_streams_and_replays_have_equal_bits(self):
+        q, k, v, bias = draw(2, 300, 4, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(300, 400)
+        o, lse = attune.attention(q, k, v, bias=bias, return_lse=True)
+        dout = draw(*o.shape, dtype=torch.bfloat16)
+        run = lambda: (*attune.attention_backward(dout, q, k, v, o, lse, bias=bias), attune.score_gradient("bias", dout, q, k, v, o, lse, bias=bias))
+        want = run()
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        found = []
+        for stream in streams * 4:
+            with torch.cuda.stream(stream):
+                found.append(run())
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            captured = run()
+        for _ in range(5):
+            graph.replay()
+            found.append(tuple(x.clone() for x in captured))
+        torch.cuda.synchronize()
+        for one in found:
+            for x, y in zip(one, want):
+                self.assertTrue(torch.equal(x, y))
 
     def test_equal_runs_have_equal_bits(self):
         before = torch.are_deterministic_algorithms_enabled()

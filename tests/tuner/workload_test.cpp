@@ -13,6 +13,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "tuner/training.hpp"
 
 namespace attune {
 namespace {
@@ -266,6 +267,47 @@ TEST(Workload, ListsOfLengths) {
     }
   }
   EXPECT_EQ(parse_dtype_list("bf16,fp16"), (std::vector<Dtype>{Dtype::kBf16, Dtype::kFp16}));
+}
+
+std::vector<std::string> trained(const std::string& problem, float dropout) {
+  Workload workload = workload_from_problems({problem});
+  add_training(dropout, &workload);
+  std::vector<std::string> texts;
+  for (const Problem& p : workload.problems) texts.push_back(to_text(p));
+  return texts;
+}
+
+TEST(Training, AddsTheGradientsOfEachForward) {
+  const std::string llama = "head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right";
+  EXPECT_EQ(trained("dtype=bf16," + llama, 0),
+            (std::vector<std::string>{"dtype=bf16," + llama,
+                                      "op=attention_backward,dtype=bf16," + llama}));
+  EXPECT_EQ(
+      trained("dtype=bf16," + llama, 0.25F),
+      (std::vector<std::string>{"dtype=bf16," + llama + ",dropout=0.25",
+                                "op=attention_backward,dtype=bf16," + llama + ",dropout=0.25"}));
+  EXPECT_EQ(trained("dtype=e4m3,accuracy=fast," + llama, 0.25F).at(1),
+            "op=attention_backward,dtype=bf16," + llama);
+}
+
+TEST(Training, AddsGradientsOfWhatModelsLearn) {
+  const std::string t5 = "dtype=bf16,head_dim=64,heads=8/8,batch=4,seqlen=512,mask=none,bias=bf16";
+  EXPECT_EQ(trained(t5, 0).at(2), "op=attention_backward," + t5 + ",score_gradient=bias,repeats=b");
+  const std::string oss =
+      "dtype=bf16,head_dim=64,heads=64/8,batch=1,seqlen=512,mask=causal_bottom_right,sinks=bf16";
+  EXPECT_EQ(trained(oss, 0).at(2), "op=attention_backward," + oss + ",score_gradient=sinks");
+  EXPECT_EQ(trained("dtype=bf16,head_dim=64,heads=8,seqlen=512,alibi=1", 0).size(), 2U);
+}
+
+TEST(Training, RefusesWorkloadsWithoutAForward) {
+  try {
+    trained("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=128,heads=8,seqlen=512", 0);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("--training is given, and no problem is one of op prefill"));
+  }
+  EXPECT_THROW(trained("dtype=bf16,head_dim=128,heads=8,seqlen=512", 1.5F), Error);
 }
 
 }  // namespace

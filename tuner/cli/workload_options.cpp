@@ -8,6 +8,7 @@
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/training.hpp"
 
 namespace attune::cli {
 
@@ -16,6 +17,10 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   add_problem_option(command, &options->problems);
   command.add_option("--captured", options->captured,
                      "Problems written by a program run with ATTUNE_CAPTURE=FILE");
+  command.add_flag("--training", options->training,
+                   "The gradients of every problem, too: of q, k and v, and of biases and sinks");
+  command.add_option("--dropout", options->dropout,
+                     "With --training: the part of the weights that is dropped");
   add_program_options(command, &options->programs);
 }
 
@@ -84,6 +89,12 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
         ErrorCode::kInvalidArgument,
         "no problem was given; accepted are a model's config.json, --problem and --captured");
   Workload workload = join(parts);
+  if (options.training) add_training(static_cast<float>(options.dropout), &workload);
+  if (!options.training && options.dropout != 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--dropout is given without --training; accepted is --dropout beside --training, or "
+        "dropout=N in --problem");
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");

@@ -47,6 +47,11 @@ std::string short_text(const Problem& problem) {
   if (problem.op != Problem{}.op) text = fmt::format("{} {}", op_name(problem.op), text);
   if (describe(problem.op).has_gradients && problem.gradients != Gradients::kAll)
     text += fmt::format(" gradients={}", gradients_text(problem.gradients));
+  if (problem.score_gradient != ScoreGradient::kNone)
+    text += fmt::format(" gradient of {}", score_gradient_name(problem.score_gradient));
+  if (problem.repeats != Repeats::kNone)
+    text += fmt::format(" over {}", repeats_text(problem.repeats));
+  if (problem.accumulate) text += " added";
   if (problem.dropout > 0) text += fmt::format(" dropout={}", problem.dropout);
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";

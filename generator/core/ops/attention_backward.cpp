@@ -6,11 +6,78 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/core/error.hpp"
 #include "generator/core/visibility.hpp"
 
 namespace attune {
 namespace {
+
+// Which axes the tensor of a gradient has, and may repeat, as bits of Repeats.
+int axes_of(ScoreGradient gradient) {
+  const auto bits = [](auto... axes) { return (static_cast<int>(axes) | ... | 0); };
+  switch (gradient) {
+    case ScoreGradient::kBias:
+      return bits(Repeats::kBatch, Repeats::kHeads, Repeats::kRows, Repeats::kKeys);
+    case ScoreGradient::kRelativeBias:
+      return bits(Repeats::kHeads);
+    case ScoreGradient::kAlibi:
+      return bits(Repeats::kBatch, Repeats::kHeads);
+    default:
+      return 0;
+  }
+}
+
+void check_score_gradient(const Problem& p) {
+  if (p.score_gradient == ScoreGradient::kNone) return;
+  const std::string_view name = score_gradient_name(p.score_gradient);
+  const auto refuse = [](const std::string& sentence) {
+    throw Error(ErrorCode::kInvalidArgument, sentence);
+  };
+  const bool there = p.score_gradient == ScoreGradient::kBias ? p.bias != ScoreTensor::kNone
+                     : p.score_gradient == ScoreGradient::kRelativeBias
+                         ? p.relative_bias != ScoreTensor::kNone
+                     : p.score_gradient == ScoreGradient::kAlibi ? p.alibi
+                                                                 : p.sinks != ScoreTensor::kNone;
+  if (!there)
+    refuse(
+        fmt::format("score_gradient is {}, which the problem does not have; accepted are "
+                    "problems with {}, and none",
+                    name, name));
+  if (p.accumulate)
+    refuse(fmt::format("accumulate is 1 and score_gradient {}; one problem has either", name));
+  if (p.gradients != Gradients::kAll)
+    refuse(fmt::format("gradients is {} and score_gradient {}; one problem has either",
+                       gradients_text(p.gradients), name));
+  const int more = static_cast<int>(p.repeats) & ~axes_of(p.score_gradient);
+  if (more != 0)
+    refuse(fmt::format("repeats is {}; accepted of {} are letters of {}", repeats_text(p.repeats),
+                       name, repeats_text(static_cast<Repeats>(axes_of(p.score_gradient)))));
+}
+
+// Axes that it repeats have one step.
+OperandSpec dscores(const Problem& p) {
+  const auto extent = [&](Repeats axis, int64_t whole) {
+    return repeats(p.repeats, axis) ? std::min<int64_t>(whole, 1) : whole;
+  };
+  const int64_t batch = extent(Repeats::kBatch, p.batch);
+  const int64_t heads = extent(Repeats::kHeads, p.num_heads_q);
+  OperandSpec made{Role::kDscores, "gradients.dscores", Dtype::kFp32, 1, 1, 1, heads};
+  if (p.score_gradient == ScoreGradient::kBias) {
+    made.batch = batch;
+    made.rows = extent(Repeats::kRows, p.seqlen_q);
+    made.heads = heads;
+    made.columns = extent(Repeats::kKeys, p.seqlen_kv);
+  } else if (p.score_gradient == ScoreGradient::kRelativeBias) {
+    made.heads = heads;
+    made.columns = std::max<int64_t>(p.seqlen_q + p.seqlen_kv - 1, 0);
+  } else if (p.score_gradient == ScoreGradient::kAlibi) {
+    made.batch = batch;
+  }
+  made.written = true;
+  return made;
+}
 
 void check(const Problem& p) {
   if (is_fp8(p))
@@ -18,6 +85,7 @@ void check(const Problem& p) {
                 fmt::format("dtype is {}; op attention_backward takes bf16, fp16 and fp32 (of a "
                             "forward with 8-bit operands: their values in 16 bits)",
                             dtype_name(is_fp8(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
+  check_score_gradient(p);
   for (const auto& [name, dtype] : {std::pair{"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
     if (dtype != p.dtype_q)
       throw Error(ErrorCode::kUnsupported,
@@ -36,8 +104,14 @@ OperandList operands(const Problem& p) {
       {Role::kDout, "gradients.dout", p.dtype_o, b, rows, heads, p.head_dim_v},
       {Role::kLse, "lse", Dtype::kFp32, b, rows, heads},
       {Role::kDlse, "gradients.dlse", Dtype::kFp32, b, rows, heads, 1, false, false, true}};
+  if (p.score_gradient != ScoreGradient::kNone) {
+    all.add(dscores(p));
+    return all;
+  }
   const auto add = [&](Gradients one, OperandSpec gradient) {
     gradient.written = true;
+    gradient.added_to = p.accumulate;
+    if (p.accumulate) gradient.dtype = Dtype::kFp32;
     if (asks(p.gradients, one)) all.add(gradient);
   };
   add(Gradients::kQ, {Role::kDq, "gradients.dq", p.dtype_q, b, rows, heads, p.head_dim_qk});
@@ -48,6 +122,8 @@ OperandList operands(const Problem& p) {
 
 // Of five products, S and those that the asked gradients need.
 double flops(const Problem& p) {
+  if (p.score_gradient == ScoreGradient::kSinks) return 0;
+  if (p.score_gradient != ScoreGradient::kNone) return visible_flops(p);  // S and dP
   const bool q = asks(p.gradients, Gradients::kQ), k = asks(p.gradients, Gradients::kK);
   const int columns_qk = 1 + (q ? 1 : 0) + (k ? 1 : 0);
   const int columns_v = (q || k ? 1 : 0) + (asks(p.gradients, Gradients::kV) ? 1 : 0);
@@ -56,6 +132,30 @@ double flops(const Problem& p) {
 }
 
 }  // namespace
+
+std::vector<Problem> gradient_problems(const Problem& forward) {
+  if (forward.op != Op::kPrefill) return {};
+  Problem backward = forward;
+  backward.op = Op::kAttentionBackward;
+  if (is_fp8(forward)) {
+    backward.dtype_q = backward.dtype_kv = backward.dtype_o;
+    backward.fp8 = {};
+  }
+  std::vector<Problem> all{backward};
+  const auto add = [&](bool there, ScoreGradient of, Repeats repeats) {
+    if (!there) return;
+    Problem problem = backward;
+    problem.score_gradient = of;
+    problem.repeats = repeats;
+    all.push_back(problem);
+  };
+  // A bias that is learnt is one of positions: batch entries share it.
+  add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
+      forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
+  add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);
+  add(forward.sinks != ScoreTensor::kNone, ScoreGradient::kSinks, Repeats::kNone);
+  return all;
+}
 
 const OpDescription& attention_backward_op() {
   static const OpDescription op{.op = Op::kAttentionBackward,

@@ -102,7 +102,8 @@ ATTUNE_API attune_status attune_operands_contiguous_sized(const attune_problem* 
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))
 
-/* The same of op attention_backward's gradients; dlse NULL. */
+/* The same of op attention_backward's gradients; dlse NULL. Of problems with score_gradient set
+ * dscores.data. */
 ATTUNE_API attune_status attune_gradients_contiguous_sized(const attune_problem* problem,
                                                            void* dout, void* dq, void* dk, void* dv,
                                                            attune_gradient_operands* gradients,

@@ -6,6 +6,14 @@
  * the rest. The problem is the forward's, with op = ATTUNE_ATTENTION_BACKWARD: same masks, scale and
  * score features, which capture the same tensors. Gradients are written whole, rows and keys that
  * take no part as 0. Those of one call have the same bits in every run of one plan.
+ *
+ * With accumulate, dq, dk and dv are fp32 whatever q, k and v are, and a call adds to what stands
+ * there, in one order: as parts of a sequence want it whose other keys and rows are elsewhere. lse and
+ * o are then those of the whole.
+ *
+ * The gradient of a bias, of slopes or of sinks is a problem of its own, with score_gradient: it
+ * reads the same operands and writes dscores alone. Where the forward's tensor repeats a value along
+ * an axis (stride 0), repeats says so, and dscores has one step there, the sum over all.
  */
 #ifndef ATTUNE_ATTUNE_GRADIENT_TYPES_H_
 #define ATTUNE_ATTUNE_GRADIENT_TYPES_H_
@@ -25,6 +33,24 @@ typedef enum attune_gradient {
   ATTUNE_GRADIENT_V = 4
 } attune_gradient;
 
+/* attune_problem.score_gradient. dscores is fp32, and written as [batch, rows, heads, columns]: */
+typedef enum attune_score_gradient {
+  ATTUNE_SCORE_GRADIENT_NONE = 0,
+  ATTUNE_SCORE_GRADIENT_BIAS = 1,          /* [batch, seqlen_q, num_heads_q, seqlen_kv] */
+  ATTUNE_SCORE_GRADIENT_RELATIVE_BIAS = 2, /* [1, 1, num_heads_q, seqlen_q + seqlen_kv - 1] */
+  ATTUNE_SCORE_GRADIENT_ALIBI = 3,         /* of the slopes: [batch, 1, 1, num_heads_q] */
+  ATTUNE_SCORE_GRADIENT_SINKS = 4          /* [1, 1, 1, num_heads_q] */
+} attune_score_gradient;
+
+/* What attune_problem.repeats is a sum of: any for bias, heads for relative_bias, batch and heads for
+ * alibi, none for sinks. */
+typedef enum attune_repeats {
+  ATTUNE_REPEATS_BATCH = 1,
+  ATTUNE_REPEATS_HEADS = 2,
+  ATTUNE_REPEATS_ROWS = 4,
+  ATTUNE_REPEATS_KEYS = 8
+} attune_repeats;
+
 typedef struct attune_gradient_operands {
   size_t size;
   attune_tensor dout; /* of o: [batch, seqlen_q, num_heads_q, head_dim_v] */
@@ -35,6 +61,7 @@ typedef struct attune_gradient_operands {
   const float* dlse;  /* of lse: [batch, num_heads_q, seqlen_q]; NULL = 0 everywhere */
   int64_t dlse_batch_stride; /* both 0 = contiguous */
   int64_t dlse_head_stride;
+  attune_tensor dscores; /* written, of problems with score_gradient */
 } attune_gradient_operands;
 
 #ifdef __cplusplus

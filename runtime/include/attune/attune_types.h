@@ -143,13 +143,16 @@ typedef struct attune_problem {
   int32_t sinks;                   /* attune_score_tensor sinks [num_heads_q]: a logit of each head
                                       joins the denominator, and LSE, as it is */
   int32_t block_map;               /* attune_block_map_use of attune_operands.block_map */
-  int32_t gradients; /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
-  float dropout;     /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
-  int32_t page_size; /* of op attention_kvcache: keys of a page, 0 = no pages */
-  int32_t packed_q;  /* of it: 1 = rows of all requests follow each other */
-  int64_t num_pages; /* of it: pages, or slots, or rows of packed keys, of k and v; 0 = as many as
-                        the requests need */
-  int32_t packed_kv; /* of it: 1 = keys of all requests follow each other, without pages */
+  int32_t gradients;      /* of op attention_backward: sum of attune_gradient; 0 = all of q, k, v */
+  float dropout;          /* the part of P that is dropped, in steps of 1/256: 0 = none; below 1 */
+  int32_t page_size;      /* of op attention_kvcache: keys of a page, 0 = no pages */
+  int32_t packed_q;       /* of it: 1 = rows of all requests follow each other */
+  int64_t num_pages;      /* of it: pages, or slots, or rows of packed keys, of k and v; 0 = as
+                             many as the requests need */
+  int32_t packed_kv;      /* of it: 1 = keys of all requests follow each other, without pages */
+  int32_t score_gradient; /* attune_score_gradient, of op attention_backward */
+  int32_t repeats;        /* of what it names: sum of attune_repeats */
+  int32_t accumulate;     /* 1 = dq, dk and dv are fp32, and what a call makes is added to them */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -21,7 +21,7 @@ attune.torch, attune.sdpa, attune.flash, attune.flex: PyTorch's ops and the sign
 
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
 the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients
-of q, k and v; attention_backward() computes them by hand, for NumPy too.
+of q, k, v, biases, slopes and sinks; attention_backward() and score_gradient() compute them by hand, for NumPy too.
 """
 from ._library import Error, version
 from ._context import Context, Plan
@@ -35,6 +35,7 @@ from ._merge import merge, prepare_merge
 from ._problem import problem_text
 from ._programs import mask_mod, score_mod
 from ._quantise import prepare_quantise, quantise
+from ._score_gradient import score_gradient
 from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
@@ -42,7 +43,7 @@ __version__ = version()
 __all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "attention_backward", "attention_kvcache", "block_map",
            "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_kvcache", "prepare_merge",
            "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
-           "register_transformers", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+           "register_transformers", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
 _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
               "patch_diffusers": "diffusers", "register_transformers": "transformers"}

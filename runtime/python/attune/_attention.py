@@ -87,7 +87,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
-    if out is None and records_gradients(q, k, v):
+    if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
         from ._graph import train
         return train(**given), None
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
@@ -112,7 +112,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
 
 @in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
-    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k and v, once.
+    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k,
+    v, bias, relative_bias, alibi_slopes and sinks, once.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
     head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own

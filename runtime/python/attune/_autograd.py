@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Autograd of torch.ops.attune.attention: kernels of the dispatch key Autograd, which torch.py registers. (torch.library's
 register_autograd takes no op whose keywords are tensors.) A forward that is recorded makes its lse, asked for or not, and saves q, k, v, o and
-lse; its backward is one call of torch.ops.attune.attention_backward, of the gradients that are needed alone."""
+lse; its backward is one call of torch.ops.attune.attention_backward, of the gradients that are needed alone, and one of score_gradient for each
+bias, slopes or sinks that require one."""
 import torch
 
+from ._score_gradient import LEARNED
 from ._torch import refuse_gradients
 
 _native = torch._C
@@ -22,7 +24,8 @@ def _below(op, keyset, *arguments, **keywords):
 
 
 def _check_recorded(q, k, v, keywords):
-    refuse_gradients(_tensors_of(keywords), ". attune gives gradients of q, k and v")
+    refuse_gradients([(name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED],
+                     f". attune gives gradients of q, k, v, {', '.join(LEARNED)}")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.element_size() == 1:
             raise ValueError(f"{name} is {tensor.dtype} in a call that autograd records; accepted are bf16, fp16 and fp32: 8-bit operands have no "
@@ -33,8 +36,9 @@ class _Recorded(torch.autograd.Function):
     """attention, as autograd sees it."""
 
     @staticmethod
-    def forward(ctx, call, q, k, v):
-        op, keyset, return_lse, keywords, hidden = call
+    def forward(ctx, call, q, k, v, *learned):
+        op, keyset, return_lse, keywords, hidden, ctx.learned = call
+        keywords = {**keywords, **dict(zip(ctx.learned, learned))}
         with hidden():
             o, lse = _below(op, keyset, q, k, v, return_lse=True, **keywords)
         ctx.set_materialize_grads(False)
@@ -47,16 +51,20 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout, dlse=None):
         asked = "".join(name for name, needed in zip("qkv", ctx.needs_input_grad[1:]) if needed)
-        if not asked or dout is None and dlse is None:
-            return None, None, None, None
+        if dout is None and dlse is None:
+            return (None,) * (4 + len(ctx.learned))
         q, k, v, o, lse, *rest = ctx.saved_tensors
         given = {**ctx.keywords, **dict(zip(ctx.names, rest))}
         captures = rest[len(ctx.names):]
         if captures:
             given["captures"] = captures
         dout = torch.zeros_like(o) if dout is None else dout
-        found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
-        return None, *(gradient if name in asked else None for name, gradient in zip("qkv", found))
+        found = (None,) * 3
+        if asked:
+            found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
+        of_scores = [torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=name, dlse=dlse, **given) if needed else None
+                     for name, needed in zip(ctx.learned, ctx.needs_input_grad[4:])]
+        return None, *(gradient if name in asked else None for name, gradient in zip("qkv", found)), *of_scores
 
 
 class _Once(torch.autograd.Function):
@@ -81,7 +89,9 @@ def attention_kernel(op, hidden):
         if not recorded:
             return _below(op, keyset, q, k, v, return_lse=return_lse, **keywords)
         _check_recorded(q, k, v, keywords)
-        result = _Recorded.apply((op, keyset, return_lse, keywords, hidden), q, k, v)
+        learned = {name: keywords[name] for name in LEARNED if keywords.get(name) is not None and keywords[name].requires_grad}
+        rest = {name: value for name, value in keywords.items() if name not in learned}
+        result = _Recorded.apply((op, keyset, return_lse, rest, hidden, tuple(learned)), q, k, v, *learned.values())
         return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))
 
     return attention

@@ -16,8 +16,9 @@ from ._scores import scores_of
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
-_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
+FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
              "sinks", "dropout_p", "seed", "offset")
+_OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # of attune_gradient_operands
 _INPUTS = ("q", "k", "v", "o")  # by the names of attune_operands; dout stands among the gradients
 
 _Call = namedtuple("_Call", "plan template gradients extents")
@@ -51,7 +52,7 @@ def _copy(like, tensor):
     return made
 
 
-def _readable(tensor, like):
+def readable(tensor, like):
     """dout with strides that kernels take: of what comes from sum() or from a slice, a copy."""
     strides, item = tensors.element_strides("dout", tensor), tensors.item_bytes(tensor)
     outer = [stride for stride, extent in zip(strides[:3], tensor.shape) if extent > 1]
@@ -60,7 +61,7 @@ def _readable(tensor, like):
     return tensor if fits and not negative and (tensors.address("dout", tensor) or 0) % ALIGNMENT == 0 else _copy(like, tensor)
 
 
-def _readable_dlse(tensor, like):
+def readable_dlse(tensor, like):
     """dlse, which the library reads with rows side by side and without repeats."""
     if tensor is None or len(tensor.shape) != 3:
         return tensor
@@ -80,25 +81,30 @@ def _extents(problem, target, given):
     rows, keys = (p.batch, p.seqlen_q, p.num_heads_q), (p.batch, p.seqlen_kv, p.num_heads_kv)
     shapes = {"q": (*rows, p.head_dim_qk), "k": (*keys, p.head_dim_qk), "v": (*keys, p.head_dim_v), "o": (*rows, p.head_dim_v)}
     shapes.update(dout=shapes["o"], dq=shapes["q"], dk=shapes["k"], dv=shapes["v"])
-    found = {name: extent_of(name, given[name], shape, dtype, target, q) for name, shape in shapes.items() if given.get(name) is not None}
+    of_gradient = "fp32" if p.accumulate else dtype
+    found = {name: extent_of(name, given[name], shape, of_gradient if name in ("dq", "dk", "dv") else dtype, target, q)
+             for name, shape in shapes.items() if given.get(name) is not None}
+    if given.get("dscores") is not None:
+        found["dscores"] = extent_of("dscores", given["dscores"], tuple(given["dscores"].shape), "fp32", target, q)
     for name in ("lse", "dlse"):
         if given.get(name) is not None:
             found[name] = lse_extent(name, given[name], (p.batch, p.num_heads_q, p.seqlen_q), target, q)
     return found
 
 
-def _make_call(context, given, asked, keywords, scores):
+def make_call(context, given, asked, keywords, scores):
+    """`asked`: the fields of the problem that say which gradients are."""
     q, k, v = given["q"], given["k"], given["v"]
     for name, tensor in given.items():
         if tensor is not None:
             check_beside(name, tensor, q)
             tensors.check_plain(name, tensor)
     refuse_capture(ordinal_of(tensors.target_of(q)), "attention_backward")
-    text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},gradients={asked}"
+    text = f"op=attention_backward,{problem_text(q, k, v, **keywords)}{'' if scores is None else scores.text},{asked}"
     for name in ("o", "dout"):
         tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
     strides = GradientOperands(size=ctypes.sizeof(GradientOperands))
-    for name in ("dout", "dq", "dk", "dv"):
+    for name in _OF_TENSORS:
         if given.get(name) is not None:
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
             setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
@@ -107,7 +113,7 @@ def _make_call(context, given, asked, keywords, scores):
     extents = _extents(plan.problem, plan.target, given)
     template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
     template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]
-    for name in ("dout", "dq", "dk", "dv"):
+    for name in _OF_TENSORS:
         if name in extents:
             setattr(strides, name, _struct_of(extents[name]))
     if "dlse" in extents:
@@ -116,7 +122,7 @@ def _make_call(context, given, asked, keywords, scores):
     return _Call(plan, template, strides, extents)
 
 
-def _bind(call, given):
+def bind_call(call, given):
     """The structs with the addresses of these tensors."""
     operands, gradients = Operands.from_buffer_copy(call.template), GradientOperands.from_buffer_copy(call.gradients)
     at = {}
@@ -125,7 +131,7 @@ def _bind(call, given):
             at[name] = tensors.address(name, given[name])
             setattr(operands if name == "lse" else gradients, name, at[name])
         else:
-            at[name] = operand_address(name, given[name], written=name in ("dq", "dk", "dv"))
+            at[name] = operand_address(name, given[name], written=name in _OF_TENSORS[1:])
             getattr(operands if name in _INPUTS else gradients, name).data = at[name]
     operands.gradients = ctypes.pointer(gradients)
     operands.kept = gradients
@@ -175,13 +181,14 @@ def check_like_o(name, tensor, q, v):
 
 
 def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None, scale=None, is_causal=False,
-                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, **features):
+                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, **features):
     """attention_backward() of tensors with memory, without history."""
     asked = gradients_asked(gradients)
+    _check_accumulate(accumulate, out, q, k, v)
     word("accuracy", accuracy)
     for name in features:
-        if name not in _FEATURES:
-            raise TypeError(f"attention_backward() has no keyword {name}; accepted are {', '.join(_FEATURES)} and those that its text names")
+        if name not in FEATURES:
+            raise TypeError(f"attention_backward() has no keyword {name}; accepted are {', '.join(FEATURES)} and those that its text names")
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     for name, tensor in given.items():
@@ -191,23 +198,32 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
         return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim, **features})
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     scores = scores_of(block_map=block_map, **features)
-    given.update(dout=_readable(dout, q), dlse=_readable_dlse(dlse, q))
+    given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
-    key = ("backward", asked, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
+    key = ("backward", asked, accumulate, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
            choices_of(**keywords), None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     call = context.recent.find(key)
     if call is None:
-        call = _make_call(context, given, asked, keywords, scores)
+        call = make_call(context, given, f"gradients={asked}{',accumulate=1' if accumulate else ''}", keywords, scores)
         context.recent.keep(key, call)
-    operands, at = _bind(call, given)
+    operands, at = bind_call(call, given)
     if out is not None:
         _refuse_overlap(call, at)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept
     return tuple(given[name] for _, name in _GRADIENTS)
+
+
+def _check_accumulate(accumulate, out, q, k, v):
+    if type(accumulate) is not bool:
+        raise TypeError(f"accumulate is {accumulate!r}; accepted are True and False")
+    if accumulate and out is None:
+        raise ValueError("accumulate is True and out is None; accepted are fp32 tensors in out, which are added to")
+    if accumulate and is_between(q, k, v):
+        raise ValueError(f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; accepted are multiples of 8 from 16 on")
 
 
 def check_ranks(q, k, v):
@@ -226,9 +242,12 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     gradients: "q", "kv", .., or three flags; only those are computed. Other keywords are those that attention() was given: mask, window, scale,
     is_causal, context, pad_head_dim, block_map, the score features, and dropout_p with the seed and offset that it had. accuracy changes nothing: fp32 gradients are computed in fp32.
 
+    accumulate: True adds to `out`, tensors of fp32 whatever q is: parts of a sequence, of which each sees other keys, sum their gradients so, with o and
+    lse of the whole.
+
     Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
     order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0. Equal calls give equal bits.
-    Biases, slopes and sinks take part; of themselves they get no gradients here. Not differentiated a second time.
+    Biases, slopes and sinks take part; score_gradient() gives their own gradients. Not differentiated a second time.
 
     PyTorch's autograd does all this by itself for attention() of tensors that require gradients. A call inside a CUDA graph's capture wants
     one with the same shapes before. Raises ValueError or TypeError where arguments do not fit, attune.Error where the library refuses."""

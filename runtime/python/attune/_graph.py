@@ -95,8 +95,10 @@ def train(**arguments):
     return attend(**{**arguments, **mods, "scale": softmax_scale(arguments["scale"]), "dropout_p": rate_of(arguments["dropout_p"])})
 
 
-def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
+def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
     """attention_backward(), of the same arguments."""
+    if accumulate:
+        raise ValueError("accumulate is True in a graph; accepted is False: add what the op returns")
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
     given = _keywords(q, **choices)
@@ -106,6 +108,13 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
     if out is not None:
         found = [None if gradient is None else target.copy_(gradient) for target, gradient in zip(out, found)]
     return tuple(found)
+
+
+def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
+    """score_gradient(), of the same arguments."""
+    if choices.get("dropout_p") and choices.get("seed") is None:
+        raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
+    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, **choices))
 
 
 def attend_from_heads_first(q, k, v, *arguments, **choices):

@@ -42,7 +42,8 @@ class Problem(ctypes.Structure):
                                                       "chunk")),
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
-                ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32)]
+                ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32),
+                ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -89,7 +90,7 @@ class BlockMapStruct(ctypes.Structure):
 class GradientOperands(ctypes.Structure):
     """attune_gradient_operands."""
     _fields_ = [("size", ctypes.c_size_t), ("dout", Tensor), ("dq", Tensor), ("dk", Tensor), ("dv", Tensor), ("dlse", ctypes.c_void_p),
-                ("dlse_batch_stride", ctypes.c_int64), ("dlse_head_stride", ctypes.c_int64)]
+                ("dlse_batch_stride", ctypes.c_int64), ("dlse_head_stride", ctypes.c_int64), ("dscores", Tensor)]
 
 
 class DropoutOperands(ctypes.Structure):

@@ -74,7 +74,7 @@ def _numbers(name, value):
     return ",".join(map(str, values))
 
 
-def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False):
+def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False):
     """The program's arguments for how it is tuned; refuses in words of Python what it would refuse in its own."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; accepted are {', '.join(EFFORTS)}")
@@ -87,7 +87,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
     for name, value in (("seqlen", seqlen), ("batch", batch)):
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
-    return words + (["--padded"] if padded else [])
+    return words + (["--padded"] if padded else []) + (["--training"] if training else [])
 
 
 def start(words, progress=None):
@@ -125,13 +125,13 @@ def reload_contexts():
         context.reload()
 
 
-def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, effort="normal", budget_s=None, target="auto", store=None, progress=None):
+def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, effort="normal", budget_s=None, target="auto", store=None, progress=None):
     """Measures kernels on this machine and keeps the winners; the contexts of this process use them from then on. Takes minutes.
 
     model: what is to be tuned: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
     as "meta-llama/Llama-3.2-1B" that is in the Hugging Face cache: the attention of each kind of its layers. Or a problem's text, or a list.
     seqlen, batch: of a model, a number or a list; by default the program's. dtype: of a model: bf16, fp16, fp32; by default its config's.
-    padded: of encoders, batches with padding. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything,
+    padded: of encoders, batches with padding. training: their gradients, too. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything,
     compiling included; what was measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
     store: a file; by default $ATTUNE_STORE, else the user's. progress: True shows a line on stderr; by default where that is a terminal.
 
@@ -141,7 +141,7 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, effort="no
         raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
-    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded)
+    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training)
     with tempfile.TemporaryDirectory(prefix="attune-") as folder:
         process = start([*workload(model, folder), *words], progress)
         try:

@@ -19,7 +19,8 @@ def _check(ranks, mask_rank, dropout_p, is_causal):
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key and value.
+    """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key, value and a
+    float attn_mask.
 
     query: [batch, num_heads, seqlen_q, head_dim] or [batch, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [..,
     num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any strides that attention() takes, without copies; the
@@ -30,7 +31,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
     dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
-    Refused with a sentence: an attn_mask that requires a gradient, attn_mask beside is_causal, other ranks."""
+    Refused with a sentence: attn_mask beside is_causal, other ranks."""
     _check((query.dim(), key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
     flat = query.dim() == 3
     if flat:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, quantise, block_map and merge. Importing
+"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge. Importing
 this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md
 shows their use.
 
 One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
-lse contiguous whatever strides q has. attention has gradients of q, k and v (_autograd.py), which attention_backward computes; the other ops
+lse contiguous whatever strides q has. attention has gradients of q, k and v, which attention_backward computes, and of biases, slopes and sinks, by score_gradient (_autograd.py); the other ops
 have none, and raise ValueError of tensors that require them under grad mode. Inside torch.func transforms (vmap, grad, jvp) the ops
 raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule: give x.to_local()."""
 import functools
 
 import torch
 
-from . import _attention, _autograd, _backward, _merge, _quantise
+from . import _attention, _autograd, _backward, _merge, _quantise, _score_gradient
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
 from ._eager import hidden, shorten, wanted_recipes
@@ -33,6 +33,8 @@ _SCHEMAS = {
                      "Tensor(b!)? lse=None) -> ()",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, str gradients='qkv', str spec='', "
                           f"float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor dq, Tensor dk, Tensor dv)",
+    "score_gradient": f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, str of, Tensor? dlse=None, str spec='', float? scale=None, "
+                      f"{_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> Tensor",
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
@@ -137,11 +139,26 @@ def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=N
     torch._check(o.dim() == 4 and o.dtype == wanted.dtype, lambda: f"o is {o.dtype} with {o.dim()} dimensions; accepted is {wanted.dtype} with 4")
 
 
-def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", spec="", captures=None, scalars=None, block_map=None, **given):
+def _backward_keywords(q, k, spec="", captures=None, scalars=None, block_map=None, **given):
     keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     if block_map is not None and not parse_spec(spec).hides:
         del keywords["block_map"]  # of masks that are here
     keywords.pop("out_dtype", None)
+    return keywords
+
+
+def _score_gradient_impl(dout, q, k, v, o, lse, *, of, dlse=None, **given):
+    return _score_gradient.score_gradient_checked(of, dout, q, k, v, o, lse, dlse=dlse, **_backward_keywords(q, k, **given)).contiguous()
+
+
+def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
+    if given.get(of) is None:
+        raise ValueError(f"of is {of!r}, and {of} is not given; accepted is what attention() was given")
+    return given[of].new_empty(given[of].shape)
+
+
+def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", **given):
+    keywords = _backward_keywords(q, k, **given)
     found = _backward.attention_backward_checked(dout, q, k, v, o, lse, dlse=dlse, gradients=gradients, **keywords)
     return tuple(q.new_empty((0,)) if gradient is None else gradient for gradient in found)
 
@@ -237,7 +254,8 @@ def _refuse_transform(name):
 
 
 _IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
-          "attention_backward": (_backward_impl, _backward_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
+          "attention_backward": (_backward_impl, _backward_fake),
+          "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
 _library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
 
 
@@ -250,7 +268,8 @@ def _define():
         _library.impl(name, _refuse_transform(name), "FuncTorchDynamicLayerFrontMode")
     ops = torch.ops.attune
     _library.impl("attention", _autograd.attention_kernel(ops.attention.default, hidden), "Autograd", with_keyset=True)
-    _library.impl("attention_backward", _autograd.backward_kernel(ops.attention_backward.default), "Autograd", with_keyset=True)
+    for name in ("attention_backward", "score_gradient"):
+        _library.impl(name, _autograd.backward_kernel(getattr(ops, name).default), "Autograd", with_keyset=True)
     for key in ("AutocastCPU", "AutocastCUDA"):
         _library.impl("attention", _cast_first(torch.ops.attune.attention.default), key)
 

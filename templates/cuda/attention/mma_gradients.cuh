@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/attention/epilogue.cuh"
+#include "cuda/attention/gradient_sums.cuh"         // where kAccumulate
 #include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
 #include "cuda/attention/mma_gradient_masks.cuh"    // where kMaskProgram
 #include "cuda/attention/mma_gradient_products.cuh"
@@ -189,6 +190,8 @@ class GradientTile {
   template <int kTiles>
   __device__ __forceinline__ void store(const OperandView& to, float factor,
                                         const float (&gradient)[kM][kTiles][4]) const {
+    const auto at = place({0, tile_.head});                      // where kAccumulate
+    return add_gradient(parts_.base, to, at, factor, gradient);  // where kAccumulate
     constexpr Dtype kDtype = kKeysStay ? kDtypeKv : kDtypeQ;
     unsigned short* const base = static_cast<unsigned short*>(to.data) +
                                  tile_.batch * to.batch_stride + tile_.head * to.head_stride;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a bias, of slopes and of sinks by backward_reference on a CPU, from the definition: shared/score_gradient.h. Each element
+// is summed by one thread in one order, in fp64.
+#pragma once
+
+#include "cpu/sinks.hpp"  // where kSinks
+#include "shared/score_gradient.h"
+
+namespace attune {
+
+// P (dout v - delta) of one row and key.
+inline float dz_of(const KernelArguments& args, int batch, int head, int row, int key) {
+  if (!is_visible(args, row, key)) return 0;
+  float q[kHeadDimQk], k[kHeadDimQk], dout[kHeadDimV], v[kHeadDimV];
+  load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
+  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
+  load_row<kDtypeKv, kHeadDimQk>(args.k, batch, head / kGqaRatio, key, k);
+  load_row<kDtypeKv, kHeadDimV>(args.v, batch, head / kGqaRatio, key, v);
+  return Pair(args, batch, head, row, key, q, k, dout, v).ds;
+}
+
+// What one element of dscores is the sum of: z's weight is that by which it moves with the tensor's element.
+struct Summed {
+  SummedRange batch, head, row, key;
+};
+
+inline float weight_of(const KernelArguments& args, int row, int key) {
+  if (kScoreGradient != kOfAlibi) return 1;
+  const ScoreArgs& scores = args.scores;
+  const int ends = kMask == Mask::kCausalTopLeft ? 0 : scores.seqlen_kv - scores.seqlen_q;
+  return -static_cast<float>(
+      distance_from_diagonal(row, key, scores.q_position0 - scores.kv_position0 + ends));
+}
+
+inline float sum_of_dz(const KernelArguments& args, const Summed& all) {
+  double sum = 0;
+  for (int batch = all.batch.first; batch < all.batch.end; ++batch)
+    for (int head = all.head.first; head < all.head.end; ++head)
+      for (int row = all.row.first; row < all.row.end; ++row)
+        for (int key = all.key.first; key < all.key.end; ++key)
+          sum +=
+              static_cast<double>(weight_of(args, row, key)) * dz_of(args, batch, head, row, key);
+  return static_cast<float>(sum);
+}
+
+inline float sum_of_diagonal(const KernelArguments& args, const SummedRange& heads, int column) {
+  double sum = 0;
+  for (int batch = 0; batch < args.batch; ++batch)
+    for (int head = heads.first; head < heads.end; ++head)
+      for (int row = 0; row < args.seqlen_q; ++row) {
+        const int key = column + row - (args.seqlen_q - 1);
+        if (key >= 0 && key < args.seqlen_kv) sum += dz_of(args, batch, head, row, key);
+      }
+  return static_cast<float>(sum);
+}
+
+inline float sum_of_sink(const KernelArguments& args, int head) {
+  double sum = 0;
+  float sink = 0;
+  sink = sink_of(args.scores, head);  // where kSinks
+  for (int batch = 0; batch < args.batch; ++batch)
+    for (int row = 0; row < args.seqlen_q; ++row) {
+      const float lse = args.lse[batch * args.lse_batch_stride + head * args.lse_head_stride + row];
+      if (lse == -__builtin_inff() || sink == -__builtin_inff()) continue;
+      sum -= static_cast<double>(__builtin_expf(sink - lse) * *delta_of(args, batch, head, row));
+    }
+  return static_cast<float>(sum);
+}
+
+// The extents of dscores, as shared/score_gradient.h has them.
+struct ScoreGradientExtents {
+  int batch = 1, rows = 1, heads = 1, columns = 1;
+
+  explicit ScoreGradientExtents(const AttentionArgs& args) {
+    const int all_heads = kRepeats & kRepeatsHeads ? 1 : args.num_heads_q;
+    if (kScoreGradient == kOfBias || kScoreGradient == kOfAlibi)
+      batch = kRepeats & kRepeatsBatch ? 1 : args.batch;
+    if (kScoreGradient == kOfBias) rows = kRepeats & kRepeatsRows ? 1 : args.seqlen_q;
+    if (kScoreGradient == kOfBias || kScoreGradient == kOfRelativeBias) heads = all_heads;
+    if (kScoreGradient == kOfBias) columns = kRepeats & kRepeatsKeys ? 1 : args.seqlen_kv;
+    if (kScoreGradient == kOfRelativeBias) columns = args.seqlen_q + args.seqlen_kv - 1;
+    if (kScoreGradient == kOfAlibi || kScoreGradient == kOfSinks) columns = all_heads;
+  }
+};
+
+inline float dscore_of(const KernelArguments& args, int batch, int row, int head, int column) {
+  if (kScoreGradient == kOfSinks) return sum_of_sink(args, column);
+  const bool by_column = kScoreGradient == kOfAlibi;
+  const SummedRange heads =
+      summed((kRepeats & kRepeatsHeads) != 0, args.num_heads_q, by_column ? column : head);
+  if (kScoreGradient == kOfRelativeBias) return sum_of_diagonal(args, heads, column);
+  return sum_of_dz(args,
+                   {summed((kRepeats & kRepeatsBatch) != 0, args.batch, batch), heads,
+                    summed(by_column || (kRepeats & kRepeatsRows) != 0, args.seqlen_q, row),
+                    summed(by_column || (kRepeats & kRepeatsKeys) != 0, args.seqlen_kv, column)});
+}
+
+}  // namespace attune
+
+extern "C" void attune_scores(const attune::AttentionArgs* given, int thread, int num_threads) {
+  using namespace attune;
+  const KernelArguments& args = *static_cast<const KernelArguments*>(given);
+  const ScoreGradientExtents extents(args);
+  const OperandView& out = dscores_of(args.gradients);
+  const long long lines = static_cast<long long>(extents.batch) * extents.heads * extents.rows;
+  for (long long i = thread; i < lines * extents.columns; i += num_threads) {
+    const NumberedRow at =
+        numbered_row(i / extents.columns, extents.batch, extents.heads, extents.rows);
+    const int column = static_cast<int>(i % extents.columns);
+    static_cast<float*>(out.data)[place(out, at.batch, at.head, at.row) + column] =
+        dscore_of(args, at.batch, at.row, at.head, column);
+  }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of score_gradient_sm80: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "cuda/default_spec.cuh"
+
+namespace attune {
+
+constexpr int kArch = 80;
+constexpr bool kGradients = true;
+constexpr bool kInOrder = true;  // a kernel starts when the one ahead of it has ended
+constexpr int kScoreGradient = 1, kRepeats = 0;  // shared/score_gradient.h
+
+constexpr int kBlockM = 64;    // rows of Q and dout that stay, 16 for each warp
+constexpr int kBlockN = 64;    // rows of K and V per step
+constexpr int kWarps = 4;      // of a block
+constexpr int kStages = 2;     // steps in shared memory
+constexpr int kMinBlocks = 2;  // blocks per multiprocessor that the registers must allow
+
+// Of the other side of cuda/attention/mma_gradient_stream.cuh, which has no kernel here.
+constexpr int kKeyBlockN = 64, kKeyBlockM = 16, kKeyWarps = 4, kKeyStages = 1;
+constexpr int kL2SectionMb = 32;
+
+}  // namespace attune

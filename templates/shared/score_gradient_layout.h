@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory and workspace of the score_gradient_sm80 kernels. Kernels, search space and launch read this one text.
+//
+// | workspace    | fp32                                                                                                     |
+// |--------------|----------------------------------------------------------------------------------------------------------|
+// | row sums     | [batch, num_heads_q, 2, rows]: L2 and delta, rows padded to tiles                                          |
+// | partial sums | [batch, num_heads_q, tiles, partial_columns], from a multiple of 256 bytes on, where a tile leaves any     |
+#pragma once
+
+#include "shared/backward_sm80_layout.h"
+#include "shared/score_gradient.h"
+
+namespace attune {
+
+// Whether blocks write elements of dscores themselves.
+constexpr bool writes_dscores(int gradient, int repeats) {
+  return gradient == kOfBias && (repeats & (kRepeatsRows | kRepeatsKeys)) == 0;
+}
+
+// fp32 that a tile leaves: a sum of each key, of each diagonal that it meets, or one.
+constexpr long long partial_columns(int gradient, int repeats, int block_m, int block_n,
+                                    long long seqlen_kv) {
+  if (gradient == kOfSinks || writes_dscores(gradient, repeats)) return 0;
+  const long long keys = (seqlen_kv + block_n - 1) / block_n * block_n;
+  if (gradient == kOfBias) return keys;
+  return gradient == kOfRelativeBias ? keys + block_m : 4;
+}
+
+// Of a tile of dz in shared memory: a warp's writes of two rows' columns meet in no bank.
+constexpr int dz_stride(int block_n) { return block_n + 8; }
+
+constexpr int kMaxWarps = 32;
+constexpr int kSumThreads = 256, kSumBytes = 4 * kSumThreads / 32;  // of attune_sum
+
+// Behind the ring: a tile of dz that is summed along lines, or a sum of each warp.
+constexpr int score_gradient_tile_bytes(int gradient, int repeats, int block_m, int block_n) {
+  const bool has_lines =
+      gradient == kOfRelativeBias || (gradient == kOfBias && !writes_dscores(gradient, repeats));
+  if (gradient == kOfAlibi) return 4 * kMaxWarps;
+  return has_lines ? 4 * block_m * dz_stride(block_n) : 0;
+}
+
+}  // namespace attune

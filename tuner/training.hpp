@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What training asks of the attention that a workload has: the forward, with dropout where there is some, and its gradients. Used by
+// the option --training of the program.
+#pragma once
+
+#include "tuner/workload.hpp"
+
+namespace attune {
+
+// Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). `dropout`: of
+// these, unless operands have 8 bits. Throws kInvalidArgument where no problem has gradients, and for a dropout that validate() refuses.
+void add_training(float dropout, Workload* workload);
+
+}  // namespace attune
