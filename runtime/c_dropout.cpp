@@ -15,7 +15,7 @@ using namespace attune::c_api;
 
 namespace {
 
-constexpr int64_t kCellKeys = 16;
+constexpr unsigned kCellKeys = 16;
 
 unsigned threshold_of(float dropout) {
   if (!(dropout >= 0 && dropout < 1))
@@ -62,11 +62,12 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
     for (int64_t head = 0; head < batch * num_heads_q; ++head)
       for (int64_t row = 0; row < seqlen_q; ++row)
         for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
-          const DropoutCell cell =
-              dropout_cell({seed, offset}, static_cast<unsigned>(head), static_cast<unsigned>(row),
-                           static_cast<unsigned>(key / kCellKeys));
-          for (int64_t i = 0; i < std::min(kCellKeys, seqlen_kv - key); ++i)
-            *to++ = is_kept(cell, static_cast<unsigned>(i), threshold) ? 1 : 0;
+          const auto at = static_cast<unsigned>(row), first = static_cast<unsigned>(key);
+          const DropoutBits bits =
+              dropout_bits({seed, offset}, threshold, static_cast<unsigned>(head),
+                           dropout_stream(at), first / kCellKeys);
+          for (int64_t i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
+            *to++ = is_kept(bits, at, static_cast<unsigned>(i)) ? 1 : 0;
         }
   });
 }

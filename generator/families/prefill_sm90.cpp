@@ -24,13 +24,14 @@ namespace attune {
 namespace {
 
 // None, or the most heads that divide a group and the rows of a warpgroup; where those are not the
-// whole group, also places for all of it, some of them idle.
+// whole group, also places for all of it, some of them idle. With dropout the 16 rows of a warp are of one head.
 std::vector<int64_t> pack_heads(const KernelSpec& spec) {
   std::vector<int64_t> values{1};
-  const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
+  const int rows = spec.dropout > 0 ? kWarpgroupRows / 16 : kWarpgroupRows;
+  const int most = std::gcd(spec.gqa_ratio, rows);
   if (most > 1) values.push_back(most);
   const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
-  if (most != spec.gqa_ratio && places <= kWarpgroupRows) values.push_back(places);
+  if (most != spec.gqa_ratio && places <= static_cast<unsigned>(rows)) values.push_back(places);
   return values;
 }
 

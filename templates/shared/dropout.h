@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and key alone, the same in every kernel,
-// tile, split and direction, on every target. Sixteen keys that follow each other share one call of Philox4x32-7, a byte each:
+// tile, split and direction, on every target. Of a square of 16 rows and 16 keys four streams have 64 places each: stream s has rows
+// 2 s, 2 s + 1, 2 s + 8 and 2 s + 9, whose places are bits of two words,
 //
-//   keep(row, key) = byte key % 16 of Philox(key = seed, counter = {offset + key / 16 (64 bits), row, head}) < threshold
+//   bit 16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2 of word key / 4 % 2
 //
-// A call of attention uses ceil(seqlen_kv / 16) offsets.
+// so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. A stream is
+//
+//   x = {offset + key / 16 (64 bits), row / 16 * 4 + s, head}
+//   rounds of Philox4x32, with the seed as key of even rounds and multiples of Philox's Weyl constants as that of odd ones
+//
+// Its four words after 7 and 9 rounds are eight random bits for each bit of the first word, from the lowest on, those after 11 and 13 of
+// the second; a place is kept where they are below the threshold. A call of attention uses ceil(seqlen_kv / 16) offsets.
 #pragma once
 
 #include "shared/dropout_args.h"
@@ -12,12 +19,13 @@
 
 namespace attune {
 
-struct DropoutCell {
-  unsigned word[4];  // byte k of 16 is byte k % 4 of word k / 4
-};
-
 struct DropoutState {
   unsigned long long seed, offset;
+};
+
+// Of a stream: set where a place is kept.
+struct DropoutBits {
+  unsigned word[2];
 };
 
 ATTUNE_HOST_DEVICE inline DropoutState dropout_state(const DropoutArgs& args) {
@@ -42,35 +50,73 @@ ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b
 #endif
 }
 
-ATTUNE_HOST_DEVICE inline DropoutCell dropout_cell(DropoutState state, unsigned head, unsigned row,
-                                                   unsigned cell) {
-  const unsigned long long number = state.offset + cell;
-  unsigned key0 = static_cast<unsigned>(state.seed), key1 = static_cast<unsigned>(state.seed >> 32);
-  DropoutCell x{{static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), row, head}};
-  for (int round = 0; round < 7; ++round) {
-    const unsigned long long a = wide_product(x.word[0], 0xD2511F53u),
-                             b = wide_product(x.word[2], 0xCD9E8D57u);
-    x = {{static_cast<unsigned>(b >> 32) ^ x.word[1] ^ key0, static_cast<unsigned>(b),
-          static_cast<unsigned>(a >> 32) ^ x.word[3] ^ key1, static_cast<unsigned>(a)}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  return x;
+ATTUNE_HOST_DEVICE inline void dropout_round(unsigned (&x)[4], unsigned key0, unsigned key1) {
+  const unsigned long long a = wide_product(x[0], 0xD2511F53u), b = wide_product(x[2], 0xCD9E8D57u);
+  x[0] = static_cast<unsigned>(b >> 32) ^ x[1] ^ key0;
+  x[1] = static_cast<unsigned>(b);
+  x[2] = static_cast<unsigned>(a >> 32) ^ x[3] ^ key1;
+  x[3] = static_cast<unsigned>(a);
 }
 
-// Of key `place` of the 16 of a cell.
-ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutCell& cell, unsigned place,
-                                       unsigned threshold) {
-  return (cell.word[place / 4] >> place % 4 * 8 & 0xFFu) < threshold;
+ATTUNE_HOST_DEVICE inline void dropout_rounds(unsigned (&x)[4], unsigned long long seed, int begin,
+                                              int end) {
+  for (int round = begin; round < end; ++round) {
+    const unsigned odd = static_cast<unsigned>(round);
+    if (round % 2 == 0)
+      dropout_round(x, static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32));
+    else
+      dropout_round(x, odd * 0x9E3779B9u, odd * 0xBB67AE85u);
+  }
+}
+
+// For each bit whether the number that stands at it in `words`, lowest bit first, and in what came before is at most the limit: `limit`
+// has its four bits, `kept` whether that holds of what came before.
+ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], unsigned limit,
+                                           unsigned kept) {
+  for (int i = 0; i < 4; ++i) {
+    const unsigned bit = 0u - (limit >> i & 1u);
+    kept = (~words[i] & (bit | kept)) | (bit & kept);
+  }
+  return kept;
+}
+
+// Of stream `stream`, row / 16 * 4 + s, of 16 keys; `threshold` is 1 to 256.
+ATTUNE_HOST_DEVICE inline DropoutBits dropout_bits(DropoutState state, unsigned threshold,
+                                                   unsigned head, unsigned stream, unsigned cell) {
+  const unsigned long long number = state.offset + cell;
+  const unsigned limit = threshold - 1;
+  unsigned x[4] = {static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), stream,
+                   head};
+  DropoutBits bits;
+  dropout_rounds(x, state.seed, 0, 7);
+  bits.word[0] = at_most(x, limit, ~0u);
+  dropout_rounds(x, state.seed, 7, 9);
+  bits.word[0] = at_most(x, limit >> 4, bits.word[0]);
+  dropout_rounds(x, state.seed, 9, 11);
+  bits.word[1] = at_most(x, limit, ~0u);
+  dropout_rounds(x, state.seed, 11, 13);
+  bits.word[1] = at_most(x, limit >> 4, bits.word[1]);
+  return bits;
+}
+
+ATTUNE_HOST_DEVICE inline unsigned dropout_stream(unsigned row) {
+  return row / 16 * 4 + row / 2 % 4;
+}
+
+// Of a place of the row's stream.
+ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutBits& bits, unsigned row, unsigned key) {
+  const unsigned bit =
+      key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
+  return bits.word[key / 4 % 2] >> bit & 1;
 }
 
 // What P of a row and a key is multiplied by; `head` counts those of all batch entries.
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
-  const unsigned at = static_cast<unsigned>(key);
-  const DropoutCell cell = dropout_cell(dropout_state(args), args.head0 + head,
-                                        args.row0 + static_cast<unsigned>(row), at / 16);
-  return is_kept(cell, at % 16, args.threshold) ? args.scale : 0.0f;
+  const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);
+  const DropoutBits bits = dropout_bits(dropout_state(args), args.threshold, args.head0 + head,
+                                        dropout_stream(in), at / 16);
+  return is_kept(bits, in, at) ? args.scale : 0.0f;
 }
 
 }  // namespace attune

@@ -108,7 +108,7 @@ class RowsConsumer {
     sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
     dropout_.take_part(delta_);                                            // where kDropout
     sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
-    dropout_.begin(args_, tile.batch, tile.head, first_row, l2_, delta_);  // where kDropout
+    dropout_.begin(args_, tile.batch, tile.head, first_row);               // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);

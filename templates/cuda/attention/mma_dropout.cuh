@@ -2,7 +2,7 @@
 // The softmax of the mma.sync kernels with dropout: weights lose what is dropped as they are rounded, and sums have all of them.
 #pragma once
 
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -25,19 +25,18 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
     const unsigned cell = static_cast<unsigned>(block) * (kBlockN / 16);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      const unsigned row = static_cast<unsigned>(warp_row + 16 * m + thread % 32 / 4);
-      signs_[m].make(source, {{head, head}, {row, row + 8}}, cell);
+      squares_[m].make(source, head, static_cast<unsigned>(warp_row) / 16 + m, cell);
     }
   }
 
   // An A operand of columns 16 `step` on, of tile m.
   __device__ __forceinline__ void keep(unsigned (&p)[4], int m, int step) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[i] = signs_[m].keep(p[i], 2 * step + i / 2, i % 2);
+    for (int i = 0; i < 4; ++i) p[i] = squares_[m].keep(p[i], 2 * step + i / 2, i % 2);
   }
 
  private:
-  DropoutOfRows<kBlockN / 16> signs_[kRowTiles];
+  DropoutSquares<kBlockN / 16, false> squares_[kRowTiles];
 };
 
 }  // namespace attune

@@ -2,8 +2,7 @@
 // What dropout takes from a step of the mma.sync gradient kernels.
 #pragma once
 
-#include "cuda/attention/dropout_of_keys.cuh"
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/mma_gradient_stream.cuh"
 
 namespace attune {
@@ -13,15 +12,14 @@ template <bool kKeysStay, int kM, int kN>
 class DroppedElements {
  public:
   __device__ __forceinline__ DroppedElements(const GradientParts& parts,
-                                             const ElementPlace<false>& at) {
+                                             const ElementPlace<kKeysStay>& at) {
     const DropoutSource source(parts.dropout);
     const unsigned head = dropout_head(parts.base, at.batch, at.head);
-    const unsigned first_cell = static_cast<unsigned>(at.column) / 16;
+    const unsigned stay = static_cast<unsigned>(at.stay) / 16;
+    const unsigned column = static_cast<unsigned>(at.column) / 16;
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      const unsigned row = static_cast<unsigned>(at.stay + 16 * m);
-      signs_[m].make(source, {{head, head}, {row, row + 8}}, first_cell);
-    }
+    for (int m = 0; m < kM; ++m)
+      squares_[m].make(source, head, kKeysStay ? column : stay + m, kKeysStay ? stay + m : column);
   }
 
   // Puts zeros where P is dropped.
@@ -32,44 +30,13 @@ class DroppedElements {
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (!signs_[m].keeps(n, i / 2, i % 2)) values[m][n][i] = 0.f;
+          if (!squares_[m].keeps(n, i / 2, i % 2)) values[m][n][i] = 0.f;
       }
     }
   }
 
  private:
-  DropoutOfRows<kN / 2> signs_[kM];
-};
-
-template <int kM, int kN>
-class DroppedElements<true, kM, kN> {
- public:
-  __device__ __forceinline__ DroppedElements(const GradientParts& parts,
-                                             const ElementPlace<true>& at) {
-    const DropoutSource source(parts.dropout);
-    const unsigned head = dropout_head(parts.base, at.batch, at.head);
-    const unsigned first_row = static_cast<unsigned>(at.column) / 8 * 8;
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-      signs_[m].make(source, head, first_row, static_cast<unsigned>(at.stay) / 16 + m);
-  }
-
-  __device__ __forceinline__ void zero(float (&values)[kM][kN][4]) const {
-    const int lane = reread_thread_index() % 32;
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        const unsigned signs = signs_[m].of_block(n, lane);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (signs_[m].sign(signs, i) >> 31) values[m][n][i] = 0.f;
-      }
-    }
-  }
-
- private:
-  DropoutOfKeys<8 * kN> signs_[kM];
+  DropoutSquares<kN / 2, kKeysStay> squares_[kM];
 };
 
 // Gradients are sums of products of kept places.

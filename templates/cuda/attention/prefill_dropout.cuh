@@ -4,7 +4,7 @@
 // those of all probabilities.
 #pragma once
 
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/tile_rows.cuh"
@@ -27,7 +27,8 @@ class PrefillDropout {
                                         int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     source_ = DropoutSource(parts.dropout);
-    row_ = static_cast<unsigned>(first_row + thread_row(thread));
+    // A warp's 16 rows are of one head.
+    rows16_ = static_cast<unsigned>(first_row + thread_row(thread)) / 16;
     head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
   }
 
@@ -39,20 +40,20 @@ class PrefillDropout {
   // Between two loops that end at once, across which the compiler moves nothing.
   __device__ __forceinline__ void make() {
     mbarrier_wait(barrier_, parity_, "complete");
-    signs_.make(source_, {{head_, head_ + kNextHead}, {row_, row_ + kNextRow}}, cell_);
+    squares_.make(source_, head_, rows16_, cell_);
     mbarrier_wait(barrier_, parity_, "complete");
   }
 
   template <int kCount>
   __device__ __forceinline__ void keep(unsigned (&p)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) p[i] = signs_.keep(p[i], i / 2, i % 2);
+    for (int i = 0; i < kCount; ++i) p[i] = squares_.keep(p[i], i / 2, i % 2);
   }
 
  private:
   DropoutSource source_;
-  unsigned row_ = 0, head_ = 0, cell_ = 0, barrier_ = 0, parity_ = 0;
-  DropoutOfRows<kBlockN / 16> signs_;
+  unsigned rows16_ = 0, head_ = 0, cell_ = 0, barrier_ = 0, parity_ = 0;
+  DropoutSquares<kBlockN / 16, false> squares_;
 };
 
 __device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {
