@@ -17,12 +17,12 @@ namespace {
 
 constexpr unsigned kCellKeys = 16;
 
-unsigned threshold_of(float dropout) {
+DropoutArgs args_of(float dropout) {
   if (!(dropout >= 0 && dropout < 1))
     refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", dropout));
   Problem problem;
   problem.dropout = dropout;
-  return dropout_args(problem, nullptr).threshold;
+  return dropout_args(problem, nullptr);
 }
 
 // Extents of a mask whose product int64 holds, rows and keys that kernels count.
@@ -47,7 +47,7 @@ extern "C" {
 
 double attune_dropout_rate(float dropout) {
   double rate = -1;
-  guarded([&] { rate = 1 - threshold_of(dropout) / 256.0; });
+  guarded([&] { rate = 1 - args_of(dropout).threshold / 256.0; });
   return rate;
 }
 
@@ -55,7 +55,7 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
                                   int64_t num_heads_q, int64_t seqlen_q, int64_t seqlen_kv,
                                   uint8_t* keep) {
   return guarded([&] {
-    const unsigned threshold = threshold_of(dropout);
+    const DropoutArgs args = args_of(dropout);
     check_extents(batch, num_heads_q, seqlen_q, seqlen_kv);
     if (batch == 0 || num_heads_q == 0 || seqlen_q == 0 || seqlen_kv == 0) return;
     uint8_t* to = &not_null(keep, "keep");
@@ -64,7 +64,7 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
         for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
           const auto at = static_cast<unsigned>(row), first = static_cast<unsigned>(key);
           const DropoutBits bits =
-              dropout_bits({seed, offset}, threshold, static_cast<unsigned>(head),
+              dropout_bits({seed, offset}, args.limit, static_cast<unsigned>(head),
                            dropout_stream(at), first / kCellKeys);
           for (int64_t i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
             *to++ = is_kept(bits, at, static_cast<unsigned>(i)) ? 1 : 0;

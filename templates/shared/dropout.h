@@ -69,33 +69,29 @@ ATTUNE_HOST_DEVICE inline void dropout_rounds(unsigned (&x)[4], unsigned long lo
   }
 }
 
-// For each bit whether the number that stands at it in `words`, lowest bit first, and in what came before is at most the limit: `limit`
-// has its four bits, `kept` whether that holds of what came before.
-ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], unsigned limit,
+// For each bit whether the number that stands at it in `words`, lowest bit first, above those that came before is at most the limit:
+// `limit` are its four bits, `kept` says whether that holds of what came before.
+ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], const unsigned* limit,
                                            unsigned kept) {
-  for (int i = 0; i < 4; ++i) {
-    const unsigned bit = 0u - (limit >> i & 1u);
-    kept = (~words[i] & (bit | kept)) | (bit & kept);
-  }
+  for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
   return kept;
 }
 
-// Of stream `stream`, row / 16 * 4 + s, of 16 keys; `threshold` is 1 to 256.
-ATTUNE_HOST_DEVICE inline DropoutBits dropout_bits(DropoutState state, unsigned threshold,
+// Of stream `stream`, row / 16 * 4 + s, of 16 keys; `limit` is that of DropoutArgs.
+ATTUNE_HOST_DEVICE inline DropoutBits dropout_bits(DropoutState state, const unsigned (&limit)[8],
                                                    unsigned head, unsigned stream, unsigned cell) {
   const unsigned long long number = state.offset + cell;
-  const unsigned limit = threshold - 1;
   unsigned x[4] = {static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), stream,
                    head};
   DropoutBits bits;
   dropout_rounds(x, state.seed, 0, 7);
   bits.word[0] = at_most(x, limit, ~0u);
   dropout_rounds(x, state.seed, 7, 9);
-  bits.word[0] = at_most(x, limit >> 4, bits.word[0]);
+  bits.word[0] = at_most(x, limit + 4, bits.word[0]);
   dropout_rounds(x, state.seed, 9, 11);
   bits.word[1] = at_most(x, limit, ~0u);
   dropout_rounds(x, state.seed, 11, 13);
-  bits.word[1] = at_most(x, limit >> 4, bits.word[1]);
+  bits.word[1] = at_most(x, limit + 4, bits.word[1]);
   return bits;
 }
 
@@ -114,7 +110,7 @@ ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutBits& bits, unsigned row, un
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);
-  const DropoutBits bits = dropout_bits(dropout_state(args), args.threshold, args.head0 + head,
+  const DropoutBits bits = dropout_bits(dropout_state(args), args.limit, args.head0 + head,
                                         dropout_stream(in), at / 16);
   return is_kept(bits, in, at) ? args.scale : 0.0f;
 }

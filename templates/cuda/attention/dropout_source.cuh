@@ -10,18 +10,17 @@ namespace attune {
 
 class DropoutSource {
  public:
-  DropoutSource() = default;
   __device__ __forceinline__ explicit DropoutSource(const DropoutArgs& args)
-      : state_(dropout_state(args)), threshold_(args.threshold) {}
+      : args_(args), state_(dropout_state(args)) {}
 
   // `stream`: row / 16 * 4 + s.
   __device__ __forceinline__ DropoutBits bits(unsigned head, unsigned stream, unsigned cell) const {
-    return dropout_bits(state_, threshold_, head, stream, cell);
+    return dropout_bits(state_, args_.limit, head, stream, cell);
   }
 
  private:
-  DropoutState state_{};
-  unsigned threshold_ = 0;
+  const DropoutArgs& args_;
+  DropoutState state_;
 };
 
 // Keeps the compiler from making a word later than its caller, who has time, does.

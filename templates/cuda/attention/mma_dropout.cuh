@@ -25,7 +25,7 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
     const unsigned cell = static_cast<unsigned>(block) * (kBlockN / 16);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      squares_[m].make(source, head, static_cast<unsigned>(warp_row) / 16 + m, cell);
+      squares_[m].make(source, {head, static_cast<unsigned>(warp_row) / 16 + m, cell});
     }
   }
 

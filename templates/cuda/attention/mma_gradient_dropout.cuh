@@ -19,7 +19,8 @@ class DroppedElements {
     const unsigned column = static_cast<unsigned>(at.column) / 16;
 #pragma unroll
     for (int m = 0; m < kM; ++m)
-      squares_[m].make(source, head, kKeysStay ? column : stay + m, kKeysStay ? stay + m : column);
+      squares_[m].make(source,
+                       {head, kKeysStay ? column : stay + m, kKeysStay ? stay + m : column});
   }
 
   // Puts zeros where P is dropped.

@@ -54,8 +54,7 @@ class WgmmaConsumer {
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
       block = block_of_entry(blocks_.take());                 // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);         // where kScored
-      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
+      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -110,9 +109,6 @@ class WgmmaConsumer {
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    products_.dropout().begin(parts_, tile, first_row);              // where kDropout
-    const int first_of_all = first_key(args_, tile.first_row);       // where kDropout
-    products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored

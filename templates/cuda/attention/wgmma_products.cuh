@@ -120,6 +120,7 @@ class WgmmaProducts {
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, 0)),
         own_v_(shared + kLayout.v_full, wgmma_descriptor_low(shared + kLayout.v, kPanelOfV)),
         diagonals_(first_diagonal(shared, warpgroup)),  // where kDiagonalTerms
+        dropout_(shared, warpgroup),                    // where kDropout
         lane_(threadIdx.x % 32) {
     if constexpr (kPingPong) {
       if (warpgroup == 0)
@@ -127,11 +128,9 @@ class WgmmaProducts {
     }
   }
 
-  // It is made while products run.  // where kDropout
   __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
 
   __device__ __forceinline__ void wait_q(unsigned parity) {
-    dropout_.stand_by(shared_ + kLayout.q_full + 8 * warpgroup_, parity);  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
@@ -139,7 +138,7 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    dropout_.make();                      // where kDropout
+    dropout_.take();                      // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -209,11 +208,11 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      dropout_.make();                      // where kDropout
+      dropout_.take();                      // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      dropout_.make();                      // where kDropout
+      dropout_.take();                      // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -256,6 +255,7 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void skip_k() {
     skip_k_parts(k_, lane_);  // where kKParts
+    dropout_.skip();          // where kDropout
     await_k();
     mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();
