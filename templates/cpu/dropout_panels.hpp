@@ -13,21 +13,31 @@ namespace attune {
 // so words are multiplied where they lie, without moving lanes.
 typedef unsigned long long HalfLanes __attribute__((ext_vector_type(kLanes / 2)));
 
-struct DropoutWords {
-  HalfLanes word[4];
+// What a stream keeps, as in DropoutBits.
+struct HalfLaneBits {
+  HalfLanes word[2];
 };
 
-inline DropoutWords dropout_words(unsigned long long seed, DropoutWords x) {
-  unsigned key0 = static_cast<unsigned>(seed), key1 = static_cast<unsigned>(seed >> 32);
+inline HalfLaneBits dropout_bits(unsigned long long seed, const unsigned (&limit)[8],
+                                 HalfLanes (&x)[4]) {
+  HalfLaneBits bits{{HalfLanes(~0ull), HalfLanes(~0ull)}};
 #pragma clang loop unroll(full)
-  for (int round = 0; round < 7; ++round) {
-    const HalfLanes a = (x.word[0] & 0xFFFFFFFFull) * 0xD2511F53ull;
-    const HalfLanes b = (x.word[2] & 0xFFFFFFFFull) * 0xCD9E8D57ull;
-    x = {{(b >> 32) ^ x.word[1] ^ key0, b, (a >> 32) ^ x.word[3] ^ key1, a}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+  for (unsigned round = 0; round < 13; ++round) {
+    const unsigned key0 = round % 2 ? round * 0x9E3779B9u : static_cast<unsigned>(seed);
+    const unsigned key1 = round % 2 ? round * 0xBB67AE85u : static_cast<unsigned>(seed >> 32);
+    const HalfLanes a = (x[0] & 0xFFFFFFFFull) * 0xD2511F53ull;
+    const HalfLanes b = (x[2] & 0xFFFFFFFFull) * 0xCD9E8D57ull;
+    x[0] = (b >> 32) ^ x[1] ^ key0, x[1] = b;
+    x[2] = (a >> 32) ^ x[3] ^ key1, x[3] = a;
+    if (round < 6 || round % 2) continue;
+    HalfLanes& kept = bits.word[round / 10];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < 4; ++i) {
+      const HalfLanes bit = HalfLanes(static_cast<unsigned long long>(limit[round / 2 % 2 ? i : i + 4]));
+      kept = (~x[i] & (bit | kept)) | (bit & kept);
+    }
   }
-  return x;
+  return bits;
 }
 
 // The rows of one register of a panel.
@@ -35,16 +45,19 @@ class DropoutRows {
  public:
   // From row `first` of the list of one K/V head on.
   DropoutRows(const KernelArguments& args, int batch, int head_kv, long long first)
-      : state_(dropout_state(args.dropout)), last_kept_((args.dropout.threshold << 24) - 1) {
-    alignas(kVectorBytes) unsigned rows[kLanes], heads[kLanes];
+      : limit_(args.dropout.limit), state_(dropout_state(args.dropout)) {
+    alignas(kVectorBytes) unsigned streams[kLanes], heads[kLanes], first_bits[kLanes];
     const unsigned head = batch * args.num_heads_q + head_kv * kGqaRatio;
     const unsigned row = static_cast<unsigned>(first / kGqaRatio);
     const unsigned before = static_cast<unsigned>(first % kGqaRatio);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
-      rows[lane] = row + (before + lane) / kGqaRatio;
+      const unsigned of_lane = row + (before + lane) / kGqaRatio;
+      streams[lane] = dropout_stream(of_lane);
+      first_bits[lane] = dropout_bit(of_lane, 0);
       heads[lane] = head + (before + lane) % kGqaRatio;
     }
-    __builtin_memcpy(&rows_, rows, sizeof(rows_));
+    __builtin_memcpy(&streams_, streams, sizeof(streams_));
+    __builtin_memcpy(&first_bits_, first_bits, sizeof(first_bits_));
     __builtin_memcpy(&heads_, heads, sizeof(heads_));
   }
 
@@ -54,40 +67,41 @@ class DropoutRows {
     int n = keys.begin;
     while (n < keys.end) {
       const int stop = n / 16 * 16 + 16;
-      Words cell[4];
+      Words cell[2];
       find_cell(n / 16, cell);
       if (stop - n == 16 && stop <= keys.end) {
 #pragma clang loop unroll(full)
-        for (int place = 0; place < 16; ++place) take(n + place, kept(cell, place));
+        for (int place = 0; place < 16; ++place) take(n + place, kept(cell, static_cast<unsigned>(place)));
         n = stop;
       } else {
-        for (; n < stop && n < keys.end; ++n) take(n, kept(cell, n % 16));
+        for (; n < stop && n < keys.end; ++n) take(n, kept(cell, static_cast<unsigned>(n) % 16));
       }
     }
   }
 
  private:
-  // The bytes of 16 keys, as in DropoutCell.
-  __attribute__((always_inline)) void find_cell(int cell, Words (&words)[4]) const {
+  // What 16 keys keep, with the bits of key 0 of each lane's row moved to bit 0.
+  __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
     const unsigned long long number = state_.offset + static_cast<unsigned>(cell);
     const auto lanes = [&](int odd) {
-      return dropout_words(state_.seed, {{HalfLanes(number), HalfLanes(number >> 32),
-                                          rows_ >> 32 * odd, heads_ >> 32 * odd}});
+      HalfLanes x[4] = {HalfLanes(number), HalfLanes(number >> 32), streams_ >> 32 * odd,
+                        heads_ >> 32 * odd};
+      return dropout_bits(state_.seed, limit_, x);
     };
-    const DropoutWords even = lanes(0), odd = lanes(1);
-    for (int i = 0; i < 4; ++i)
-      words[i] = bits_as<Words>((even.word[i] & 0xFFFFFFFFull) | odd.word[i] << 32);
+    const HalfLaneBits even = lanes(0), odd = lanes(1);
+    for (int i = 0; i < 2; ++i)
+      words[i] = bits_as<Words>((even.word[i] & 0xFFFFFFFFull) | odd.word[i] << 32) >> first_bits_;
   }
 
-  // Compares a byte moved to the top of its word: those behind it change nothing.
-  Ints kept(const Words (&cell)[4], int place) const {
-    return bits_as<Ints>(cell[place / 4] << static_cast<unsigned>(24 - place % 4 * 8) <=
-                         Words(last_kept_));
+  // Of key `place` of the 16.
+  static Ints kept(const Words (&cell)[2], unsigned place) {
+    return bits_as<Ints>(cell[dropout_word(place)] << (31 - dropout_bit(0, place))) >> 31;
   }
 
+  const unsigned (&limit_)[8];
   DropoutState state_;
-  unsigned last_kept_;  // of words whose top byte decides
-  HalfLanes rows_, heads_;
+  HalfLanes streams_, heads_;
+  Words first_bits_;
 };
 
 // Writes make(element, whether it is kept) over the elements of panels, of rows from `first` of the list of one K/V head on.

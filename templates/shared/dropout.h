@@ -99,11 +99,14 @@ ATTUNE_HOST_DEVICE inline unsigned dropout_stream(unsigned row) {
   return row / 16 * 4 + row / 2 % 4;
 }
 
-// Of a place of the row's stream.
+// Where a place stands in its stream's bits.
+ATTUNE_HOST_DEVICE constexpr unsigned dropout_word(unsigned key) { return key / 4 % 2; }
+ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
+  return key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
+}
+
 ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutBits& bits, unsigned row, unsigned key) {
-  const unsigned bit =
-      key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
-  return bits.word[key / 4 % 2] >> bit & 1;
+  return bits.word[dropout_word(key)] >> dropout_bit(row, key) & 1;
 }
 
 // What P of a row and a key is multiplied by; `head` counts those of all batch entries.

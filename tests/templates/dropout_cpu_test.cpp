@@ -50,13 +50,9 @@ class DropoutCpu : public ::testing::Test {
 
 // The numbers are far from 0, and offset + cell passes 2^32.
 DropoutArgs dropout(unsigned threshold) {
-  return {nullptr,
-          nullptr,
-          0xFEDCBA9876543210ULL,
-          0xFFFFFFFEULL,
-          nullptr,
-          threshold,
-          256.0F / static_cast<float>(threshold)};
+  DropoutArgs args{.seed = 0xFEDCBA9876543210ULL, .offset = 0xFFFFFFFEULL};
+  args.keep(threshold);
+  return args;
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
