@@ -63,11 +63,12 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
       for (int64_t row = 0; row < seqlen_q; ++row)
         for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
           const auto at = static_cast<unsigned>(row), first = static_cast<unsigned>(key);
-          const DropoutBits bits =
-              dropout_bits({seed, offset}, args.limit, static_cast<unsigned>(head),
-                           dropout_stream(at), first / kCellKeys);
-          for (int64_t i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
-            *to++ = is_kept(bits, at, static_cast<unsigned>(i)) ? 1 : 0;
+          unsigned bits[2];
+          for (unsigned i = 0; i < 2; ++i)
+            bits[i] = dropout_bits({seed, offset}, args.limit, static_cast<unsigned>(head),
+                                   dropout_stream(at, 4 * i), first / kCellKeys);
+          for (unsigned i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
+            *to++ = bits[i / 4 % 2] >> dropout_bit(at, i) & 1;
         }
   });
 }

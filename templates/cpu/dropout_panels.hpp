@@ -13,31 +13,26 @@ namespace attune {
 // so words are multiplied where they lie, without moving lanes.
 typedef unsigned long long HalfLanes __attribute__((ext_vector_type(kLanes / 2)));
 
-// What a stream keeps, as in DropoutBits.
-struct HalfLaneBits {
-  HalfLanes word[2];
-};
-
-inline HalfLaneBits dropout_bits(unsigned long long seed, const unsigned (&limit)[8],
-                                 HalfLanes (&x)[4]) {
-  HalfLaneBits bits{{HalfLanes(~0ull), HalfLanes(~0ull)}};
+// What streams keep.
+inline HalfLanes dropout_bits(unsigned long long seed, const unsigned (&limit)[8],
+                              HalfLanes (&x)[4]) {
+  HalfLanes kept = ~0ull;
 #pragma clang loop unroll(full)
-  for (unsigned round = 0; round < 13; ++round) {
+  for (unsigned round = 0; round < 9; ++round) {
     const unsigned key0 = round % 2 ? round * 0x9E3779B9u : static_cast<unsigned>(seed);
     const unsigned key1 = round % 2 ? round * 0xBB67AE85u : static_cast<unsigned>(seed >> 32);
     const HalfLanes a = (x[0] & 0xFFFFFFFFull) * 0xD2511F53ull;
     const HalfLanes b = (x[2] & 0xFFFFFFFFull) * 0xCD9E8D57ull;
     x[0] = (b >> 32) ^ x[1] ^ key0, x[1] = b;
     x[2] = (a >> 32) ^ x[3] ^ key1, x[3] = a;
-    if (round < 6 || round % 2) continue;
-    HalfLanes& kept = bits.word[round / 10];
+    if (round != 6 && round != 8) continue;
 #pragma clang loop unroll(full)
     for (int i = 0; i < 4; ++i) {
-      const HalfLanes bit = HalfLanes(static_cast<unsigned long long>(limit[round / 2 % 2 ? i : i + 4]));
+      const HalfLanes bit = static_cast<unsigned long long>(limit[round == 6 ? i : i + 4]);
       kept = (~x[i] & (bit | kept)) | (bit & kept);
     }
   }
-  return bits;
+  return kept;
 }
 
 // The rows of one register of a panel.
@@ -52,7 +47,7 @@ class DropoutRows {
     const unsigned before = static_cast<unsigned>(first % kGqaRatio);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       const unsigned of_lane = row + (before + lane) / kGqaRatio;
-      streams[lane] = dropout_stream(of_lane);
+      streams[lane] = dropout_stream(of_lane, 0);
       first_bits[lane] = dropout_bit(of_lane, 0);
       heads[lane] = head + (before + lane) % kGqaRatio;
     }
@@ -83,19 +78,19 @@ class DropoutRows {
   // What 16 keys keep, with the bits of key 0 of each lane's row moved to bit 0.
   __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
     const unsigned long long number = state_.offset + static_cast<unsigned>(cell);
-    const auto lanes = [&](int odd) {
-      HalfLanes x[4] = {HalfLanes(number), HalfLanes(number >> 32), streams_ >> 32 * odd,
-                        heads_ >> 32 * odd};
+    const auto lanes = [&](int odd, unsigned stream) {
+      HalfLanes x[4] = {HalfLanes(number), HalfLanes(number >> 32),
+                        (streams_ >> 32 * odd) + stream, heads_ >> 32 * odd};
       return dropout_bits(state_.seed, limit_, x);
     };
-    const HalfLaneBits even = lanes(0), odd = lanes(1);
-    for (int i = 0; i < 2; ++i)
-      words[i] = bits_as<Words>((even.word[i] & 0xFFFFFFFFull) | odd.word[i] << 32) >> first_bits_;
+    for (unsigned i = 0; i < 2; ++i)
+      words[i] =
+          bits_as<Words>((lanes(0, i) & 0xFFFFFFFFull) | lanes(1, i) << 32) >> first_bits_;
   }
 
   // Of key `place` of the 16.
   static Ints kept(const Words (&cell)[2], unsigned place) {
-    return bits_as<Ints>(cell[dropout_word(place)] << (31 - dropout_bit(0, place))) >> 31;
+    return bits_as<Ints>(cell[dropout_stream(0, place)] << (31 - dropout_bit(0, place))) >> 31;
   }
 
   const unsigned (&limit_)[8];

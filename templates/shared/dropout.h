@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and key alone, the same in every kernel,
-// tile, split and direction, on every target. Of a square of 16 rows and 16 keys four streams have 64 places each: stream s has rows
-// 2 s, 2 s + 1, 2 s + 8 and 2 s + 9, whose places are bits of two words,
+// tile, split and direction, on every target. A square of 16 rows and 16 keys has eight streams of 32 places each: stream s of rows
+// 2 (s / 2), 2 (s / 2) + 1 and 8 further down, and of keys 4 (s % 2) to 4 (s % 2) + 3 and 8 further on. A place is a bit of a word,
 //
-//   bit 16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2 of word key / 4 % 2
+//   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
 // so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. A stream is
 //
-//   x = {offset + key / 16 (64 bits), row / 16 * 4 + s, head}
+//   x = {offset + key / 16 (64 bits), row / 16 * 8 + s, head}
 //   rounds of Philox4x32, with the seed as key of even rounds and multiples of Philox's Weyl constants as that of odd ones
 //
-// Its four words after 7 and 9 rounds are eight random bits for each bit of the first word, from the lowest on, those after 11 and 13 of
-// the second; a place is kept where they are below the threshold. A call of attention uses ceil(seqlen_kv / 16) offsets.
+// Its four words after 7 rounds, and after 9, are eight random bits for each bit of the word, from the lowest on; a place is kept where
+// they are below the threshold. A call of attention uses ceil(seqlen_kv / 16) offsets.
 #pragma once
 
 #include "shared/dropout_args.h"
@@ -21,11 +21,6 @@ namespace attune {
 
 struct DropoutState {
   unsigned long long seed, offset;
-};
-
-// Of a stream: set where a place is kept.
-struct DropoutBits {
-  unsigned word[2];
 };
 
 ATTUNE_HOST_DEVICE inline DropoutState dropout_state(const DropoutArgs& args) {
@@ -77,45 +72,34 @@ ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], const uns
   return kept;
 }
 
-// Of stream `stream`, row / 16 * 4 + s, of 16 keys; `limit` is that of DropoutArgs.
-ATTUNE_HOST_DEVICE inline DropoutBits dropout_bits(DropoutState state, const unsigned (&limit)[8],
-                                                   unsigned head, unsigned stream, unsigned cell) {
+// What a stream, row / 16 * 8 + s, keeps of 16 keys; `limit` is that of DropoutArgs.
+ATTUNE_HOST_DEVICE inline unsigned dropout_bits(DropoutState state, const unsigned (&limit)[8],
+                                                unsigned head, unsigned stream, unsigned cell) {
   const unsigned long long number = state.offset + cell;
   unsigned x[4] = {static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), stream,
                    head};
-  DropoutBits bits;
   dropout_rounds(x, state.seed, 0, 7);
-  bits.word[0] = at_most(x, limit, ~0u);
+  const unsigned kept = at_most(x, limit, ~0u);
   dropout_rounds(x, state.seed, 7, 9);
-  bits.word[0] = at_most(x, limit + 4, bits.word[0]);
-  dropout_rounds(x, state.seed, 9, 11);
-  bits.word[1] = at_most(x, limit, ~0u);
-  dropout_rounds(x, state.seed, 11, 13);
-  bits.word[1] = at_most(x, limit + 4, bits.word[1]);
-  return bits;
+  return at_most(x, limit + 4, kept);
 }
 
-ATTUNE_HOST_DEVICE inline unsigned dropout_stream(unsigned row) {
-  return row / 16 * 4 + row / 2 % 4;
+ATTUNE_HOST_DEVICE constexpr unsigned dropout_stream(unsigned row, unsigned key) {
+  return row / 16 * 8 + row / 2 % 4 * 2 + key / 4 % 2;
 }
 
-// Where a place stands in its stream's bits.
-ATTUNE_HOST_DEVICE constexpr unsigned dropout_word(unsigned key) { return key / 4 % 2; }
+// Of its stream's word.
 ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
   return key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
-}
-
-ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutBits& bits, unsigned row, unsigned key) {
-  return bits.word[dropout_word(key)] >> dropout_bit(row, key) & 1;
 }
 
 // What P of a row and a key is multiplied by; `head` counts those of all batch entries.
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);
-  const DropoutBits bits = dropout_bits(dropout_state(args), args.limit, args.head0 + head,
-                                        dropout_stream(in), at / 16);
-  return is_kept(bits, in, at) ? args.scale : 0.0f;
+  const unsigned bits = dropout_bits(dropout_state(args), args.limit, args.head0 + head,
+                                     dropout_stream(in, at), at / 16);
+  return bits >> dropout_bit(in, at) & 1 ? args.scale : 0.0f;
 }
 
 }  // namespace attune

@@ -3,11 +3,9 @@
 // the places which accumulators have in its lane: of rows of queries, or of rows of keys where products are transposed. A word has four
 // readers' bytes or, transposed, halves of bytes.
 //
-// | of a lane              | bits 4 and 3 | bit 2      | bit 1        | bit 0       |
-// | rows of queries, has   | stream       | byte       | word         | half        |
-// | rows of keys, has      | word, half   | half bytes | stream       | stream      |
-//
-// The bits that are left are the square whose stream a lane makes.
+// | bits of a lane  | 4      | 3      | 2            | 1      | 0          |
+// | rows of queries | stream | stream | byte, square | stream | byte,square |
+// | rows of keys    | stream | byte, square | byte, square | stream | stream |
 #pragma once
 
 #include "cuda/attention/dropout_source.cuh"
@@ -20,68 +18,47 @@ struct DropoutSquare {
   unsigned head, rows16, cell;
 };
 
-// kSquares is 1, 2, 4 or 8.
+// kSquares is 1, 2 or 4.
 template <int kSquares, bool kKeysStay>
 class DropoutExchange {
  public:
   // Which of the squares this lane makes a stream of.
   __device__ __forceinline__ static unsigned own_square(unsigned lane) {
-    return (lane >> kSquareBit) % kSquares;
+    return own_byte(lane) % kSquares;
   }
 
-  // By whole warps; `square` is this lane's own. Byte i of words[i / 4] is of square i.
-  __device__ __forceinline__ static void make(const DropoutSource& source,
-                                              const DropoutSquare& square, unsigned lane,
-                                              unsigned* words) {
-    const unsigned stream = kKeysStay ? lane % 4 : lane / 8;
-    DropoutBits bits = source.bits(square.head, square.rows16 * 4 + stream, square.cell);
-    if (kKeysStay) {
-      bits.word[0] = transposed(bits.word[0]);
-      bits.word[1] = transposed(bits.word[1]);
-    }
-    const bool second = lane >> kWordBit & 1;
-    const unsigned same = second ? bits.word[1] : bits.word[0];
-    const unsigned other = second ? bits.word[0] : bits.word[1];
-    constexpr int kOther = 1 << (kWordBit - kSquareBit);  // squares whose lanes have the other word
-    unsigned got[kSquares];
+  // By whole warps; `square` is this lane's own. Byte i of what is returned is of square i.
+  __device__ __forceinline__ static unsigned make(const DropoutSource& source,
+                                                  const DropoutSquare& square, unsigned lane) {
+    const unsigned stream = kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
+    unsigned got[kSquares];  // word i is of square (own ^ i)
+    got[0] = source.bits(square.head, square.rows16 * 8 + stream, square.cell);
+    if (kKeysStay) got[0] = transposed(got[0]);
 #pragma unroll
-    for (int i = 0; i < kSquares; ++i) {
-      const unsigned sent = i & kOther ? other : same;
-      got[i] = i == 0 ? sent : __shfl_xor_sync(~0u, sent, i << kSquareBit);
+    for (int i = 1; i < kSquares; ++i)
+      got[i] = __shfl_xor_sync(~0u, got[0], kKeysStay ? i * 4 : i % 2 * 4 + i / 2);
+    const unsigned byte = own_byte(lane);
+    if constexpr (kSquares == 1) {
+      return got[0] >> 8 * byte;
+    } else {
+      const unsigned pair = byte & 1 ? 0x04u + 0x11u * byte : 0x40u + 0x11u * byte;
+      const unsigned low = permuted(got[0], got[1], pair);
+      if constexpr (kSquares == 2) return low;
+      const unsigned high = permuted(got[kSquares - 2], got[kSquares - 1], pair);
+      return permuted(low, high, byte & 2 ? 0x1054 : 0x5410);
     }
-    gather(got, lane, words);
   }
 
  private:
-  static constexpr int kSquareBit = kKeysStay ? 2 : 0;  // of a lane
-  static constexpr int kWordBit = kKeysStay ? 4 : 1;
+  // Which byte of a word is this lane's.
+  __device__ __forceinline__ static unsigned own_byte(unsigned lane) {
+    return kKeysStay ? lane / 4 % 4 : lane % 2 * 2 + lane / 4 % 2;
+  }
 
   // Halves 1 and 2 of the four half bytes of each half change places.
   __device__ __forceinline__ static unsigned transposed(unsigned word) {
     const unsigned moved = (word ^ word >> 4) & 0x00F000F0u;
     return word ^ moved ^ moved << 4;
-  }
-
-  // A byte of each word, where word i is of square (own ^ i).
-  __device__ __forceinline__ static void gather(const unsigned (&got)[kSquares], unsigned lane,
-                                                unsigned* words) {
-    const unsigned half = kKeysStay ? lane / 8 % 2 : lane % 2;
-    const unsigned byte = 2 * half + lane / 4 % 2, own = lane >> kSquareBit;
-    if constexpr (kSquares == 1) {
-      words[0] = got[0] >> 8 * byte;
-    } else {
-      const unsigned pair = own & 1 ? 0x04u + 0x11u * byte : 0x40u + 0x11u * byte;
-      const unsigned quad = own & 2 ? 0x1054 : 0x5410;
-      unsigned pairs[kSquares / 2], quads[(kSquares + 3) / 4];
-#pragma unroll
-      for (int i = 0; i < kSquares / 2; ++i) pairs[i] = permuted(got[2 * i], got[2 * i + 1], pair);
-#pragma unroll
-      for (int i = 0; i < kSquares / 4; ++i)
-        quads[i] = permuted(pairs[2 * i], pairs[2 * i + 1], quad);
-      if (kSquares == 2) quads[0] = pairs[0];
-      words[0] = kSquares == 8 && own & 4 ? quads[kSquares / 4 - 1] : quads[0];
-      if (kSquares == 8) words[1] = own & 4 ? quads[0] : quads[kSquares / 4 - 1];
-    }
   }
 };
 

@@ -59,8 +59,7 @@ class DropoutRing {
       mbarrier_wait(shared_ + kTold + 8 * slot(), parity(), "dropout told");
       if (load_shared_word(place_address() + 12) != 0) return;
 #pragma unroll 1
-      for (int i = maker; i < kStrips * Squares::kWords / 2; i += makers)
-        make_eight(source, 2 * i);
+      for (int i = maker; i < kStrips * Squares::kWords / 2; i += makers) make_two(source, 2 * i);
       __syncwarp();
       mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kMade + 8 * slot());
       advance();
@@ -114,31 +113,32 @@ class DropoutRing {
     return shared_ + slot() * kSlotBytes + (word * kStrips + strip) * 128 + lane * 4;
   }
 
-  // Two words of each lane: words count strip after strip. Registers are few.
-  __device__ __forceinline__ void make_eight(const DropoutSource& source, int first) const {
-    using Exchange = DropoutExchange<8, kKeysStay>;
+  // Two words of each lane, side by side: each is a chain of instructions. Words count strip after strip.
+  __device__ __forceinline__ void make_two(const DropoutSource& source, int first) const {
+    using Exchange = DropoutExchange<4, kKeysStay>;
     const unsigned lane = static_cast<unsigned>(reread_thread_index()) % 32;
     const Vector16 place = load_shared_16(place_address());
-    const unsigned own = Exchange::own_square(lane);
-    const unsigned word = first + own / 4;
-    const unsigned strip = word / Squares::kWords, column = word % Squares::kWords * 4 + own % 4;
-    DropoutSquare square{place.word[2], place.word[0] / 16, place.word[1] / 16};
-    if constexpr (kKeysStay) {
-      square.rows16 += column;
-      square.cell += strip;
-    } else {
-      const unsigned inside = strip % 4;
-      square.head += inside / kHeadStrips;
-      square.rows16 += strip / 4 * kHeadStrips + inside % kHeadStrips;
-      square.cell += column;
-    }
     unsigned words[2];
-    Exchange::make(source, square, lane, words);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const unsigned strip = (first + i) / Squares::kWords;
+      const unsigned column = (first + i) % Squares::kWords * 4 + Exchange::own_square(lane);
+      DropoutSquare square{place.word[2], place.word[0] / 16, place.word[1] / 16};
+      if constexpr (kKeysStay) {
+        square.rows16 += column;
+        square.cell += strip;
+      } else {
+        const unsigned inside = strip % 4;
+        square.head += inside / kHeadStrips;
+        square.rows16 += strip / 4 * kHeadStrips + inside % kHeadStrips;
+        square.cell += column;
+      }
+      words[i] = Exchange::make(source, square, lane);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      store_shared_word(
-          word_address((first + i) / Squares::kWords, (first + i) % Squares::kWords),
-          static_cast<int>(words[i]));
+      store_shared_word(word_address((first + i) / Squares::kWords, (first + i) % Squares::kWords),
+                        static_cast<int>(words[i]));
   }
 
   unsigned shared_;

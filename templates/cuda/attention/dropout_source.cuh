@@ -13,8 +13,8 @@ class DropoutSource {
   __device__ __forceinline__ explicit DropoutSource(const DropoutArgs& args)
       : args_(args), state_(dropout_state(args)) {}
 
-  // `stream`: row / 16 * 4 + s.
-  __device__ __forceinline__ DropoutBits bits(unsigned head, unsigned stream, unsigned cell) const {
+  // `stream`: row / 16 * 8 + s.
+  __device__ __forceinline__ unsigned bits(unsigned head, unsigned stream, unsigned cell) const {
     return dropout_bits(state_, args_.limit, head, stream, cell);
   }
 

@@ -17,15 +17,10 @@ class DropoutSquares {
   // Whole warps call it, with the first square.
   __device__ __forceinline__ void make(const DropoutSource& source, const DropoutSquare& first) {
 #pragma unroll
-    for (int i = 0; i < kSquares; i += 8) {
-      constexpr int kLast = (kSquares - 1) % 8;  // of the last eight or fewer
-      if (i + 8 <= kSquares || kLast > 3) {
-        make_some<8>(source, first, i);
-      } else if (kLast > 1) {
-        make_some<4>(source, first, i);
-      } else {
-        make_some<kLast + 1>(source, first, i);
-      }
+    for (int i = 0; i < kWords; ++i) {
+      constexpr int kLast = kSquares - 4 * (kWords - 1);
+      word_[i] = i + 1 < kWords || kLast > 2 ? make_word<4>(source, first, i)
+                                             : make_word<kLast < 2 ? 1 : 2>(source, first, i);
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);
@@ -55,13 +50,13 @@ class DropoutSquares {
   }
 
   template <int kCount>
-  __device__ __forceinline__ void make_some(const DropoutSource& source, const DropoutSquare& first,
-                                            int from) {
+  __device__ __forceinline__ static unsigned make_word(const DropoutSource& source,
+                                                       const DropoutSquare& first, int word) {
     using Exchange = DropoutExchange<kCount, kKeysStay>;
     const unsigned lane = static_cast<unsigned>(reread_thread_index()) % 32;
     DropoutSquare square = first;
-    (kKeysStay ? square.rows16 : square.cell) += from + Exchange::own_square(lane);
-    Exchange::make(source, square, lane, &word_[from / 4]);
+    (kKeysStay ? square.rows16 : square.cell) += 4 * word + Exchange::own_square(lane);
+    return Exchange::make(source, square, lane);
   }
 
   unsigned word_[kWords] = {};  // a byte of each square
