@@ -31,9 +31,7 @@ struct ScoreNeeds {
 ScoreNeeds score_needs(const KernelSpec& spec) {
   if (!has_score_stage(spec)) return {};
   const score::Program program = score_stage_program(spec).program;
-  // With dropout the idle warps have other work.
-  const bool adds = !is_fp8(spec) && !has_wide_heads(spec) && spec.dropout == 0 &&
-                    score::adds_along_diagonals(program);
+  const bool adds = !is_fp8(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
   return {score::stages_line(program), adds};
 }
 
@@ -258,7 +256,6 @@ PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& c) {
           knob("stages"),
           knob("kv_ring"),
           static_cast<int>(c.get("k_parts", 1)),
-          spec.dropout > 0,
           knob("o_staging"),
           spec.head_dim_qk,
           slice_of(spec, c).head_dim_v,

@@ -101,10 +101,6 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
 constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
   return prefill_sm90_registers(warpgroups, 1, 1);
 }
-// With dropout other warps of its warpgroup compute, too.                            // where kDropout
-constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups, bool drops) {  // where kDropout
-  return prefill_sm90_registers(warpgroups, 1, drops ? 2 : 1);                        // where kDropout
-}                                                                                     // where kDropout
 
 // Accumulators of a consumer thread: scores and dP of a step in fp32, what is rounded of them for the next product, gradients.
 constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {

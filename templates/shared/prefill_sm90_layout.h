@@ -29,8 +29,6 @@
 // idle warps of the producing warpgroup write the transposed tiles.
 #pragma once
 
-#include "shared/dropout_ring.h"  // where kDropout
-
 namespace attune {
 
 struct PrefillSm90Config {
@@ -39,8 +37,7 @@ struct PrefillSm90Config {
   int ctas_per_sm;
   int stages;
   int kv_ring;
-  int k_parts = 1;     // where kKParts
-  bool drops = false;  // where kDropout
+  int k_parts = 1;  // where kKParts
   int o_staging;    // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
@@ -82,7 +79,6 @@ struct PrefillSm90Layout {
   int tile_empty;
   int tiles;
   int stop;
-  int dropout;  // the ring of dropout_ring.h  // where kDropout
   int bytes;
 };
 
@@ -148,8 +144,6 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
   l.tiles = (l.tile_empty + 8 * kTileSlots + 15) / 16 * 16;
   l.stop = l.tiles + kTileSlotBytes * kTileSlots;
   l.bytes = l.stop + 8 * given_slots;
-  l.dropout = dropout_ring_offset(l.bytes);                                          // where kDropout
-  if (c.drops) l.bytes = l.dropout + dropout_ring_bytes(c.block_m, c.block_n);  // where kDropout
   return l;
 }
 

@@ -29,7 +29,7 @@ TEST(PrefillSm90Fp8Layout, TilesOfEightBitsKeepTheSwizzlePhase) {
     for (const int head_dim_v : {16, 72, 136, 256})
       for (const int block_n : {64, 96, 128, 160}) {
         const PrefillSm90Layout l =
-            prefill_sm90_layout({128, block_n, 1, 2, 0, 1, false, 1, head_dim_qk, head_dim_v, 1});
+            prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 1, head_dim_qk, head_dim_v, 1});
         EXPECT_GE(l.panels_qk * l.row_qk, head_dim_qk);
         EXPECT_LT((l.panels_qk - 1) * l.row_qk, head_dim_qk);
         EXPECT_EQ(l.panels_v * l.row_v, block_n);
@@ -57,9 +57,9 @@ TEST(PrefillSm90Fp8Layout, GivenVStandsApartAndKeepsTheSwizzlePhase) {
   for (const int head_dim : {32, 64, 96, 128, 256})
     for (const int block_n : {64, 96, 128}) {
       const PrefillSm90Layout plain =
-          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, false, 0, head_dim, head_dim, 1, false});
+          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 0, head_dim, head_dim, 1, false});
       const PrefillSm90Layout l =
-          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, false, 0, head_dim, head_dim, 1, true});
+          prefill_sm90_layout({128, block_n, 1, 2, 0, 1, 0, head_dim, head_dim, 1, true});
       EXPECT_GE(l.panels_given * l.row_given, head_dim);
       EXPECT_GE(l.given_bytes, head_dim * block_n);
       EXPECT_EQ(l.given_v, plain.q_full);

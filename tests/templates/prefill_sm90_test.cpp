@@ -35,7 +35,7 @@ TEST(PrefillSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
     for (const int kv_ring : {0, 3, 5})
       for (const int o_staging : {0, 1}) {
         const PrefillSm90Layout l =
-            prefill_sm90_layout({block_m, 80, 1, 2, kv_ring, 1, false, o_staging, 72, 200});
+            prefill_sm90_layout({block_m, 80, 1, 2, kv_ring, 1, o_staging, 72, 200});
         EXPECT_EQ(l.panels_qk, 2);
         EXPECT_EQ(l.panels_v, 4);
         for (const int offset :

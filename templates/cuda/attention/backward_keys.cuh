@@ -32,8 +32,7 @@ template <bool kMakesK>
 constexpr BackwardSm90Ring kDoutRing = kKeysLayout<kMakesK>.second_ring;
 constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kKeysRegisters =
-    backward_sm90_registers(kKeyBlockN / kWarpgroupRows, true);  // where kDropout
-    backward_sm90_registers(kKeyBlockN / kWarpgroupRows);  // unless kDropout
+    backward_sm90_registers(kKeyBlockN / kWarpgroupRows);
 
 // A tile of keys and the blocks of rows that see it, in each head of the group.
 struct KeysTile {
@@ -119,7 +118,6 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   TileRing<kQRing<kMakesK>> q(shared);
   TileRing<kDoutRing<kMakesK>> dout(shared);
-  KeysDropoutRing dropout = keys_dropout_ring(shared, kLayout.bytes);  // where kDropout
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
@@ -131,12 +129,10 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned
           shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
           shared + kLayout.second_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
     each_step(tile, [&](int head, int row) {
-      dropout.tell(row, tile.first_key, tile.batch * args.num_heads_q + head);  // where kDropout
       stream_tile<kLayout.panels_qk>(q, *maps.q, row, head, tile.batch);
       stream_tile<kLayout.panels_v>(dout, *maps.dout, row, head, tile.batch);
     });
   }
-  dropout.stop();  // where kDropout
 }
 
 template <bool kMakesK, bool kMakesV>
@@ -151,12 +147,13 @@ class KeysConsumer {
  public:
   __device__ __forceinline__ KeysConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : args_(args),
-        dropout_(keys_dropout_ring(shared, kLayout.bytes), warpgroup),  // where kDropout
         q_ring_(shared),
         dout_ring_(shared),
         first_full_(shared + kLayout.first_full + 8 * warpgroup),
         k_(by_rows(shared + kLayout.first + warpgroup * kLayout.first_bytes)),
         v_(by_rows(shared + kLayout.second + warpgroup * kLayout.second_bytes)) {}
+
+  const DropoutArgs* drops = nullptr;  // where kDropout
 
   // dK without softmax_scale. `parity`: of the barriers of what stays.
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
@@ -173,11 +170,11 @@ class KeysConsumer {
       mbarrier_wait(first_full_ + kLayout.second_full - kLayout.first_full, parity, "v_full");
 #pragma unroll 1
     for (int head = 0; head < kGqaRatio; ++head) {
+      const int head_of_q = tile.head * kGqaRatio + head;              // where kDropout
+      dropout_.begin(drops, args_, tile.batch, head_of_q, first_key);  // where kDropout
       skip_steps(q_ring_, dout_ring_, own.begin - tile.blocks.begin);
-      dropout_.skip(own.begin - tile.blocks.begin);  // where kDropout
       run_head(own, dk, dv);
       skip_steps(q_ring_, dout_ring_, tile.blocks.end - own.end);
-      dropout_.skip(tile.blocks.end - own.end);  // where kDropout
     }
   }
 
@@ -211,12 +208,12 @@ class KeysConsumer {
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
-    dropout_.take();  // where kDropout
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
+    dropout_.make(block);  // where kDropout
     exponentiate(l2, s);
     if (blocks_.needs_mask(block)) hide(block, s);
     if constexpr (kMakesK && !kFirst) {
@@ -326,6 +323,7 @@ __device__ __forceinline__ void consume_rows(const AttentionArgs& args, unsigned
     const KeysTile tile = keys_tile(args, tiles.number());
     const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
     float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
+    consumer.drops = maps.dropout;  // where kDropout
     consumer.run(tile, first_key, tiles.parity(), dk, dv);
     if constexpr (kMakesV) scale_kept(*maps.dropout, dv);  // where kDropout
     if constexpr (kMakesK) scale_kept(*maps.dropout, dk);  // where kDropout
@@ -348,8 +346,6 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
-  const KeysDropoutRing ring = keys_dropout_ring(shared, kLayout.bytes);  // where kDropout
-  if (threadIdx.x == 0) ring.init_barriers(kKeysMakers);                  // where kDropout
   init_barriers(shared, kKeysLayout<kMakesK>);
   // A kernel of this plan ahead of this one lets it start when the step that made all that is read here has ended, unless it makes
   // that itself.
@@ -364,9 +360,6 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
       produce_rows<kMakesK>(args, shared, maps);
     else if (threadIdx.x == 32)
       produce_sums<kMakesK>(args, shared);
-    const int maker = static_cast<int>(threadIdx.x) / 32 - 2;                // where kDropout
-    KeysDropoutRing makers = ring;                                           // where kDropout
-    if (maker >= 0) makers.make(*maps.dropout, maker, kKeysMakers);          // where kDropout
   } else {
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
     consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);

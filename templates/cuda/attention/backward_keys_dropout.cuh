@@ -4,34 +4,27 @@
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
-#include "cuda/attention/dropout_ring.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/scale_kept.cuh"
 #include "cuda/ptx/convert.cuh"
 
 namespace attune {
 
-constexpr int kKeysMakers = 2;  // warps, behind those that load
-using KeysDropoutRing = DropoutRing<kKeyBlockN, kKeyBlockM, true>;
-
-// `bytes`: of all that stands ahead of it.
-__device__ __forceinline__ KeysDropoutRing keys_dropout_ring(unsigned shared, int bytes) {
-  return KeysDropoutRing(shared + dropout_ring_offset(bytes));
-}
-
-// In a consumer.
 class KeysDropout {
  public:
-  __device__ __forceinline__ KeysDropout(const KeysDropoutRing& ring, int warpgroup)
-      : ring_(ring), warpgroup_(warpgroup) {}
-
-  // Of the step to come.
-  __device__ __forceinline__ void take() {
-    const int thread = reread_thread_index() % kWarpgroupThreads;
-    ring_.take(warpgroup_ * (kWarpgroupThreads / 32) + thread / 32, &squares_);
+  // `head`: of Q; `first_key`: of the warpgroup. `args` stay there.
+  __device__ __forceinline__ void begin(const DropoutArgs* args, const AttentionArgs& base,
+                                        int batch, int head, int first_key) {
+    args_ = args;
+    head_ = dropout_head(base, batch, head);
+    first_key_ = first_key;
   }
-  __device__ __forceinline__ void skip(int steps) {
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) ring_.skip();
+
+  __device__ __forceinline__ void make(int block) {
+    const int warp = reread_thread_index() % kWarpgroupThreads / 32;
+    squares_.make(DropoutSource(*args_),
+                  {head_, static_cast<unsigned>(block) * (kKeyBlockM / 16),
+                   static_cast<unsigned>(first_key_) / 16 + warp});
   }
 
   // Puts zeros where P, rounded, is dropped.
@@ -57,9 +50,10 @@ class KeysDropout {
   }
 
  private:
-  KeysDropoutRing ring_;
-  int warpgroup_;
-  KeysDropoutRing::Squares squares_;
+  const DropoutArgs* args_ = nullptr;
+  unsigned head_ = 0;
+  int first_key_ = 0;
+  DropoutSquares<kKeyBlockM / 16, true> squares_;
 };
 
 }  // namespace attune

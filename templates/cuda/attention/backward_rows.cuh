@@ -20,12 +20,7 @@ namespace attune {
 
 constexpr BackwardSm90Ring kKRing = kRowsLayout.first_ring;
 constexpr BackwardSm90Ring kVRing = kRowsLayout.second_ring;
-#if 1                                                          // where kDropout
-constexpr PrefillSm90Registers kRowsRegisters =                // where kDropout
-    backward_sm90_registers(kRowsLayout.warpgroups, true);     // where kDropout
-#else                                                          // where kDropout
 constexpr PrefillSm90Registers kRowsRegisters = backward_sm90_registers(kRowsLayout.warpgroups);
-#endif                                                         // where kDropout
 
 // A tile of queries and the blocks of keys that it sees.
 struct RowsTile {
@@ -61,18 +56,11 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
   constexpr auto& kLayout = kRowsLayout;
   TileRing<kKRing> k(shared);
   TileRing<kVRing> v(shared);
-  RowsDropoutRing dropout = rows_dropout_ring(shared);  // where kDropout
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const RowsTile tile = rows_tile(args, tiles.number());
     const int kv_head = tile.head / kGqaRatio;
     int block = tile.blocks.begin;
-    const unsigned head = tile.batch * args.num_heads_q + tile.head;    // where kDropout
-    const auto tell = [&](int step) {                                   // where kDropout
-      if (step < tile.blocks.end)                                       // where kDropout
-        dropout.tell(tile.first_row, step * kBlockN, head);             // where kDropout
-    };                                                                  // where kDropout
-    tell(block);                                                        // where kDropout
     // K of the first step, while warpgroups end the tile before.
     if (block < tile.blocks.end)
       stream_keys<kLayout.panels_qk>(k, map_k, block * kBlockN, kv_head, tile.batch);
@@ -85,12 +73,10 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
 #pragma unroll 1
     while (block < tile.blocks.end) {
       stream_keys<kLayout.panels_v>(v, map_v, block * kBlockN, kv_head, tile.batch);
-      tell(block + 1);  // where kDropout
       if (++block < tile.blocks.end)
         stream_keys<kLayout.panels_qk>(k, map_k, block * kBlockN, kv_head, tile.batch);
     }
   }
-  dropout.stop();  // where kDropout
 }
 
 class RowsConsumer {
@@ -100,7 +86,7 @@ class RowsConsumer {
                                           const GradientArgs& gradients,  // where kFoldSums == 1
                                           unsigned shared, int warpgroup)
       : args_(args),
-        dropout_(dropout, shared, warpgroup),  // where kDropout
+        dropout_(dropout),      // where kDropout
         gradients_(gradients),  // where kFoldSums == 1
         k_ring_(shared),
         v_ring_(shared),
@@ -122,10 +108,10 @@ class RowsConsumer {
     sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
     dropout_.take_part(delta_);                                            // where kDropout
     sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
+    dropout_.begin(args_, tile.batch, tile.head, first_row);               // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
-    dropout_.skip(own.begin - tile.blocks.begin);  // where kDropout
     if (own.begin < own.end) {
       unsigned ds[kBlockN / 4];
       step<true>(own.begin, ds, dq, parity);
@@ -140,7 +126,6 @@ class RowsConsumer {
       wait_dout(parity);  // it must not come where dQ is going to leave
     }
     skip_steps(k_ring_, v_ring_, tile.blocks.end - own.end);
-    dropout_.skip(tile.blocks.end - own.end);  // where kDropout
   }
 
  private:
@@ -178,12 +163,12 @@ class RowsConsumer {
       wait_dout(parity);
     else
       issue_dq(ds, dq);
-    dropout_.take();  // where kDropout
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
     wgmma_wait<kFirst ? 1 : 2>();
     wgmma_pin(s);
+    dropout_.make(block);  // where kDropout
     exponentiate(s);
     if (blocks_.needs_mask(block)) hide(block, s);
     if constexpr (!kFirst) {
@@ -270,7 +255,6 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
                   const __grid_constant__ TensorMap map_dq) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
-  if (threadIdx.x == 0) rows_dropout_ring(shared).init_barriers(kRowsMakers);  // where kDropout
   init_barriers(shared, kRowsLayout);
   wait_for_prior_grid();
   let_next_grid_start();
@@ -278,8 +262,6 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
   if (warpgroup < 0) {
     if constexpr (kRowsRegisters.moved) register_decrease<kRowsRegisters.producer>();
     if (threadIdx.x == 0) produce_keys(args, shared, map_q, map_k, map_v, map_dout);
-    const int maker = static_cast<int>(threadIdx.x) / 32 - 1;                       // where kDropout
-    if (maker >= 0) rows_dropout_ring(shared).make(dropout, maker, kRowsMakers);  // where kDropout
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
     consume_keys(args,

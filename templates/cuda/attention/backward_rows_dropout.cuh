@@ -4,24 +4,16 @@
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
-#include "cuda/attention/dropout_ring.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/scale_kept.cuh"
 #include "cuda/ptx/convert.cuh"
 
 namespace attune {
 
-constexpr int kRowsMakers = 3;  // warps
-using RowsDropoutRing = DropoutRing<kBlockM, kBlockN, false>;
-
-__device__ __forceinline__ RowsDropoutRing rows_dropout_ring(unsigned shared) {
-  return RowsDropoutRing(shared + dropout_ring_offset(kRowsLayout.bytes));
-}
-
-// In a consumer.
 class RowsDropout {
  public:
-  __device__ __forceinline__ RowsDropout(const DropoutArgs& args, unsigned shared, int warpgroup)
-      : args_(args), ring_(rows_dropout_ring(shared)), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ explicit RowsDropout(const DropoutArgs& args)
+      : args_(args), source_(args) {}
 
   // Delta that this kernel made becomes that of the workspace.
   __device__ __forceinline__ void take_part(float (&delta)[2]) const {
@@ -29,14 +21,15 @@ class RowsDropout {
     for (float& of_row : delta) of_row *= kept_part(args_);
   }
 
-  // Of the step to come.
-  __device__ __forceinline__ void take() {
-    const int thread = reread_thread_index() % kWarpgroupThreads;
-    ring_.take(warpgroup_ * (kWarpgroupThreads / 32) + thread / 32, &squares_);
+  // `first_row`: of the warpgroup.
+  __device__ __forceinline__ void begin(const AttentionArgs& args, int batch, int head,
+                                        int first_row) {
+    head_ = dropout_head(args, batch, head);
+    rows16_ = static_cast<unsigned>(first_row + first_accumulator_row()) / 16;
   }
-  __device__ __forceinline__ void skip(int steps) {
-#pragma unroll 1
-    for (int i = 0; i < steps; ++i) ring_.skip();
+
+  __device__ __forceinline__ void make(int block) {
+    squares_.make(source_, {head_, rows16_, static_cast<unsigned>(block) * (kBlockN / 16)});
   }
 
   // dS of a step.
@@ -58,9 +51,9 @@ class RowsDropout {
 
  private:
   const DropoutArgs& args_;
-  RowsDropoutRing ring_;
-  int warpgroup_;
-  RowsDropoutRing::Squares squares_;
+  DropoutSource source_;
+  unsigned head_ = 0, rows16_ = 0;
+  DropoutSquares<kBlockN / 16, false> squares_;
 };
 
 }  // namespace attune

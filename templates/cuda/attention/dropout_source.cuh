@@ -11,15 +11,15 @@ namespace attune {
 class DropoutSource {
  public:
   __device__ __forceinline__ explicit DropoutSource(const DropoutArgs& args)
-      : args_(args), state_(dropout_state(args)) {}
+      : args_(&args), state_(dropout_state(args)) {}
 
   // `stream`: row / 16 * 8 + s.
   __device__ __forceinline__ unsigned bits(unsigned head, unsigned stream, unsigned cell) const {
-    return dropout_bits(state_, args_.limit, head, stream, cell);
+    return dropout_bits(state_, args_->limit, head, stream, cell);
   }
 
  private:
-  const DropoutArgs& args_;
+  const DropoutArgs* args_;
   DropoutState state_;
 };
 

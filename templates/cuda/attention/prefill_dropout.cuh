@@ -1,39 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in prefill_sm90: what a step keeps comes to its consumers through a ring; the probabilities lose the rest as they are rounded,
-// and O is multiplied by 256 / threshold at its end. Row sums and LSE are those of all probabilities.
+// Dropout in a consumer of prefill_sm90: the probabilities lose what is dropped as they are rounded, and O is multiplied by 256 /
+// threshold at its end. Row sums and LSE are those of all probabilities.
 #pragma once
 
-#include "cuda/attention/dropout_ring.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
-#include "cuda/attention/sm90_layout.cuh"
 #include "cuda/attention/tile_rows.cuh"
+#include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
-using PrefillDropoutRing = DropoutRing<kBlockM, kBlockN, false, kHeadRows>;
-
-__device__ __forceinline__ PrefillDropoutRing prefill_dropout_ring(unsigned shared) {
-  return PrefillDropoutRing(shared + kLayout.dropout);
-}
-
-// The idle warps of the producing warpgroup.
-__device__ __forceinline__ void make_dropout(const KernelParts& parts, unsigned shared) {
-  const int maker = static_cast<int>(threadIdx.x) / 32 - 1;
-  prefill_dropout_ring(shared).make(parts.dropout, maker, kIdleWarps);
-}
-
-// In a consumer.
 class PrefillDropout {
  public:
-  __device__ __forceinline__ PrefillDropout(unsigned shared, int warpgroup)
-      : ring_(prefill_dropout_ring(shared)),
-        warp_(warpgroup * (kWarpgroupThreads / 32) +
-              static_cast<int>(threadIdx.x) % kWarpgroupThreads / 32) {}
+  __device__ __forceinline__ explicit PrefillDropout(const KernelParts& parts)
+      : source_(parts.dropout) {}
 
-  // Of the step to come.
-  __device__ __forceinline__ void take() { ring_.take(warp_, &squares_); }
-  __device__ __forceinline__ void skip() { ring_.skip(); }
+  // `first_row`: of the warpgroup.
+  __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
+                                        int first_row) {
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    // A warp's 16 rows are of one head.
+    rows16_ = static_cast<unsigned>(first_row + thread_row(thread)) / 16;
+    head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
+  }
+
+  // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit leaves time for it.
+  __device__ __forceinline__ void make(int first_key) {
+    squares_.make(source_, {head_, rows16_, static_cast<unsigned>(first_key) / 16});
+  }
 
   template <int kCount>
   __device__ __forceinline__ void keep(unsigned (&p)[kCount]) const {
@@ -42,9 +38,9 @@ class PrefillDropout {
   }
 
  private:
-  PrefillDropoutRing ring_;
-  int warp_;  // of all warpgroups
-  PrefillDropoutRing::Squares squares_;
+  DropoutSource source_;
+  unsigned rows16_ = 0, head_ = 0;
+  DropoutSquares<kBlockN / 16, false> squares_;
 };
 
 __device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {

@@ -13,7 +13,6 @@ constexpr int kOperandBytes = kNarrowOperands ? 1 : 2;
 constexpr PrefillSm90Config kSm90Config = {
     kBlockM,   kBlockN,    kCtasPerSm, kStages,       kKvRing,
     kKParts,  // where kKParts
-    true,     // where kDropout
     kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
-#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
@@ -57,8 +56,6 @@ class TmaProducer {
       v_column_ = tile.v_column;  // where kVSlices
       row_ = tile.first_row;      // where kDiagonalTerms
       head_ = tile.head;          // where kDiagonalTerms
-      row_ = tile.first_row;      // where kDropout
-      head_ = tile.batch * args.num_heads_q + tile.head;  // where kDropout
       const int origin = first_key(args, tile.first_row);
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
@@ -82,7 +79,6 @@ class TmaProducer {
     if constexpr (kTransposeInside) stop_transposing();
     if constexpr (kWaitsForPriorGrid) let_next_grid_start();
     stop_diagonals();  // where kDiagonalTerms
-    dropout_.stop();   // where kDropout
   }
 
  private:
@@ -97,7 +93,6 @@ class TmaProducer {
   }
 
   __device__ __forceinline__ void load_k(int key, int head, int batch) {
-    dropout_.tell(row_, key, head_);                               // where kDropout
     return load_parts(shared_, k_, cursors_.k, key, head, batch);  // where kKParts
     const int slot = cursors_.k.slot();
     mbarrier_wait(shared_ + kLayout.k_empty + 8 * slot, cursors_.k.parity() ^ 1, "k_empty");
@@ -155,12 +150,9 @@ class TmaProducer {
   const TensorMap& v_;
   const BlockMapArgs* map_ = nullptr;  // where kMaskProgram
   KvCursors cursors_;
-  PrefillDropoutRing dropout_ = prefill_dropout_ring(shared_);  // where kDropout
   int v_column_ = 0;  // where kVSlices
   int row_ = 0;       // of the tile  // where kDiagonalTerms
   int head_ = 0;      // where kDiagonalTerms
-  int row_ = 0;       // of the tile  // where kDropout
-  int head_ = 0;      // of all batch entries  // where kDropout
 };
 
 }  // namespace attune

@@ -105,8 +105,7 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     init_barriers(shared);
-    init_diagonal_barriers(shared);                           // where kDiagonalTerms
-    prefill_dropout_ring(shared).init_barriers(kIdleWarps);  // where kDropout
+    init_diagonal_barriers(shared);  // where kDiagonalTerms
     prefetch_tensor_map(map_q);
     prefetch_tensor_map(map_k);
     prefetch_tensor_map(map_v);
@@ -119,7 +118,6 @@ __device__ __forceinline__ void run_roles(const KernelParts& args, unsigned char
     produce<Consumer>(args, shared, map_q, map_k, map_v);            // unless kMaskProgram
     produce<Consumer>(args, shared, args.map, map_q, map_k, map_v);  // where kMaskProgram
     if (threadIdx.x >= 32) make_diagonals(args, shared);             // where kDiagonalTerms
-    if (threadIdx.x >= 32) make_dropout(args, shared);               // where kDropout
   } else {
     consume<Consumer>(args, shared, warpgroup - 1, map_o);
   }

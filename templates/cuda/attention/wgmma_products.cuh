@@ -32,7 +32,6 @@
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
-#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -120,15 +119,12 @@ class WgmmaProducts {
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, 0)),
         own_v_(shared + kLayout.v_full, wgmma_descriptor_low(shared + kLayout.v, kPanelOfV)),
         diagonals_(first_diagonal(shared, warpgroup)),  // where kDiagonalTerms
-        dropout_(shared, warpgroup),                    // where kDropout
         lane_(threadIdx.x % 32) {
     if constexpr (kPingPong) {
       if (warpgroup == 0)
         named_barrier_arrive(kBarrierTurn, 2 * kWarpgroupThreads);  // the first turn is free
     }
   }
-
-  __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
 
   __device__ __forceinline__ void wait_q(unsigned parity) {
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
@@ -138,7 +134,6 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    dropout_.take();                      // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -208,11 +203,9 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      dropout_.take();                      // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      dropout_.take();                      // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -255,7 +248,6 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void skip_k() {
     skip_k_parts(k_, lane_);  // where kKParts
-    dropout_.skip();          // where kDropout
     await_k();
     mbarrier_arrive_if(lane_ == 0, k_.empty());
     k_.advance();
@@ -297,7 +289,6 @@ class WgmmaProducts {
   unsigned v_empty_ = 0;
   int adds_ = 1;
   unsigned diagonals_;      // where kDiagonalTerms
-  PrefillDropout dropout_;  // where kDropout
   int lane_;
 };
 
