@@ -59,17 +59,21 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
     check_extents(batch, num_heads_q, seqlen_q, seqlen_kv);
     if (batch == 0 || num_heads_q == 0 || seqlen_q == 0 || seqlen_kv == 0) return;
     uint8_t* to = &not_null(keep, "keep");
-    for (int64_t head = 0; head < batch * num_heads_q; ++head)
-      for (int64_t row = 0; row < seqlen_q; ++row)
+    for (int64_t head = 0; head < batch * num_heads_q; ++head) {
+      const DropoutKey of_head = dropout_key({seed, offset}, static_cast<unsigned>(head));
+      for (int64_t row = 0; row < seqlen_q; ++row) {
+        const auto at = static_cast<unsigned>(row);
+        const DropoutKey of_row[2] = {at_stream(of_head, dropout_stream(at, 0)),
+                                      at_stream(of_head, dropout_stream(at, 4))};
         for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
-          const auto at = static_cast<unsigned>(row), first = static_cast<unsigned>(key);
-          unsigned bits[2];
-          for (unsigned i = 0; i < 2; ++i)
-            bits[i] = dropout_bits({seed, offset}, args.limit, static_cast<unsigned>(head),
-                                   dropout_stream(at, 4 * i), first / kCellKeys);
+          const unsigned cell = static_cast<unsigned>(key) / kCellKeys;
+          const unsigned bits[2] = {dropout_bits(at_cell(of_row[0], cell), args.limit),
+                                    dropout_bits(at_cell(of_row[1], cell), args.limit)};
           for (unsigned i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
             *to++ = bits[i / 4 % 2] >> dropout_bit(at, i) & 1;
         }
+      }
+    }
   });
 }
 

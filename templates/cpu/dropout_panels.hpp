@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of a panel dropout keeps (shared/dropout.h): Philox with a row a lane.
+// Which weights of a panel dropout keeps (shared/dropout.h), with a row a lane.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -9,26 +9,22 @@
 
 namespace attune {
 
-// A word of Philox for the lanes of one register that have an even number, or those with an odd one. The upper halves hold anything:
-// so words are multiplied where they lie, without moving lanes.
-typedef unsigned long long HalfLanes __attribute__((ext_vector_type(kLanes / 2)));
+inline Words rotated(Words x, int left) { return left == 0 ? x : x << left | x >> (32 - left); }
 
-// What streams keep.
-inline HalfLanes dropout_bits(unsigned long long seed, const unsigned (&limit)[8],
-                              HalfLanes (&x)[4]) {
-  HalfLanes kept = ~0ull;
+// What streams keep that begin with x: dropout_bits of each lane.
+inline Words dropout_bits(const unsigned (&limit)[8], Words (&x)[4]) {
+  Words kept = ~0u;
 #pragma clang loop unroll(full)
-  for (unsigned round = 0; round < 9; ++round) {
-    const unsigned key0 = round % 2 ? round * 0x9E3779B9u : static_cast<unsigned>(seed);
-    const unsigned key1 = round % 2 ? round * 0xBB67AE85u : static_cast<unsigned>(seed >> 32);
-    const HalfLanes a = (x[0] & 0xFFFFFFFFull) * 0xD2511F53ull;
-    const HalfLanes b = (x[2] & 0xFFFFFFFFull) * 0xCD9E8D57ull;
-    x[0] = (b >> 32) ^ x[1] ^ key0, x[1] = b;
-    x[2] = (a >> 32) ^ x[3] ^ key1, x[3] = a;
-    if (round != 6 && round != 8) continue;
+  for (int pass = 0; pass < 3; ++pass) {
+    const int turn = pass < 2 ? 0 : 8;
+    x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
+    x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
+    x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
+    x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
+    if (pass == 0) continue;
 #pragma clang loop unroll(full)
     for (int i = 0; i < 4; ++i) {
-      const HalfLanes bit = static_cast<unsigned long long>(limit[round == 6 ? i : i + 4]);
+      const Words bit = limit[4 * (pass - 1) + i];
       kept = (~x[i] & (bit | kept)) | (bit & kept);
     }
   }
@@ -40,20 +36,25 @@ class DropoutRows {
  public:
   // From row `first` of the list of one K/V head on.
   DropoutRows(const KernelArguments& args, int batch, int head_kv, long long first)
-      : limit_(args.dropout.limit), state_(dropout_state(args.dropout)) {
-    alignas(kVectorBytes) unsigned streams[kLanes], heads[kLanes], first_bits[kLanes];
-    const unsigned head = batch * args.num_heads_q + head_kv * kGqaRatio;
-    const unsigned row = static_cast<unsigned>(first / kGqaRatio);
+      : limit_(args.dropout.limit) {
+    alignas(kVectorBytes) unsigned start[2][4][kLanes], first_bits[kLanes];
+    const DropoutState state = dropout_state(args.dropout);
+    const unsigned head_of_all = batch * args.num_heads_q + head_kv * kGqaRatio;
+    const unsigned row0 = static_cast<unsigned>(first / kGqaRatio);
     const unsigned before = static_cast<unsigned>(first % kGqaRatio);
+    DropoutKey of_head{};
     for (unsigned lane = 0; lane < kLanes; ++lane) {
-      const unsigned of_lane = row + (before + lane) / kGqaRatio;
-      streams[lane] = dropout_stream(of_lane, 0);
-      first_bits[lane] = dropout_bit(of_lane, 0);
-      heads[lane] = head + (before + lane) % kGqaRatio;
+      const unsigned row = row0 + (before + lane) / kGqaRatio;
+      if (lane == 0 || kGqaRatio > 1)
+        of_head = dropout_key(state, head_of_all + (before + lane) % kGqaRatio);
+      first_bits[lane] = dropout_bit(row, 0);
+      for (unsigned i = 0; i < 2; ++i) {
+        const DropoutKey of_row = at_stream(of_head, dropout_stream(row, 4 * i));
+        for (int j = 0; j < 4; ++j) start[i][j][lane] = of_row.word[j];
+      }
     }
-    __builtin_memcpy(&streams_, streams, sizeof(streams_));
+    __builtin_memcpy(&start_, start, sizeof(start_));
     __builtin_memcpy(&first_bits_, first_bits, sizeof(first_bits_));
-    __builtin_memcpy(&heads_, heads, sizeof(heads_));
   }
 
   // Calls take(key, -1 for each lane that keeps its weight of it).
@@ -75,17 +76,14 @@ class DropoutRows {
   }
 
  private:
-  // What 16 keys keep, with the bits of key 0 of each lane's row moved to bit 0.
+  // What 16 keys keep, with the bit of key 0 of each lane's row moved to bit 0.
   __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
-    const unsigned long long number = state_.offset + static_cast<unsigned>(cell);
-    const auto lanes = [&](int odd, unsigned stream) {
-      HalfLanes x[4] = {HalfLanes(number), HalfLanes(number >> 32),
-                        (streams_ >> 32 * odd) + stream, heads_ >> 32 * odd};
-      return dropout_bits(state_.seed, limit_, x);
-    };
-    for (unsigned i = 0; i < 2; ++i)
-      words[i] =
-          bits_as<Words>((lanes(0, i) & 0xFFFFFFFFull) | lanes(1, i) << 32) >> first_bits_;
+    const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
+    for (int i = 0; i < 2; ++i) {
+      Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2],
+                    start_[i][3] ^ moved.word[3]};
+      words[i] = dropout_bits(limit_, x) >> first_bits_;
+    }
   }
 
   // Of key `place` of the 16.
@@ -94,8 +92,7 @@ class DropoutRows {
   }
 
   const unsigned (&limit_)[8];
-  DropoutState state_;
-  HalfLanes streams_, heads_;
+  Words start_[2][4];  // of the two streams of each lane's row
   Words first_bits_;
 };
 

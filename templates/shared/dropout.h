@@ -5,13 +5,15 @@
 //
 //   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
-// so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. A stream is
+// so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. Eight random bits
+// decide of a place, which is kept where they are below the threshold. They stand in eight words:
 //
-//   x = {offset + key / 16 (64 bits), row / 16 * 8 + s, head}
-//   rounds of Philox4x32, with the seed as key of even rounds and multiples of Philox's Weyl constants as that of odd ones
+//   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
+//   x       key ^ {cell A ^ stream B, 0, 0, stream A ^ cell C}   with cell = key / 16, stream = row / 16 * 8 + s
+//   words   x after two passes of dropout_pass, and after a third
 //
-// Its four words after 7 rounds, and after 9, are eight random bits for each bit of the word, from the lowest on; a place is kept where
-// they are below the threshold. A call of attention uses ceil(seqlen_kv / 16) offsets.
+// The key is computed once for a head, passes for each word of decisions: they have no products of 64 bits, for which tensor cores would
+// have to wait. tests/templates/dropout_quality_test.cpp says how random the decisions are.
 #pragma once
 
 #include "shared/dropout_args.h"
@@ -45,23 +47,36 @@ ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b
 #endif
 }
 
-ATTUNE_HOST_DEVICE inline void dropout_round(unsigned (&x)[4], unsigned key0, unsigned key1) {
-  const unsigned long long a = wide_product(x[0], 0xD2511F53u), b = wide_product(x[2], 0xCD9E8D57u);
-  x[0] = static_cast<unsigned>(b >> 32) ^ x[1] ^ key0;
-  x[1] = static_cast<unsigned>(b);
-  x[2] = static_cast<unsigned>(a >> 32) ^ x[3] ^ key1;
-  x[3] = static_cast<unsigned>(a);
+// What streams of a head begin with.
+struct DropoutKey {
+  unsigned word[4];
+};
+
+ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned head) {
+  unsigned key0 = static_cast<unsigned>(state.seed), key1 = static_cast<unsigned>(state.seed >> 32);
+  DropoutKey x{{static_cast<unsigned>(state.offset), static_cast<unsigned>(state.offset >> 32),
+                head, 0}};
+  for (int round = 0; round < 7; ++round) {
+    const unsigned long long a = wide_product(x.word[0], 0xD2511F53u),
+                             b = wide_product(x.word[2], 0xCD9E8D57u);
+    x = {{static_cast<unsigned>(b >> 32) ^ x.word[1] ^ key0, static_cast<unsigned>(b),
+          static_cast<unsigned>(a >> 32) ^ x.word[3] ^ key1, static_cast<unsigned>(a)}};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return x;
 }
 
-ATTUNE_HOST_DEVICE inline void dropout_rounds(unsigned (&x)[4], unsigned long long seed, int begin,
-                                              int end) {
-  for (int round = begin; round < end; ++round) {
-    const unsigned odd = static_cast<unsigned>(round);
-    if (round % 2 == 0)
-      dropout_round(x, static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32));
-    else
-      dropout_round(x, odd * 0x9E3779B9u, odd * 0xBB67AE85u);
-  }
+ATTUNE_HOST_DEVICE inline unsigned rotated(unsigned x, int left) {
+  return left == 0 ? x : x << left | x >> (32 - left);
+}
+
+// Each word takes in what stands ahead of it, `turn` bits further left.
+ATTUNE_HOST_DEVICE inline void dropout_pass(unsigned (&x)[4], int turn) {
+  x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
+  x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
+  x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
+  x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
 }
 
 // For each bit whether the number that stands at it in `words`, lowest bit first, above those that came before is at most the limit:
@@ -72,15 +87,26 @@ ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], const uns
   return kept;
 }
 
-// What a stream, row / 16 * 8 + s, keeps of 16 keys; `limit` is that of DropoutArgs.
-ATTUNE_HOST_DEVICE inline unsigned dropout_bits(DropoutState state, const unsigned (&limit)[8],
-                                                unsigned head, unsigned stream, unsigned cell) {
-  const unsigned long long number = state.offset + cell;
-  unsigned x[4] = {static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), stream,
-                   head};
-  dropout_rounds(x, state.seed, 0, 7);
+// A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16; both in either order.
+ATTUNE_HOST_DEVICE inline DropoutKey at_stream(const DropoutKey& key, unsigned stream) {
+  return {{key.word[0] ^ stream * 0xBB67AE85u, key.word[1], key.word[2],
+           key.word[3] ^ stream * 0x9E3779B9u}};
+}
+ATTUNE_HOST_DEVICE inline DropoutKey at_cell(const DropoutKey& key, unsigned cell) {
+  return {{key.word[0] ^ cell * 0x9E3779B9u, key.word[1], key.word[2],
+           key.word[3] ^ cell * 0x85EBCA6Bu}};
+}
+
+// What a stream keeps of 16 keys; `limit` is that of DropoutArgs. A third pass that turned nothing would leave its lowest bits sums of
+// two that stand side by side.
+ATTUNE_HOST_DEVICE inline unsigned dropout_bits(const DropoutKey& key_at_both,
+                                                const unsigned (&limit)[8]) {
+  unsigned x[4] = {key_at_both.word[0], key_at_both.word[1], key_at_both.word[2],
+                   key_at_both.word[3]};
+  dropout_pass(x, 0);
+  dropout_pass(x, 0);
   const unsigned kept = at_most(x, limit, ~0u);
-  dropout_rounds(x, state.seed, 7, 9);
+  dropout_pass(x, 8);
   return at_most(x, limit + 4, kept);
 }
 
@@ -97,8 +123,9 @@ ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);
-  const unsigned bits = dropout_bits(dropout_state(args), args.limit, args.head0 + head,
-                                     dropout_stream(in, at), at / 16);
+  const DropoutKey of_head = dropout_key(dropout_state(args), args.head0 + head);
+  const unsigned bits =
+      dropout_bits(at_cell(at_stream(of_head, dropout_stream(in, at)), at / 16), args.limit);
   return bits >> dropout_bit(in, at) & 1 ? args.scale : 0.0f;
 }
 

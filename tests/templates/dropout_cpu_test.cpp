@@ -48,9 +48,10 @@ class DropoutCpu : public ::testing::Test {
   const CpuToolchain* toolchain_ = nullptr;
 };
 
-// The numbers are far from 0, and offset + cell passes 2^32.
+// The numbers are far from 0.
 DropoutArgs dropout(unsigned threshold) {
-  DropoutArgs args{.seed = 0xFEDCBA9876543210ULL, .offset = 0xFFFFFFFEULL};
+  DropoutArgs args{};
+  args.seed = 0xFEDCBA9876543210ULL, args.offset = 0xFFFFFFFEULL;
   args.keep(threshold);
   return args;
 }

@@ -41,10 +41,12 @@ unsigned __shfl_xor_sync(unsigned, unsigned value, unsigned mask) {
 namespace attune {
 namespace {
 
-// Numbers that carry into the upper half of the counter, and a seed of two addends.
+// Seed and offset of two addends, which need more than 32 bits.
 DropoutArgs args_of(unsigned threshold) {
   static const unsigned long long kAddedSeed = 77, kAddedOffset = 0xFFFFFFF0ull;
-  DropoutArgs args{&kAddedSeed, &kAddedOffset, 0x123456789ABCDEFull + threshold, 5ull << 32};
+  DropoutArgs args{};
+  args.seed_address = &kAddedSeed, args.offset_address = &kAddedOffset;
+  args.seed = 0x123456789ABCDEFull + threshold, args.offset = 5ull << 32;
   args.keep(threshold);
   return args;
 }
@@ -65,12 +67,19 @@ int wrong_in_warp(const std::function<int(int lane)>& wrong_in_lane) {
   return sum;
 }
 
+struct FirstSquare {
+  unsigned head, rows16, cell;
+};
+
 // Elements of an accumulator have rows `half` and, in each block of 8 columns, columns 2 (lane % 4) and the next.
 template <int kSquares, bool kKeysStay>
-int wrong_places(const DropoutArgs& args, const DropoutSquare& first) {
+int wrong_places(const DropoutArgs& args, const FirstSquare& first) {
   return wrong_in_warp([&](int lane) {
-    DropoutSquares<kSquares, kKeysStay> squares;
-    squares.make(DropoutSource(args), first);
+    using Squares = DropoutSquares<kSquares, kKeysStay>;
+    const DropoutSource of_head(args, first.head);
+    Squares squares;
+    squares.make(Squares::staying(of_head, kKeysStay ? first.cell : first.rows16),
+                 kKeysStay ? first.rows16 : first.cell);
     int wrong = 0;
     for (int block8 = 0; block8 < 2 * kSquares; ++block8)
       for (int half = 0; half < 2; ++half) {
@@ -94,7 +103,7 @@ void expect_none_wrong(const DropoutArgs& args) {
   EXPECT_EQ((wrong_places<2, kKeysStay>(args, {4, 1, 5})), 0);
   EXPECT_EQ((wrong_places<3, kKeysStay>(args, {3, 7, 7})), 0);
   EXPECT_EQ((wrong_places<4, kKeysStay>(args, {0, 0, 0})), 0);
-  EXPECT_EQ((wrong_places<5, kKeysStay>(args, {3, 14, 14})), 0);  // the carry stands between these
+  EXPECT_EQ((wrong_places<5, kKeysStay>(args, {3, 14, 14})), 0);
   EXPECT_EQ((wrong_places<6, kKeysStay>(args, {3, 2, 14})), 0);
   EXPECT_EQ((wrong_places<7, kKeysStay>(args, {3, 2, 15})), 0);
   EXPECT_EQ((wrong_places<8, kKeysStay>(args, {9, 12, 12})), 0);

@@ -12,19 +12,17 @@ namespace attune {
 
 class KeysDropout {
  public:
-  // `head`: of Q; `first_key`: of the warpgroup. `args` stay there.
+  // `head`: of Q; `first_key`: of the warpgroup.
   __device__ __forceinline__ void begin(const DropoutArgs* args, const AttentionArgs& base,
                                         int batch, int head, int first_key) {
-    args_ = args;
-    head_ = dropout_head(base, batch, head);
-    first_key_ = first_key;
+    const int warp = reread_thread_index() % kWarpgroupThreads / 32;
+    source_ = Squares::staying(DropoutSource(*args, dropout_head(base, batch, head)),
+                               static_cast<unsigned>(first_key) / 16 + warp);
   }
 
+  // It is called beside exponentials, whose unit leaves time for it.
   __device__ __forceinline__ void make(int block) {
-    const int warp = reread_thread_index() % kWarpgroupThreads / 32;
-    squares_.make(DropoutSource(*args_),
-                  {head_, static_cast<unsigned>(block) * (kKeyBlockM / 16),
-                   static_cast<unsigned>(first_key_) / 16 + warp});
+    squares_.make(source_, static_cast<unsigned>(block) * (kKeyBlockM / 16));
   }
 
   // Puts zeros where P, rounded, is dropped.
@@ -50,10 +48,10 @@ class KeysDropout {
   }
 
  private:
-  const DropoutArgs* args_ = nullptr;
-  unsigned head_ = 0;
-  int first_key_ = 0;
-  DropoutSquares<kKeyBlockM / 16, true> squares_;
+  using Squares = DropoutSquares<kKeyBlockM / 16, true>;
+
+  DropoutSource source_;
+  Squares squares_;
 };
 
 }  // namespace attune

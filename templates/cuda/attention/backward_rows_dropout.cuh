@@ -13,7 +13,7 @@ namespace attune {
 class RowsDropout {
  public:
   __device__ __forceinline__ explicit RowsDropout(const DropoutArgs& args)
-      : args_(args), source_(args) {}
+      : args_(args) {}
 
   // Delta that this kernel made becomes that of the workspace.
   __device__ __forceinline__ void take_part(float (&delta)[2]) const {
@@ -24,12 +24,13 @@ class RowsDropout {
   // `first_row`: of the warpgroup.
   __device__ __forceinline__ void begin(const AttentionArgs& args, int batch, int head,
                                         int first_row) {
-    head_ = dropout_head(args, batch, head);
-    rows16_ = static_cast<unsigned>(first_row + first_accumulator_row()) / 16;
+    source_ = Squares::staying(DropoutSource(args_, dropout_head(args, batch, head)),
+                               static_cast<unsigned>(first_row + first_accumulator_row()) / 16);
   }
 
+  // It is called beside exponentials, whose unit leaves time for it.
   __device__ __forceinline__ void make(int block) {
-    squares_.make(source_, {head_, rows16_, static_cast<unsigned>(block) * (kBlockN / 16)});
+    squares_.make(source_, static_cast<unsigned>(block) * (kBlockN / 16));
   }
 
   // dS of a step.
@@ -50,10 +51,11 @@ class RowsDropout {
   }
 
  private:
+  using Squares = DropoutSquares<kBlockN / 16, false>;
+
   const DropoutArgs& args_;
   DropoutSource source_;
-  unsigned head_ = 0, rows16_ = 0;
-  DropoutSquares<kBlockN / 16, false> squares_;
+  Squares squares_;
 };
 
 }  // namespace attune

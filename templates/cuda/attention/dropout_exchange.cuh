@@ -13,31 +13,28 @@
 
 namespace attune {
 
-// A square of 16 rows and 16 keys: row / 16 and key / 16.
-struct DropoutSquare {
-  unsigned head, rows16, cell;
-};
-
 // kSquares is 1, 2 or 4.
 template <int kSquares, bool kKeysStay>
 class DropoutExchange {
  public:
-  // Which of the squares this lane makes a stream of.
-  __device__ __forceinline__ static unsigned own_square(unsigned lane) {
-    return own_byte(lane) % kSquares;
+  // A source that has taken in what squares that follow each other have in common: their rows (row / 16), or, where keys stay, their
+  // keys (key / 16).
+  __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
+                                                          unsigned stays) {
+    return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream());
   }
 
-  // By whole warps; `square` is this lane's own. Byte i of what is returned is of square i.
-  __device__ __forceinline__ static unsigned make(const DropoutSource& source,
-                                                  const DropoutSquare& square, unsigned lane) {
-    const unsigned stream = kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
+  // By whole warps, of such a source: byte i of what is returned is of square `first` + i, counted along what does not stay.
+  __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first) {
+    const unsigned byte = own_byte();
+    const unsigned square = first + byte % kSquares;
     unsigned got[kSquares];  // word i is of square (own ^ i)
-    got[0] = source.bits(square.head, square.rows16 * 8 + stream, square.cell);
+    got[0] =
+        (kKeysStay ? source.of_stream(square * 8 + stream()) : source.of_cell(square)).bits();
     if (kKeysStay) got[0] = transposed(got[0]);
 #pragma unroll
     for (int i = 1; i < kSquares; ++i)
       got[i] = __shfl_xor_sync(~0u, got[0], kKeysStay ? i * 4 : i % 2 * 4 + i / 2);
-    const unsigned byte = own_byte(lane);
     if constexpr (kSquares == 1) {
       return got[0] >> 8 * byte;
     } else {
@@ -50,8 +47,15 @@ class DropoutExchange {
   }
 
  private:
-  // Which byte of a word is this lane's.
-  __device__ __forceinline__ static unsigned own_byte(unsigned lane) {
+  // Of the eight of a square, the one that this lane makes.
+  __device__ __forceinline__ static unsigned stream() {
+    const unsigned lane = threadIdx.x % 32;
+    return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
+  }
+
+  // Which byte of a word is this lane's; it makes the stream of that square.
+  __device__ __forceinline__ static unsigned own_byte() {
+    const unsigned lane = threadIdx.x % 32;
     return kKeysStay ? lane / 4 % 4 : lane % 2 * 2 + lane / 4 % 2;
   }
 

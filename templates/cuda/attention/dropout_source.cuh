@@ -10,17 +10,28 @@ namespace attune {
 
 class DropoutSource {
  public:
-  __device__ __forceinline__ explicit DropoutSource(const DropoutArgs& args)
-      : args_(&args), state_(dropout_state(args)) {}
+  DropoutSource() = default;
+  // `head`: of all batch entries.
+  __device__ __forceinline__ DropoutSource(const DropoutArgs& args, unsigned head)
+      : args_(&args), key_(dropout_key(dropout_state(args), head)) {}
 
-  // `stream`: row / 16 * 8 + s.
-  __device__ __forceinline__ unsigned bits(unsigned head, unsigned stream, unsigned cell) const {
-    return dropout_bits(state_, args_->limit, head, stream, cell);
+  // What has taken in a stream, row / 16 * 8 + s, or a cell, key / 16.
+  __device__ __forceinline__ DropoutSource of_stream(unsigned stream) const {
+    return {args_, at_stream(key_, stream)};
+  }
+  __device__ __forceinline__ DropoutSource of_cell(unsigned cell) const {
+    return {args_, at_cell(key_, cell)};
   }
 
+  // Of what has taken in both.
+  __device__ __forceinline__ unsigned bits() const { return dropout_bits(key_, args_->limit); }
+
  private:
-  const DropoutArgs* args_;
-  DropoutState state_;
+  __device__ __forceinline__ DropoutSource(const DropoutArgs* args, const DropoutKey& key)
+      : args_(args), key_(key) {}
+
+  const DropoutArgs* args_ = nullptr;
+  DropoutKey key_{};
 };
 
 // Keeps the compiler from making a word later than its caller, who has time, does.

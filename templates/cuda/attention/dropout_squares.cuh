@@ -14,13 +14,20 @@ class DropoutSquares {
  public:
   static constexpr int kWords = (kSquares + 3) / 4;
 
-  // Whole warps call it, with the first square.
-  __device__ __forceinline__ void make(const DropoutSource& source, const DropoutSquare& first) {
+  // A source of squares of the same rows (row / 16) or, where keys stay, keys (key / 16).
+  __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
+                                                          unsigned stays) {
+    return DropoutExchange<4, kKeysStay>::staying(source, stays);
+  }
+
+  // Whole warps call it, with such a source; `first` counts squares along what does not stay.
+  __device__ __forceinline__ void make(const DropoutSource& source, unsigned first) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       constexpr int kLast = kSquares - 4 * (kWords - 1);
-      word_[i] = i + 1 < kWords || kLast > 2 ? make_word<4>(source, first, i)
-                                             : make_word<kLast < 2 ? 1 : 2>(source, first, i);
+      constexpr int kCount = kLast > 2 ? 4 : kLast;
+      word_[i] = i + 1 < kWords ? DropoutExchange<4, kKeysStay>::make(source, first + 4 * i)
+                                : DropoutExchange<kCount, kKeysStay>::make(source, first + 4 * i);
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);
@@ -47,16 +54,6 @@ class DropoutSquares {
   __device__ __forceinline__ static constexpr int place(int block8, int half, int i) {
     const int low = block8 % 2;
     return block8 / 2 % 4 * 8 + 4 * i + (kKeysStay ? 2 * half + low : 2 * low + half);
-  }
-
-  template <int kCount>
-  __device__ __forceinline__ static unsigned make_word(const DropoutSource& source,
-                                                       const DropoutSquare& first, int word) {
-    using Exchange = DropoutExchange<kCount, kKeysStay>;
-    const unsigned lane = static_cast<unsigned>(reread_thread_index()) % 32;
-    DropoutSquare square = first;
-    (kKeysStay ? square.rows16 : square.cell) += 4 * word + Exchange::own_square(lane);
-    return Exchange::make(source, square, lane);
   }
 
   unsigned word_[kWords] = {};  // a byte of each square

@@ -18,14 +18,14 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
 
   // The block of columns to come. The seed is read anew: registers are few.
   __device__ __forceinline__ void move_to(const KernelParts& parts, const Tile& tile, int block) {
-    const DropoutSource source(parts.dropout);
     const int thread = reread_thread_index();
     const int warp_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles;
-    const unsigned head = dropout_head(parts.base, tile.batch, tile.head);
+    const DropoutSource source(parts.dropout,
+                               dropout_head(parts.base, tile.batch, tile.head));
     const unsigned cell = static_cast<unsigned>(block) * (kBlockN / 16);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      squares_[m].make(source, {head, static_cast<unsigned>(warp_row) / 16 + m, cell});
+      squares_[m].make(Squares::staying(source, static_cast<unsigned>(warp_row) / 16 + m), cell);
     }
   }
 
@@ -36,7 +36,9 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
   }
 
  private:
-  DropoutSquares<kBlockN / 16, false> squares_[kRowTiles];
+  using Squares = DropoutSquares<kBlockN / 16, false>;
+
+  Squares squares_[kRowTiles];
 };
 
 }  // namespace attune

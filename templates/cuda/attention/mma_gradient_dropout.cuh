@@ -13,14 +13,12 @@ class DroppedElements {
  public:
   __device__ __forceinline__ DroppedElements(const GradientParts& parts,
                                              const ElementPlace<kKeysStay>& at) {
-    const DropoutSource source(parts.dropout);
-    const unsigned head = dropout_head(parts.base, at.batch, at.head);
+    const DropoutSource source(parts.dropout, dropout_head(parts.base, at.batch, at.head));
     const unsigned stay = static_cast<unsigned>(at.stay) / 16;
     const unsigned column = static_cast<unsigned>(at.column) / 16;
 #pragma unroll
     for (int m = 0; m < kM; ++m)
-      squares_[m].make(source,
-                       {head, kKeysStay ? column : stay + m, kKeysStay ? stay + m : column});
+      squares_[m].make(Squares::staying(source, stay + m), column);
   }
 
   // Puts zeros where P is dropped.
@@ -37,7 +35,9 @@ class DroppedElements {
   }
 
  private:
-  DropoutSquares<kN / 2, kKeysStay> squares_[kM];
+  using Squares = DropoutSquares<kN / 2, kKeysStay>;
+
+  Squares squares_[kM];
 };
 
 // Gradients are sums of products of kept places.

@@ -14,21 +14,19 @@ namespace attune {
 
 class PrefillDropout {
  public:
-  __device__ __forceinline__ explicit PrefillDropout(const KernelParts& parts)
-      : source_(parts.dropout) {}
-
   // `first_row`: of the warpgroup.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
+    const int head = tile.head + thread_head(thread);
+    const DropoutSource of_head(parts.dropout, dropout_head(parts.base, tile.batch, head));
     // A warp's 16 rows are of one head.
-    rows16_ = static_cast<unsigned>(first_row + thread_row(thread)) / 16;
-    head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
+    source_ = Squares::staying(of_head, static_cast<unsigned>(first_row + thread_row(thread)) / 16);
   }
 
   // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit leaves time for it.
   __device__ __forceinline__ void make(int first_key) {
-    squares_.make(source_, {head_, rows16_, static_cast<unsigned>(first_key) / 16});
+    squares_.make(source_, static_cast<unsigned>(first_key) / 16);
   }
 
   template <int kCount>
@@ -38,9 +36,10 @@ class PrefillDropout {
   }
 
  private:
+  using Squares = DropoutSquares<kBlockN / 16, false>;
+
   DropoutSource source_;
-  unsigned rows16_ = 0, head_ = 0;
-  DropoutSquares<kBlockN / 16, false> squares_;
+  Squares squares_;
 };
 
 __device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {

@@ -150,7 +150,7 @@ class WgmmaConsumer {
   int warpgroup_;
   WgmmaProducts products_;
   ScoreStage stage_;  // where kScored
-  PrefillDropout dropout_ = PrefillDropout(parts_);  // where kDropout
+  PrefillDropout dropout_;  // where kDropout
   BlockWalk blocks_;  // where kMaskProgram
 };
 
