@@ -67,7 +67,8 @@ class DropoutRows {
       find_cell(n / 16, cell);
       if (stop - n == 16 && stop <= keys.end) {
 #pragma clang loop unroll(full)
-        for (int place = 0; place < 16; ++place) take(n + place, kept(cell, static_cast<unsigned>(place)));
+        for (int place = 0; place < 16; ++place)
+          take(n + place, kept(cell, static_cast<unsigned>(place)));
         n = stop;
       } else {
         for (; n < stop && n < keys.end; ++n) take(n, kept(cell, static_cast<unsigned>(n) % 16));

@@ -54,8 +54,8 @@ struct DropoutKey {
 
 ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned head) {
   unsigned key0 = static_cast<unsigned>(state.seed), key1 = static_cast<unsigned>(state.seed >> 32);
-  DropoutKey x{{static_cast<unsigned>(state.offset), static_cast<unsigned>(state.offset >> 32),
-                head, 0}};
+  DropoutKey x{
+      {static_cast<unsigned>(state.offset), static_cast<unsigned>(state.offset >> 32), head, 0}};
   for (int round = 0; round < 7; ++round) {
     const unsigned long long a = wide_product(x.word[0], 0xD2511F53u),
                              b = wide_product(x.word[2], 0xCD9E8D57u);

@@ -15,7 +15,7 @@
 namespace attune {
 namespace {
 
-constexpr int kRows = 512, kKeys = 1024, kPlaces = kRows * kKeys;
+constexpr int kRows = 256, kKeys = 1024, kPlaces = kRows * kKeys;
 constexpr double kMost = 5;  // standard deviations; 3.7 is what the largest of 5000 comes to
 
 // 1 - p where a place is kept and -p where it is not, with p the rate of what is kept.
@@ -145,6 +145,31 @@ TEST_P(DropoutQuality, HeadsOffsetsAndSeedsAreIndependent) {
     expect_unlike(m, of({kState.seed, kState.offset ^ one}), "offset bit " + std::to_string(bit));
     expect_unlike(m, of({kState.seed ^ one, kState.offset ^ one}), "bit " + std::to_string(bit));
   }
+}
+
+// Of two streams, or two cells, whose numbers differ by a bit: each place beside its counterpart, over many heads.
+TEST_P(DropoutQuality, NumbersThatDifferByABitAreIndependentInEachHead) {
+  constexpr unsigned kHeads = 20000, kCellBits = 12, kBits = 28;
+  const double p = GetParam() / 256.0;
+  DropoutArgs args{};
+  args.keep(GetParam());
+  std::array<std::array<double, 32>, kBits> sums{};
+  for (unsigned head = 0; head < kHeads; ++head) {
+    const DropoutKey key = dropout_key(kState, head);
+    const unsigned cell = key.word[1] % 4096, stream = key.word[2] % 65536;  // any
+    const unsigned kept = dropout_bits(at_cell(at_stream(key, stream), cell), args.limit);
+    for (unsigned bit = 0; bit < kBits; ++bit) {
+      const unsigned to_cell = bit < kCellBits ? 1U << bit : 0;
+      const unsigned to_stream = bit < kCellBits ? 0 : 1U << (bit - kCellBits);
+      const DropoutKey other = at_cell(at_stream(key, stream ^ to_stream), cell ^ to_cell);
+      const unsigned beside = dropout_bits(other, args.limit);
+      for (unsigned i = 0; i < 32; ++i)
+        sums[bit][i] += ((kept >> i & 1) - p) * ((beside >> i & 1) - p);
+    }
+  }
+  for (unsigned bit = 0; bit < kBits; ++bit)
+    for (const double sum : sums[bit])
+      EXPECT_LT(std::abs(deviations(sum, kHeads, 2)), kMost) << bit;
 }
 
 INSTANTIATE_TEST_SUITE_P(Thresholds, DropoutQuality, ::testing::Values(26U, 128U, 230U),

@@ -112,8 +112,12 @@ void expect_none_wrong(const DropoutArgs& args) {
 
 class DropoutSquaresOf : public ::testing::TestWithParam<unsigned> {};
 
-TEST_P(DropoutSquaresOf, RowsAreThoseOfTheirPlaces) { expect_none_wrong<false>(args_of(GetParam())); }
-TEST_P(DropoutSquaresOf, KeysAreThoseOfTheirPlaces) { expect_none_wrong<true>(args_of(GetParam())); }
+TEST_P(DropoutSquaresOf, RowsAreThoseOfTheirPlaces) {
+  expect_none_wrong<false>(args_of(GetParam()));
+}
+TEST_P(DropoutSquaresOf, KeysAreThoseOfTheirPlaces) {
+  expect_none_wrong<true>(args_of(GetParam()));
+}
 
 // Of 256: the least and the most that problems give, and both sides of a sign.
 INSTANTIATE_TEST_SUITE_P(Thresholds, DropoutSquaresOf,

@@ -269,13 +269,13 @@ class KeysConsumer {
     }
   }
 
-#if 1                                                                              // where kDropout
-  __device__ __forceinline__ void differentiate(unsigned delta, const Scores& p,   // where kDropout
-                                                const Scores& dp, Rounded& ds) {   // where kDropout
-#else                                                                              // where kDropout
+#if 1                                                                             // where kDropout
+  __device__ __forceinline__ void differentiate(unsigned delta, const Scores& p,  // where kDropout
+                                                const Scores& dp, Rounded& ds) {  // where kDropout
+#else                                                                             // where kDropout
   __device__ __forceinline__ static void differentiate(unsigned delta, const Scores& p,
                                                        const Scores& dp, Rounded& ds) {
-#endif                                                                             // where kDropout
+#endif                                                                            // where kDropout
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       float of[2];

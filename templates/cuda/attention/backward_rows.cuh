@@ -102,13 +102,13 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
-    load_sums(tile);                                                       // where kFoldSums == 0
-    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);     // where kFoldSums == 1
-    wait_dout(parity);                                                     // where kFoldSums == 1
-    sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
-    dropout_.take_part(delta_);                                            // where kDropout
-    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
-    dropout_.begin(args_, tile.batch, tile.head, first_row);               // where kDropout
+    load_sums(tile);                                                    // where kFoldSums == 0
+    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
+    wait_dout(parity);                                                  // where kFoldSums == 1
+    sums.finish(dout_, l2_, delta_);                                    // where kFoldSums == 1
+    dropout_.take_part(delta_);                                         // where kDropout
+    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);            // where kFoldSums == 1
+    dropout_.begin(args_, tile.batch, tile.head, first_row);            // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);

@@ -12,8 +12,7 @@ namespace attune {
 
 class RowsDropout {
  public:
-  __device__ __forceinline__ explicit RowsDropout(const DropoutArgs& args)
-      : args_(args) {}
+  __device__ __forceinline__ explicit RowsDropout(const DropoutArgs& args) : args_(args) {}
 
   // Delta that this kernel made becomes that of the workspace.
   __device__ __forceinline__ void take_part(float (&delta)[2]) const {

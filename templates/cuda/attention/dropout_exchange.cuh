@@ -20,17 +20,18 @@ class DropoutExchange {
   // A source that has taken in what squares that follow each other have in common: their rows (row / 16), or, where keys stay, their
   // keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
-                                                          unsigned stays) {
-    return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream());
+                                                          unsigned stays, unsigned lane) {
+    return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
   }
 
   // By whole warps, of such a source: byte i of what is returned is of square `first` + i, counted along what does not stay.
-  __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first) {
-    const unsigned byte = own_byte();
+  __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first,
+                                                  unsigned lane) {
+    const unsigned byte = own_byte(lane);
     const unsigned square = first + byte % kSquares;
     unsigned got[kSquares];  // word i is of square (own ^ i)
     got[0] =
-        (kKeysStay ? source.of_stream(square * 8 + stream()) : source.of_cell(square)).bits();
+        (kKeysStay ? source.of_stream(square * 8 + stream(lane)) : source.of_cell(square)).bits();
     if (kKeysStay) got[0] = transposed(got[0]);
 #pragma unroll
     for (int i = 1; i < kSquares; ++i)
@@ -48,14 +49,12 @@ class DropoutExchange {
 
  private:
   // Of the eight of a square, the one that this lane makes.
-  __device__ __forceinline__ static unsigned stream() {
-    const unsigned lane = threadIdx.x % 32;
+  __device__ __forceinline__ static unsigned stream(unsigned lane) {
     return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
   }
 
   // Which byte of a word is this lane's; it makes the stream of that square.
-  __device__ __forceinline__ static unsigned own_byte() {
-    const unsigned lane = threadIdx.x % 32;
+  __device__ __forceinline__ static unsigned own_byte(unsigned lane) {
     return kKeysStay ? lane / 4 % 4 : lane % 2 * 2 + lane / 4 % 2;
   }
 

@@ -16,18 +16,21 @@ class DropoutSquares {
 
   // A source of squares of the same rows (row / 16) or, where keys stay, keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
-                                                          unsigned stays) {
-    return DropoutExchange<4, kKeysStay>::staying(source, stays);
+                                                          unsigned stays,
+                                                          unsigned lane = threadIdx.x % 32) {
+    return DropoutExchange<4, kKeysStay>::staying(source, stays, lane);
   }
 
   // Whole warps call it, with such a source; `first` counts squares along what does not stay.
-  __device__ __forceinline__ void make(const DropoutSource& source, unsigned first) {
+  __device__ __forceinline__ void make(const DropoutSource& source, unsigned first,
+                                       unsigned lane = threadIdx.x % 32) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       constexpr int kLast = kSquares - 4 * (kWords - 1);
       constexpr int kCount = kLast > 2 ? 4 : kLast;
-      word_[i] = i + 1 < kWords ? DropoutExchange<4, kKeysStay>::make(source, first + 4 * i)
-                                : DropoutExchange<kCount, kKeysStay>::make(source, first + 4 * i);
+      word_[i] = i + 1 < kWords
+                     ? DropoutExchange<4, kKeysStay>::make(source, first + 4 * i, lane)
+                     : DropoutExchange<kCount, kKeysStay>::make(source, first + 4 * i, lane);
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);

@@ -16,16 +16,18 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
   __device__ explicit DroppingSoftmax(const float (&scale_log2)[kRowTiles])
       : OnlineSoftmax<kRowTiles>(scale_log2) {}
 
-  // The block of columns to come. The seed is read anew: registers are few.
+  // The block of columns to come. The head's key is made anew: registers are few.
   __device__ __forceinline__ void move_to(const KernelParts& parts, const Tile& tile, int block) {
     const int thread = reread_thread_index();
     const int warp_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles;
     const DropoutSource source(parts.dropout,
-                               dropout_head(parts.base, tile.batch, tile.head));
+                               made_here(dropout_head(parts.base, tile.batch, tile.head)));
     const unsigned cell = static_cast<unsigned>(block) * (kBlockN / 16);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      squares_[m].make(Squares::staying(source, static_cast<unsigned>(warp_row) / 16 + m), cell);
+      squares_[m].make(
+          Squares::staying(source, static_cast<unsigned>(warp_row) / 16 + m, thread % 32), cell,
+          thread % 32);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/mma_gradient_stream.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -13,12 +14,14 @@ class DroppedElements {
  public:
   __device__ __forceinline__ DroppedElements(const GradientParts& parts,
                                              const ElementPlace<kKeysStay>& at) {
-    const DropoutSource source(parts.dropout, dropout_head(parts.base, at.batch, at.head));
+    const unsigned head = made_here(dropout_head(parts.base, at.batch, at.head));
+    const DropoutSource source(parts.dropout, head);
     const unsigned stay = static_cast<unsigned>(at.stay) / 16;
     const unsigned column = static_cast<unsigned>(at.column) / 16;
+    const unsigned lane = reread_thread_index() % 32;  // registers are few
 #pragma unroll
     for (int m = 0; m < kM; ++m)
-      squares_[m].make(Squares::staying(source, stay + m), column);
+      squares_[m].make(Squares::staying(source, stay + m, lane), column, lane);
   }
 
   // Puts zeros where P is dropped.

@@ -53,8 +53,8 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());                 // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);         // where kScored
+      block = block_of_entry(blocks_.take());          // where kMaskProgram
+      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -110,7 +110,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    dropout_.begin(parts_, tile, first_row);                              // where kDropout
+    dropout_.begin(parts_, tile, first_row);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     stage_.prepare(first_key(args_, tile.first_row) + own.last * kBlockN);    // where kScored
@@ -149,9 +149,9 @@ class WgmmaConsumer {
   const AttentionArgs& args_;
   int warpgroup_;
   WgmmaProducts products_;
-  ScoreStage stage_;  // where kScored
+  ScoreStage stage_;        // where kScored
   PrefillDropout dropout_;  // where kDropout
-  BlockWalk blocks_;  // where kMaskProgram
+  BlockWalk blocks_;        // where kMaskProgram
 };
 
 }  // namespace attune

@@ -288,7 +288,7 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
-  unsigned diagonals_;      // where kDiagonalTerms
+  unsigned diagonals_;  // where kDiagonalTerms
   int lane_;
 };
 
