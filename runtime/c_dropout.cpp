@@ -15,14 +15,14 @@ using namespace attune::c_api;
 
 namespace {
 
-constexpr int64_t kCellKeys = 16;
+constexpr unsigned kCellKeys = 16;
 
-unsigned threshold_of(float dropout) {
+DropoutArgs args_of(float dropout) {
   if (!(dropout >= 0 && dropout < 1))
     refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", dropout));
   Problem problem;
   problem.dropout = dropout;
-  return dropout_args(problem, nullptr).threshold;
+  return dropout_args(problem, nullptr);
 }
 
 // Extents of a mask whose product int64 holds, rows and keys that kernels count.
@@ -47,7 +47,7 @@ extern "C" {
 
 double attune_dropout_rate(float dropout) {
   double rate = -1;
-  guarded([&] { rate = 1 - threshold_of(dropout) / 256.0; });
+  guarded([&] { rate = 1 - args_of(dropout).threshold / 256.0; });
   return rate;
 }
 
@@ -55,19 +55,25 @@ attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
                                   int64_t num_heads_q, int64_t seqlen_q, int64_t seqlen_kv,
                                   uint8_t* keep) {
   return guarded([&] {
-    const unsigned threshold = threshold_of(dropout);
+    const DropoutArgs args = args_of(dropout);
     check_extents(batch, num_heads_q, seqlen_q, seqlen_kv);
     if (batch == 0 || num_heads_q == 0 || seqlen_q == 0 || seqlen_kv == 0) return;
     uint8_t* to = &not_null(keep, "keep");
-    for (int64_t head = 0; head < batch * num_heads_q; ++head)
-      for (int64_t row = 0; row < seqlen_q; ++row)
+    for (int64_t head = 0; head < batch * num_heads_q; ++head) {
+      const DropoutKey of_head = dropout_key({seed, offset}, static_cast<unsigned>(head));
+      for (int64_t row = 0; row < seqlen_q; ++row) {
+        const auto at = static_cast<unsigned>(row);
+        const DropoutKey of_row[2] = {at_stream(of_head, dropout_stream(at, 0)),
+                                      at_stream(of_head, dropout_stream(at, 4))};
         for (int64_t key = 0; key < seqlen_kv; key += kCellKeys) {
-          const DropoutCell cell =
-              dropout_cell({seed, offset}, static_cast<unsigned>(head), static_cast<unsigned>(row),
-                           static_cast<unsigned>(key / kCellKeys));
-          for (int64_t i = 0; i < std::min(kCellKeys, seqlen_kv - key); ++i)
-            *to++ = is_kept(cell, static_cast<unsigned>(i), threshold) ? 1 : 0;
+          const unsigned cell = static_cast<unsigned>(key) / kCellKeys;
+          const unsigned bits[2] = {dropout_bits(at_cell(of_row[0], cell), args.limit),
+                                    dropout_bits(at_cell(of_row[1], cell), args.limit)};
+          for (unsigned i = 0; i < std::min<int64_t>(kCellKeys, seqlen_kv - key); ++i)
+            *to++ = bits[i / 4 % 2] >> dropout_bit(at, i) & 1;
         }
+      }
+    }
   });
 }
 

@@ -39,13 +39,13 @@ DropoutArgs dropout_of(const attune_operands* operands) {
           "operands->dropout->{} is at address {}; accepted are addresses aligned to 8 bytes", name,
           address));
   static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
-  return {reinterpret_cast<const unsigned long long*>(c.seed_address),
-          reinterpret_cast<const unsigned long long*>(c.offset_address),
-          c.seed,
-          c.offset,
-          reinterpret_cast<unsigned long long*>(c.state),
-          0,
-          0};
+  DropoutArgs args{};
+  args.seed_address = reinterpret_cast<const unsigned long long*>(c.seed_address);
+  args.offset_address = reinterpret_cast<const unsigned long long*>(c.offset_address);
+  args.seed = c.seed;
+  args.offset = c.offset;
+  args.state = reinterpret_cast<unsigned long long*>(c.state);
+  return args;
 }
 
 CacheArgs cache_of(const attune_operands* operands) {

@@ -9,9 +9,7 @@ namespace attune {
 
 DropoutArgs dropout_args(const Problem& problem, const DropoutArgs* given) {
   DropoutArgs args = given == nullptr ? DropoutArgs{} : *given;
-  args.threshold =
-      std::clamp(static_cast<unsigned>(std::lround(256 * (1 - problem.dropout))), 1U, 256U);
-  args.scale = 256.0F / static_cast<float>(args.threshold);
+  args.keep(std::clamp(static_cast<unsigned>(std::lround(256 * (1 - problem.dropout))), 1U, 256U));
   return args;
 }
 

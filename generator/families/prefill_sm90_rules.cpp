@@ -225,10 +225,11 @@ int sm90_shared_bytes(const KernelSpec& spec, const Config& config) {
 
 std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec) {
   std::vector<int64_t> values{1};
-  const int most = std::gcd(spec.gqa_ratio, kWarpgroupRows);
+  const int rows = spec.dropout > 0 ? kWarpgroupRows / 16 : kWarpgroupRows;
+  const int most = std::gcd(spec.gqa_ratio, rows);
   if (most > 1) values.push_back(most);
   const unsigned places = std::bit_ceil(static_cast<unsigned>(spec.gqa_ratio));
-  if (most != spec.gqa_ratio && places <= kWarpgroupRows) values.push_back(places);
+  if (most != spec.gqa_ratio && places <= static_cast<unsigned>(rows)) values.push_back(places);
   return values;
 }
 

@@ -36,7 +36,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
 
 // Values of pack_heads: none, or the most heads that divide a group and the rows of a warpgroup; where those are not the whole group,
-// also places for all of it, some of them idle.
+// also places for all of it, some of them idle. With dropout the 16 rows of a warp are of one head.
 std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec);
 
 // Whether registers and shared memory hold a config.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of a panel dropout keeps (shared/dropout.h): Philox with a row a lane.
+// Which weights of a panel dropout keeps (shared/dropout.h), with a row a lane.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -9,25 +9,26 @@
 
 namespace attune {
 
-// A word of Philox for the lanes of one register that have an even number, or those with an odd one. The upper halves hold anything:
-// so words are multiplied where they lie, without moving lanes.
-typedef unsigned long long HalfLanes __attribute__((ext_vector_type(kLanes / 2)));
+inline Words rotated(Words x, int left) { return left == 0 ? x : x << left | x >> (32 - left); }
 
-struct DropoutWords {
-  HalfLanes word[4];
-};
-
-inline DropoutWords dropout_words(unsigned long long seed, DropoutWords x) {
-  unsigned key0 = static_cast<unsigned>(seed), key1 = static_cast<unsigned>(seed >> 32);
+// What streams keep that begin with x: dropout_bits of each lane.
+inline Words dropout_bits(const unsigned (&limit)[8], Words (&x)[4]) {
+  Words kept = ~0u;
 #pragma clang loop unroll(full)
-  for (int round = 0; round < 7; ++round) {
-    const HalfLanes a = (x.word[0] & 0xFFFFFFFFull) * 0xD2511F53ull;
-    const HalfLanes b = (x.word[2] & 0xFFFFFFFFull) * 0xCD9E8D57ull;
-    x = {{(b >> 32) ^ x.word[1] ^ key0, b, (a >> 32) ^ x.word[3] ^ key1, a}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+  for (int pass = 0; pass < 3; ++pass) {
+    const int turn = pass < 2 ? 0 : 8;
+    x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
+    x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
+    x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
+    x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
+    if (pass == 0) continue;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < 4; ++i) {
+      const Words bit = limit[4 * (pass - 1) + i];
+      kept = (~x[i] & (bit | kept)) | (bit & kept);
+    }
   }
-  return x;
+  return kept;
 }
 
 // The rows of one register of a panel.
@@ -35,17 +36,25 @@ class DropoutRows {
  public:
   // From row `first` of the list of one K/V head on.
   DropoutRows(const KernelArguments& args, int batch, int head_kv, long long first)
-      : state_(dropout_state(args.dropout)), last_kept_((args.dropout.threshold << 24) - 1) {
-    alignas(kVectorBytes) unsigned rows[kLanes], heads[kLanes];
-    const unsigned head = batch * args.num_heads_q + head_kv * kGqaRatio;
-    const unsigned row = static_cast<unsigned>(first / kGqaRatio);
+      : limit_(args.dropout.limit) {
+    alignas(kVectorBytes) unsigned start[2][4][kLanes], first_bits[kLanes];
+    const DropoutState state = dropout_state(args.dropout);
+    const unsigned head_of_all = batch * args.num_heads_q + head_kv * kGqaRatio;
+    const unsigned row0 = static_cast<unsigned>(first / kGqaRatio);
     const unsigned before = static_cast<unsigned>(first % kGqaRatio);
+    DropoutKey of_head{};
     for (unsigned lane = 0; lane < kLanes; ++lane) {
-      rows[lane] = row + (before + lane) / kGqaRatio;
-      heads[lane] = head + (before + lane) % kGqaRatio;
+      const unsigned row = row0 + (before + lane) / kGqaRatio;
+      if (lane == 0 || kGqaRatio > 1)
+        of_head = dropout_key(state, head_of_all + (before + lane) % kGqaRatio);
+      first_bits[lane] = dropout_bit(row, 0);
+      for (unsigned i = 0; i < 2; ++i) {
+        const DropoutKey of_row = at_stream(of_head, dropout_stream(row, 4 * i));
+        for (int j = 0; j < 4; ++j) start[i][j][lane] = of_row.word[j];
+      }
     }
-    __builtin_memcpy(&rows_, rows, sizeof(rows_));
-    __builtin_memcpy(&heads_, heads, sizeof(heads_));
+    __builtin_memcpy(&start_, start, sizeof(start_));
+    __builtin_memcpy(&first_bits_, first_bits, sizeof(first_bits_));
   }
 
   // Calls take(key, -1 for each lane that keeps its weight of it).
@@ -54,40 +63,38 @@ class DropoutRows {
     int n = keys.begin;
     while (n < keys.end) {
       const int stop = n / 16 * 16 + 16;
-      Words cell[4];
+      Words cell[2];
       find_cell(n / 16, cell);
       if (stop - n == 16 && stop <= keys.end) {
 #pragma clang loop unroll(full)
-        for (int place = 0; place < 16; ++place) take(n + place, kept(cell, place));
+        for (int place = 0; place < 16; ++place)
+          take(n + place, kept(cell, static_cast<unsigned>(place)));
         n = stop;
       } else {
-        for (; n < stop && n < keys.end; ++n) take(n, kept(cell, n % 16));
+        for (; n < stop && n < keys.end; ++n) take(n, kept(cell, static_cast<unsigned>(n) % 16));
       }
     }
   }
 
  private:
-  // The bytes of 16 keys, as in DropoutCell.
-  __attribute__((always_inline)) void find_cell(int cell, Words (&words)[4]) const {
-    const unsigned long long number = state_.offset + static_cast<unsigned>(cell);
-    const auto lanes = [&](int odd) {
-      return dropout_words(state_.seed, {{HalfLanes(number), HalfLanes(number >> 32),
-                                          rows_ >> 32 * odd, heads_ >> 32 * odd}});
-    };
-    const DropoutWords even = lanes(0), odd = lanes(1);
-    for (int i = 0; i < 4; ++i)
-      words[i] = bits_as<Words>((even.word[i] & 0xFFFFFFFFull) | odd.word[i] << 32);
+  // What 16 keys keep, with the bit of key 0 of each lane's row moved to bit 0.
+  __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
+    const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
+    for (int i = 0; i < 2; ++i) {
+      Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2],
+                    start_[i][3] ^ moved.word[3]};
+      words[i] = dropout_bits(limit_, x) >> first_bits_;
+    }
   }
 
-  // Compares a byte moved to the top of its word: those behind it change nothing.
-  Ints kept(const Words (&cell)[4], int place) const {
-    return bits_as<Ints>(cell[place / 4] << static_cast<unsigned>(24 - place % 4 * 8) <=
-                         Words(last_kept_));
+  // Of key `place` of the 16.
+  static Ints kept(const Words (&cell)[2], unsigned place) {
+    return bits_as<Ints>(cell[dropout_stream(0, place)] << (31 - dropout_bit(0, place))) >> 31;
   }
 
-  DropoutState state_;
-  unsigned last_kept_;  // of words whose top byte decides
-  HalfLanes rows_, heads_;
+  const unsigned (&limit_)[8];
+  Words start_[2][4];  // of the two streams of each lane's row
+  Words first_bits_;
 };
 
 // Writes make(element, whether it is kept) over the elements of panels, of rows from `first` of the list of one K/V head on.

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and key alone, the same in every kernel,
-// tile, split and direction, on every target. Sixteen keys that follow each other share one call of Philox4x32-7, a byte each:
+// tile, split and direction, on every target. A square of 16 rows and 16 keys has eight streams of 32 places each: stream s of rows
+// 2 (s / 2), 2 (s / 2) + 1 and 8 further down, and of keys 4 (s % 2) to 4 (s % 2) + 3 and 8 further on. A place is a bit of a word,
 //
-//   keep(row, key) = byte key % 16 of Philox(key = seed, counter = {offset + key / 16 (64 bits), row, head}) < threshold
+//   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
-// A call of attention uses ceil(seqlen_kv / 16) offsets.
+// so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. Eight random bits
+// decide of a place, which is kept where they are below the threshold. They stand in eight words:
+//
+//   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
+//   x       key ^ {cell A ^ stream B, 0, 0, stream A ^ cell C}   with cell = key / 16, stream = row / 16 * 8 + s
+//   words   x after two passes of dropout_pass, and after a third
+//
+// The key is computed once for a head, passes for each word of decisions: they have no products of 64 bits, for which tensor cores would
+// have to wait. tests/templates/dropout_quality_test.cpp says how random the decisions are.
 #pragma once
 
 #include "shared/dropout_args.h"
 #include "shared/host_device.h"
 
 namespace attune {
-
-struct DropoutCell {
-  unsigned word[4];  // byte k of 16 is byte k % 4 of word k / 4
-};
 
 struct DropoutState {
   unsigned long long seed, offset;
@@ -42,11 +47,15 @@ ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b
 #endif
 }
 
-ATTUNE_HOST_DEVICE inline DropoutCell dropout_cell(DropoutState state, unsigned head, unsigned row,
-                                                   unsigned cell) {
-  const unsigned long long number = state.offset + cell;
+// What streams of a head begin with.
+struct DropoutKey {
+  unsigned word[4];
+};
+
+ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned head) {
   unsigned key0 = static_cast<unsigned>(state.seed), key1 = static_cast<unsigned>(state.seed >> 32);
-  DropoutCell x{{static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), row, head}};
+  DropoutKey x{
+      {static_cast<unsigned>(state.offset), static_cast<unsigned>(state.offset >> 32), head, 0}};
   for (int round = 0; round < 7; ++round) {
     const unsigned long long a = wide_product(x.word[0], 0xD2511F53u),
                              b = wide_product(x.word[2], 0xCD9E8D57u);
@@ -58,19 +67,66 @@ ATTUNE_HOST_DEVICE inline DropoutCell dropout_cell(DropoutState state, unsigned 
   return x;
 }
 
-// Of key `place` of the 16 of a cell.
-ATTUNE_HOST_DEVICE inline bool is_kept(const DropoutCell& cell, unsigned place,
-                                       unsigned threshold) {
-  return (cell.word[place / 4] >> place % 4 * 8 & 0xFFu) < threshold;
+ATTUNE_HOST_DEVICE inline unsigned rotated(unsigned x, int left) {
+  return left == 0 ? x : x << left | x >> (32 - left);
+}
+
+// Each word takes in what stands ahead of it, `turn` bits further left.
+ATTUNE_HOST_DEVICE inline void dropout_pass(unsigned (&x)[4], int turn) {
+  x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
+  x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
+  x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
+  x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
+}
+
+// For each bit whether the number that stands at it in `words`, lowest bit first, above those that came before is at most the limit:
+// `limit` are its four bits, `kept` says whether that holds of what came before.
+ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], const unsigned* limit,
+                                           unsigned kept) {
+  for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
+  return kept;
+}
+
+// A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16; both in either order.
+ATTUNE_HOST_DEVICE inline DropoutKey at_stream(const DropoutKey& key, unsigned stream) {
+  return {{key.word[0] ^ stream * 0xBB67AE85u, key.word[1], key.word[2],
+           key.word[3] ^ stream * 0x9E3779B9u}};
+}
+ATTUNE_HOST_DEVICE inline DropoutKey at_cell(const DropoutKey& key, unsigned cell) {
+  return {{key.word[0] ^ cell * 0x9E3779B9u, key.word[1], key.word[2],
+           key.word[3] ^ cell * 0x85EBCA6Bu}};
+}
+
+// What a stream keeps of 16 keys; `limit` is that of DropoutArgs. A third pass that turned nothing would leave its lowest bits sums of
+// two that stand side by side.
+ATTUNE_HOST_DEVICE inline unsigned dropout_bits(const DropoutKey& key_at_both,
+                                                const unsigned (&limit)[8]) {
+  unsigned x[4] = {key_at_both.word[0], key_at_both.word[1], key_at_both.word[2],
+                   key_at_both.word[3]};
+  dropout_pass(x, 0);
+  dropout_pass(x, 0);
+  const unsigned kept = at_most(x, limit, ~0u);
+  dropout_pass(x, 8);
+  return at_most(x, limit + 4, kept);
+}
+
+ATTUNE_HOST_DEVICE constexpr unsigned dropout_stream(unsigned row, unsigned key) {
+  return row / 16 * 8 + row / 2 % 4 * 2 + key / 4 % 2;
+}
+
+// Of its stream's word.
+ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
+  return key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
 }
 
 // What P of a row and a key is multiplied by; `head` counts those of all batch entries.
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
-  const unsigned at = static_cast<unsigned>(key);
-  const DropoutCell cell = dropout_cell(dropout_state(args), args.head0 + head,
-                                        args.row0 + static_cast<unsigned>(row), at / 16);
-  return is_kept(cell, at % 16, args.threshold) ? args.scale : 0.0f;
+  const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);
+  const DropoutKey of_head = dropout_key(dropout_state(args), args.head0 + head);
+  const unsigned bits =
+      dropout_bits(at_cell(at_stream(of_head, dropout_stream(in, at)), at / 16), args.limit);
+  return bits >> dropout_bit(in, at) & 1 ? args.scale : 0.0f;
 }
 
 }  // namespace attune

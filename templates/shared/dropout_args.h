@@ -11,11 +11,19 @@ struct DropoutArgs {
   unsigned long long seed;
   unsigned long long offset;
   unsigned long long* state;  // seed and offset as they were used, written by op prefill; or null
-  unsigned threshold;         // of 256: a byte below it keeps its place
+  unsigned threshold;         // of 256: eight random bits below it keep their place
   float scale;                // 256 / threshold: what is kept is multiplied by it
+  unsigned limit[8];          // bit i of threshold - 1, in all bits
   // Of references, which compute a part of a problem alone: the head, of all batch entries, and the row at which it begins.
   unsigned head0 = 0;
   unsigned row0 = 0;
+
+  // `kept` is 1 to 256.
+  constexpr void keep(unsigned kept) {
+    threshold = kept;
+    scale = 256.0f / static_cast<float>(kept);
+    for (int i = 0; i < 8; ++i) limit[i] = 0u - ((kept - 1) >> i & 1u);
+  }
 };
 
 }  // namespace attune

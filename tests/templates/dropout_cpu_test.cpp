@@ -48,15 +48,12 @@ class DropoutCpu : public ::testing::Test {
   const CpuToolchain* toolchain_ = nullptr;
 };
 
-// The numbers are far from 0, and offset + cell passes 2^32.
+// The numbers are far from 0.
 DropoutArgs dropout(unsigned threshold) {
-  return {nullptr,
-          nullptr,
-          0xFEDCBA9876543210ULL,
-          0xFFFFFFFEULL,
-          nullptr,
-          threshold,
-          256.0F / static_cast<float>(threshold)};
+  DropoutArgs args{};
+  args.seed = 0xFEDCBA9876543210ULL, args.offset = 0xFFFFFFFEULL;
+  args.keep(threshold);
+  return args;
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {

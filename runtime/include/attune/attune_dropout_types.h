@@ -2,7 +2,7 @@
  * Dropout of P, the weights of attention: attune_problem.dropout says how much. attune_types.h includes this file.
  *
  * What is kept depends on seed, offset, batch entry, head, row and key alone: it is the same in prefill and attention_backward, on
- * every device, whatever kernel runs. A call uses ceil(seqlen_kv / 16) offsets: give the next call a further one, or another seed.
+ * every device, whatever kernel runs. Give each call an offset of its own, or another seed.
  */
 #ifndef ATTUNE_ATTUNE_DROPOUT_TYPES_H_
 #define ATTUNE_ATTUNE_DROPOUT_TYPES_H_

@@ -151,8 +151,8 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     dropout_p: of the softmax's weights so many are dropped, the others multiplied by 1 / (1 - dropout_p), of dropout_p to the nearest 1/256
     (dropout_rate()). lse is that without dropout. seed: a whole number, or an int64 tensor of one element on q's device, which a replayed graph
-    reads anew; None: PyTorch's generator of that device draws one for each call. offset: likewise, of calls that share a seed; one uses
-    ceil(seqlen_kv / 16) of them. Equal seeds and offsets drop the same in every kernel and on every device; dropout_mask() says what.
+    reads anew; None: PyTorch's generator of that device draws one for each call. offset: likewise, of calls that share a seed: any
+    other drops other places. Equal seeds and offsets drop the same in every kernel and on every device; dropout_mask() says what.
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""

@@ -89,8 +89,7 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
     and other frameworks.
 
     seed, offset: whole numbers, or tensors of one, which are read here. like: a tensor of PyTorch, on whose device the result is one; by
-    default it is NumPy's. What is kept depends on seed, offset, head of all batch entries, row and key alone; 16 keys further in the mask is
-    one offset further."""
+    default it is NumPy's. What is kept depends on seed, offset, head of all batch entries, row and key alone."""
     if not isinstance(shape, (tuple, list)) or len(shape) != 4:
         raise ValueError(f"shape is {shape!r}; accepted are four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
     extents = [whole("shape", extent) for extent in shape]

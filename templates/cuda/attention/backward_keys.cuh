@@ -208,12 +208,12 @@ class KeysConsumer {
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
-    dropout_.make(block);  // while products run  // where kDropout
     const unsigned delta = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
+    dropout_.make(block);  // where kDropout
     exponentiate(l2, s);
     if (blocks_.needs_mask(block)) hide(block, s);
     if constexpr (kMakesK && !kFirst) {
@@ -226,7 +226,7 @@ class KeysConsumer {
     if constexpr (kMakesV) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
-      round_kept(s, p);  // instead  // where kDropout
+      dropout_.keep(p);  // where kDropout
       wgmma_fence();
       issue_dv(p, dout, dv);
     }
@@ -259,7 +259,6 @@ class KeysConsumer {
   }
 
   __device__ __forceinline__ void exponentiate(unsigned l2, Scores& s) const {
-    const int lane = reread_thread_index() % 32;  // where kDropout
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       float of[2];
@@ -267,12 +266,16 @@ class KeysConsumer {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
         s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
-      dropout_.sign(i / 4, lane, &s[i]);  // where kDropout
     }
   }
 
+#if 1                                                                             // where kDropout
+  __device__ __forceinline__ void differentiate(unsigned delta, const Scores& p,  // where kDropout
+                                                const Scores& dp, Rounded& ds) {  // where kDropout
+#else                                                                             // where kDropout
   __device__ __forceinline__ static void differentiate(unsigned delta, const Scores& p,
                                                        const Scores& dp, Rounded& ds) {
+#endif                                                                            // where kDropout
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       float of[2];
@@ -281,8 +284,7 @@ class KeysConsumer {
       for (int j = 0; j < 4; j += 2)
         ds[(i + j) / 2] =
             pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
-      ds[i / 2] = differentiate_kept(&p[i], &dp[i], of);              // instead  // where kDropout
-      ds[i / 2 + 1] = differentiate_kept(&p[i + 2], &dp[i + 2], of);  // where kDropout
+      dropout_.differentiate(i / 4, &p[i], &dp[i], of, &ds[i / 2]);  // instead  // where kDropout
     }
   }
 

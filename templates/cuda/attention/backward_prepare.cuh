@@ -3,7 +3,7 @@
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
-#include "cuda/attention/dropout_signs.cuh"  // where kDropout
+#include "cuda/attention/dropout_source.cuh"  // where kDropout
 #include "cuda/attention/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
 #include "cuda/ptx/eight_elements.cuh"

@@ -102,13 +102,13 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
-    load_sums(tile);                                                       // where kFoldSums == 0
-    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);     // where kFoldSums == 1
-    wait_dout(parity);                                                     // where kFoldSums == 1
-    sums.finish(dout_, l2_, delta_);                                       // where kFoldSums == 1
-    dropout_.take_part(delta_);                                            // where kDropout
-    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);               // where kFoldSums == 1
-    dropout_.begin(args_, tile.batch, tile.head, first_row, l2_, delta_);  // where kDropout
+    load_sums(tile);                                                    // where kFoldSums == 0
+    OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
+    wait_dout(parity);                                                  // where kFoldSums == 1
+    sums.finish(dout_, l2_, delta_);                                    // where kFoldSums == 1
+    dropout_.take_part(delta_);                                         // where kDropout
+    sums.keep(args_, tile.first_row + kBlockM, l2_, delta_);            // where kFoldSums == 1
+    dropout_.begin(args_, tile.batch, tile.head, first_row);            // where kDropout
     clear(dq);
     mbarrier_wait(first_full_, parity, "q_full");
     skip_steps(k_ring_, v_ring_, own.begin - tile.blocks.begin);
@@ -163,12 +163,12 @@ class RowsConsumer {
       wait_dout(parity);
     else
       issue_dq(ds, dq);
-    dropout_.make(block);  // while products run  // where kDropout
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
     wgmma_wait<kFirst ? 1 : 2>();
     wgmma_pin(s);
+    dropout_.make(block);  // where kDropout
     exponentiate(s);
     if (blocks_.needs_mask(block)) hide(block, s);
     if constexpr (!kFirst) {

@@ -2,7 +2,7 @@
 // The softmax of the mma.sync kernels with dropout: weights lose what is dropped as they are rounded, and sums have all of them.
 #pragma once
 
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -16,28 +16,31 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
   __device__ explicit DroppingSoftmax(const float (&scale_log2)[kRowTiles])
       : OnlineSoftmax<kRowTiles>(scale_log2) {}
 
-  // The block of columns to come. The seed is read anew: registers are few.
+  // The block of columns to come. The head's key is made anew: registers are few.
   __device__ __forceinline__ void move_to(const KernelParts& parts, const Tile& tile, int block) {
-    const DropoutSource source(parts.dropout);
     const int thread = reread_thread_index();
     const int warp_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles;
-    const unsigned head = dropout_head(parts.base, tile.batch, tile.head);
+    const DropoutSource source(parts.dropout,
+                               made_here(dropout_head(parts.base, tile.batch, tile.head)));
     const unsigned cell = static_cast<unsigned>(block) * (kBlockN / 16);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      const unsigned row = static_cast<unsigned>(warp_row + 16 * m + thread % 32 / 4);
-      signs_[m].make(source, {{head, head}, {row, row + 8}}, cell);
+      squares_[m].make(
+          Squares::staying(source, static_cast<unsigned>(warp_row) / 16 + m, thread % 32), cell,
+          thread % 32);
     }
   }
 
   // An A operand of columns 16 `step` on, of tile m.
   __device__ __forceinline__ void keep(unsigned (&p)[4], int m, int step) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[i] = signs_[m].keep(p[i], 2 * step + i / 2, i % 2);
+    for (int i = 0; i < 4; ++i) p[i] = squares_[m].keep(p[i], 2 * step + i / 2, i % 2);
   }
 
  private:
-  DropoutOfRows<kBlockN / 16> signs_[kRowTiles];
+  using Squares = DropoutSquares<kBlockN / 16, false>;
+
+  Squares squares_[kRowTiles];
 };
 
 }  // namespace attune

@@ -2,9 +2,9 @@
 // What dropout takes from a step of the mma.sync gradient kernels.
 #pragma once
 
-#include "cuda/attention/dropout_of_keys.cuh"
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/mma_gradient_stream.cuh"
+#include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
@@ -13,15 +13,15 @@ template <bool kKeysStay, int kM, int kN>
 class DroppedElements {
  public:
   __device__ __forceinline__ DroppedElements(const GradientParts& parts,
-                                             const ElementPlace<false>& at) {
-    const DropoutSource source(parts.dropout);
-    const unsigned head = dropout_head(parts.base, at.batch, at.head);
-    const unsigned first_cell = static_cast<unsigned>(at.column) / 16;
+                                             const ElementPlace<kKeysStay>& at) {
+    const unsigned head = made_here(dropout_head(parts.base, at.batch, at.head));
+    const DropoutSource source(parts.dropout, head);
+    const unsigned stay = static_cast<unsigned>(at.stay) / 16;
+    const unsigned column = static_cast<unsigned>(at.column) / 16;
+    const unsigned lane = reread_thread_index() % 32;  // registers are few
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      const unsigned row = static_cast<unsigned>(at.stay + 16 * m);
-      signs_[m].make(source, {{head, head}, {row, row + 8}}, first_cell);
-    }
+    for (int m = 0; m < kM; ++m)
+      squares_[m].make(Squares::staying(source, stay + m, lane), column, lane);
   }
 
   // Puts zeros where P is dropped.
@@ -32,44 +32,15 @@ class DroppedElements {
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (!signs_[m].keeps(n, i / 2, i % 2)) values[m][n][i] = 0.f;
+          if (!squares_[m].keeps(n, i / 2, i % 2)) values[m][n][i] = 0.f;
       }
     }
   }
 
  private:
-  DropoutOfRows<kN / 2> signs_[kM];
-};
+  using Squares = DropoutSquares<kN / 2, kKeysStay>;
 
-template <int kM, int kN>
-class DroppedElements<true, kM, kN> {
- public:
-  __device__ __forceinline__ DroppedElements(const GradientParts& parts,
-                                             const ElementPlace<true>& at) {
-    const DropoutSource source(parts.dropout);
-    const unsigned head = dropout_head(parts.base, at.batch, at.head);
-    const unsigned first_row = static_cast<unsigned>(at.column) / 8 * 8;
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-      signs_[m].make(source, head, first_row, static_cast<unsigned>(at.stay) / 16 + m);
-  }
-
-  __device__ __forceinline__ void zero(float (&values)[kM][kN][4]) const {
-    const int lane = reread_thread_index() % 32;
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        const unsigned signs = signs_[m].of_block(n, lane);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (signs_[m].sign(signs, i) >> 31) values[m][n][i] = 0.f;
-      }
-    }
-  }
-
- private:
-  DropoutOfKeys<8 * kN> signs_[kM];
+  Squares squares_[kM];
 };
 
 // Gradients are sums of products of kept places.

@@ -1,58 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in a consumer of prefill_sm90. What a step drops follows from where it stands alone, so it is made while the products of the
-// warpgroup run; the probabilities lose it as they are rounded, and O is multiplied by 256 / threshold at its end. Row sums and LSE are
-// those of all probabilities.
+// Dropout in a consumer of prefill_sm90: the probabilities lose what is dropped as they are rounded, and O is multiplied by 256 /
+// threshold at its end. Row sums and LSE are those of all probabilities.
 #pragma once
 
-#include "cuda/attention/dropout_of_rows.cuh"
+#include "cuda/attention/dropout_squares.cuh"
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/tile_rows.cuh"
 #include "cuda/attention/tile_stream.cuh"
-#include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/special_registers.cuh"
 
 namespace attune {
 
 class PrefillDropout {
  public:
-  // A phase of a barrier that is complete through all steps of the tile.
-  __device__ __forceinline__ void stand_by(unsigned barrier, unsigned parity) {
-    barrier_ = barrier;
-    parity_ = parity;
-  }
-
   // `first_row`: of the warpgroup.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
-    source_ = DropoutSource(parts.dropout);
-    row_ = static_cast<unsigned>(first_row + thread_row(thread));
-    head_ = dropout_head(parts.base, tile.batch, tile.head + thread_head(thread));
+    const int head = tile.head + thread_head(thread);
+    const DropoutSource of_head(parts.dropout, dropout_head(parts.base, tile.batch, head));
+    // A warp's 16 rows are of one head.
+    source_ = Squares::staying(of_head, static_cast<unsigned>(first_row + thread_row(thread)) / 16);
   }
 
-  // The step to come: its first key is a multiple of 16.
-  __device__ __forceinline__ void move_to(int first_key) {
-    cell_ = static_cast<unsigned>(first_key) / 16;
-  }
-
-  // Between two loops that end at once, across which the compiler moves nothing.
-  __device__ __forceinline__ void make() {
-    mbarrier_wait(barrier_, parity_, "complete");
-    signs_.make(source_, {{head_, head_ + kNextHead}, {row_, row_ + kNextRow}}, cell_);
-    mbarrier_wait(barrier_, parity_, "complete");
+  // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit leaves time for it.
+  __device__ __forceinline__ void make(int first_key) {
+    squares_.make(source_, static_cast<unsigned>(first_key) / 16);
   }
 
   template <int kCount>
   __device__ __forceinline__ void keep(unsigned (&p)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) p[i] = signs_.keep(p[i], i / 2, i % 2);
+    for (int i = 0; i < kCount; ++i) p[i] = squares_.keep(p[i], i / 2, i % 2);
   }
 
  private:
+  using Squares = DropoutSquares<kBlockN / 16, false>;
+
   DropoutSource source_;
-  unsigned row_ = 0, head_ = 0, cell_ = 0, barrier_ = 0, parity_ = 0;
-  DropoutOfRows<kBlockN / 16> signs_;
+  Squares squares_;
 };
 
 __device__ __forceinline__ void scale_kept(const KernelParts& parts, RowEnds* ends) {

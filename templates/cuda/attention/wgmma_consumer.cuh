@@ -53,9 +53,8 @@ class WgmmaConsumer {
     first_step(tile, own, first_row, range, s, p, rows);
 #pragma unroll 1
     for (int block = own.last - 1; block >= own.first; --block) {
-      block = block_of_entry(blocks_.take());                 // where kMaskProgram
-      stage_.prepare(origin + block * kBlockN, rows);         // where kScored
-      products_.dropout().move_to(origin + block * kBlockN);  // where kDropout
+      block = block_of_entry(blocks_.take());          // where kMaskProgram
+      stage_.prepare(origin + block * kBlockN, rows);  // where kScored
       products_.multiply_next(block == own.first, s, p, o);
       const bool partial = is_partial(blocks_.taken(), warpgroup_);  // where kMaskProgram
       bool whole = !(kMasksInside && range.needs_mask(block));       // where kScored
@@ -74,6 +73,7 @@ class WgmmaConsumer {
       bool grew = kRowMax == 1 ? masked : row_max_grew(s, *rows, args_.softmax_scale_log2);
       grew = grew || (kRowMax == 1 && partial);  // where kMaskProgram
       if (grew) raise_row_max(s, rows, args_.softmax_scale_log2, factor);
+      dropout_.make(origin + block * kBlockN);  // where kDropout
       exponentiate(s, rows->max, args_.softmax_scale_log2, kRowMax == 1 ? sum : rows->sum);
       if constexpr (kOverlap) finish(o);
       const bool arrived = products_.operands_arrived();
@@ -104,15 +104,13 @@ class WgmmaConsumer {
   __device__ __forceinline__ void round_probabilities(const Scores& s,     // where kDropout
                                                       Probabilities& p) {  // where kDropout
     attune::round_probabilities(s, p);                                     // where kDropout
-    products_.dropout().keep(p);                                           // where kDropout
+    dropout_.keep(p);                                                      // where kDropout
   }                                                                        // where kDropout
 
   __device__ __forceinline__ void first_step(const PrefillTile& tile, const OwnSteps& own,
                                              int first_row, const BlockRange& range, Scores& s,
                                              Probabilities& p, RowStats* rows) {
-    products_.dropout().begin(parts_, tile, first_row);              // where kDropout
-    const int first_of_all = first_key(args_, tile.first_row);       // where kDropout
-    products_.dropout().move_to(first_of_all + own.last * kBlockN);  // where kDropout
+    dropout_.begin(parts_, tile, first_row);  // where kDropout
     products_.multiply_first(own.last == own.first, s);
     if (own.last != tile.last_block) products_.skip_hidden_v();
     products_.expect_values(args_.seqlen_kv - own.last * kBlockN);            // where kCacheArgs
@@ -123,6 +121,7 @@ class WgmmaConsumer {
     if (partial) hide_scores(parts_, tile, first_row, first, s);              // where kMaskProgram
     if (range.needs_mask(own.last))
       mask_scores(args_, s, first_row, own.last, range, first_key(args_, tile.first_row));
+    dropout_.make(first_key(args_, tile.first_row) + own.last * kBlockN);  // where kDropout
     softmax_first(s, rows, args_.softmax_scale_log2);
     round_probabilities(s, p);
     products_.await_operands(own.last != own.first);
@@ -151,8 +150,9 @@ class WgmmaConsumer {
   const AttentionArgs& args_;
   int warpgroup_;
   WgmmaProducts products_;
-  ScoreStage stage_;  // where kScored
-  BlockWalk blocks_;  // where kMaskProgram
+  ScoreStage stage_;        // where kScored
+  PrefillDropout dropout_;  // where kDropout
+  BlockWalk blocks_;        // where kMaskProgram
 };
 
 }  // namespace attune

@@ -32,7 +32,6 @@
 #include "cuda/attention/k_parts.cuh"  // where kKParts
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
-#include "cuda/attention/prefill_dropout.cuh"  // where kDropout
 #include "cuda/attention/score_diagonals.cuh"  // where kDiagonalTerms
 #include "cuda/attention/tile_stream.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -128,11 +127,7 @@ class WgmmaProducts {
     }
   }
 
-  // It is made while products run.  // where kDropout
-  __device__ __forceinline__ PrefillDropout& dropout() { return dropout_; }  // where kDropout
-
   __device__ __forceinline__ void wait_q(unsigned parity) {
-    dropout_.stand_by(shared_ + kLayout.q_full + 8 * warpgroup_, parity);  // where kDropout
     mbarrier_wait(shared_ + kLayout.q_full + 8 * warpgroup_, parity, "q_full");
   }
 
@@ -140,7 +135,6 @@ class WgmmaProducts {
     await_k();
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     issue_qk(s);
-    dropout_.make();                      // where kDropout
     release_k_parts<0>(k_empty_, lane_);  // where kKParts
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -210,11 +204,9 @@ class WgmmaProducts {
     if constexpr (kOverlap) {
       issue_pv(o, p);
       pass_turn();
-      dropout_.make();                      // where kDropout
       release_k_parts<1>(k_empty_, lane_);  // where kKParts
       wgmma_wait<1>();
     } else {
-      dropout_.make();                      // where kDropout
       release_k_parts<0>(k_empty_, lane_);  // where kKParts
       wgmma_wait<0>();
     }
@@ -317,9 +309,8 @@ class WgmmaProducts {
   unsigned k_empty_ = 0;  // of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
-  unsigned diagonals_;      // where kDiagonalTerms
-  PrefillDropout dropout_;  // where kDropout
-  int values_ = kBlockN;    // where kCacheArgs
+  unsigned diagonals_;    // where kDiagonalTerms
+  int values_ = kBlockN;  // where kCacheArgs
   int lane_;
 };
 

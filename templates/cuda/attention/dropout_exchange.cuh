@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of dropout (shared/dropout.h) made by a warp, each lane one, and the words that lanes then send each other, so that each has
+// the places which accumulators have in its lane: of rows of queries, or of rows of keys where products are transposed. A word has four
+// readers' bytes or, transposed, halves of bytes.
+//
+// | bits of a lane  | 4      | 3      | 2            | 1      | 0          |
+// | rows of queries | stream | stream | byte, square | stream | byte,square |
+// | rows of keys    | stream | byte, square | byte, square | stream | stream |
+#pragma once
+
+#include "cuda/attention/dropout_source.cuh"
+#include "cuda/ptx/permute_bytes.cuh"
+
+namespace attune {
+
+// kSquares is 1, 2 or 4.
+template <int kSquares, bool kKeysStay>
+class DropoutExchange {
+ public:
+  // A source that has taken in what squares that follow each other have in common: their rows (row / 16), or, where keys stay, their
+  // keys (key / 16).
+  __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
+                                                          unsigned stays, unsigned lane) {
+    return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
+  }
+
+  // By whole warps, of such a source: byte i of what is returned is of square `first` + i, counted along what does not stay.
+  __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first,
+                                                  unsigned lane) {
+    const unsigned byte = own_byte(lane);
+    const unsigned square = first + byte % kSquares;
+    unsigned got[kSquares];  // word i is of square (own ^ i)
+    got[0] =
+        (kKeysStay ? source.of_stream(square * 8 + stream(lane)) : source.of_cell(square)).bits();
+    if (kKeysStay) got[0] = transposed(got[0]);
+#pragma unroll
+    for (int i = 1; i < kSquares; ++i)
+      got[i] = __shfl_xor_sync(~0u, got[0], kKeysStay ? i * 4 : i % 2 * 4 + i / 2);
+    if constexpr (kSquares == 1) {
+      return got[0] >> 8 * byte;
+    } else {
+      const unsigned pair = byte & 1 ? 0x04u + 0x11u * byte : 0x40u + 0x11u * byte;
+      const unsigned low = permuted(got[0], got[1], pair);
+      if constexpr (kSquares == 2) return low;
+      const unsigned high = permuted(got[kSquares - 2], got[kSquares - 1], pair);
+      return permuted(low, high, byte & 2 ? 0x1054 : 0x5410);
+    }
+  }
+
+ private:
+  // Of the eight of a square, the one that this lane makes.
+  __device__ __forceinline__ static unsigned stream(unsigned lane) {
+    return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
+  }
+
+  // Which byte of a word is this lane's; it makes the stream of that square.
+  __device__ __forceinline__ static unsigned own_byte(unsigned lane) {
+    return kKeysStay ? lane / 4 % 4 : lane % 2 * 2 + lane / 4 % 2;
+  }
+
+  // Halves 1 and 2 of the four half bytes of each half change places.
+  __device__ __forceinline__ static unsigned transposed(unsigned word) {
+    const unsigned moved = (word ^ word >> 4) & 0x00F000F0u;
+    return word ^ moved ^ moved << 4;
+  }
+};
+
+}  // namespace attune

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the threads of a launch know of its dropout (shared/dropout.h).
+#pragma once
+
+#include "cuda/ptx/special_registers.cuh"
+#include "shared/dropout.h"
+#include "shared/kernel_arguments.h"
+
+namespace attune {
+
+class DropoutSource {
+ public:
+  DropoutSource() = default;
+  // `head`: of all batch entries.
+  __device__ __forceinline__ DropoutSource(const DropoutArgs& args, unsigned head)
+      : args_(&args), key_(dropout_key(dropout_state(args), head)) {}
+
+  // What has taken in a stream, row / 16 * 8 + s, or a cell, key / 16.
+  __device__ __forceinline__ DropoutSource of_stream(unsigned stream) const {
+    return {args_, at_stream(key_, stream)};
+  }
+  __device__ __forceinline__ DropoutSource of_cell(unsigned cell) const {
+    return {args_, at_cell(key_, cell)};
+  }
+
+  // Of what has taken in both.
+  __device__ __forceinline__ unsigned bits() const { return dropout_bits(key_, args_->limit); }
+
+ private:
+  __device__ __forceinline__ DropoutSource(const DropoutArgs* args, const DropoutKey& key)
+      : args_(args), key_(key) {}
+
+  const DropoutArgs* args_ = nullptr;
+  DropoutKey key_{};
+};
+
+// Keeps the compiler from making a word later than its caller, who has time, does.
+__device__ __forceinline__ unsigned made_here(unsigned word) {
+  return static_cast<unsigned>(reread(static_cast<int>(word)));
+}
+
+// Counted over all batch entries.
+__device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
+  return static_cast<unsigned>(batch * args.num_heads_q + head);
+}
+
+// 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and delta with them.
+__device__ __forceinline__ float kept_part(const DropoutArgs& args) {
+  return static_cast<float>(args.threshold) * (1.f / 256);
+}
+
+// For the backward pass; by the first thread of a launch.
+__device__ __forceinline__ void leave_dropout_state(const DropoutArgs& args) {
+  write_dropout_state(args, static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x);
+}
+
+}  // namespace attune
