@@ -4,6 +4,7 @@
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cpu/backward_reference_knobs.hpp"
+#include "cpu/dot_of_parts.hpp"  // where kScoreGradient
 #include "cpu/reference_rows.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
 #include "shared/dropout.h"         // where kDropout
@@ -37,6 +38,7 @@ inline void store_row(const OperandView& view, int batch, int head, int row, con
 template <int kColumns>
 inline float dot(const float* a, const float* b) {
 #pragma clang fp reassociate(on)
+  return dot_of_parts<kColumns>(a, b);  // where kScoreGradient
   float sum = 0;
   for (int c = 0; c < kColumns; ++c) sum += a[c] * b[c];
   return sum;

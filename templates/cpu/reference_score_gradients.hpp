@@ -8,15 +8,26 @@
 
 namespace attune {
 
+// A row as fp32: where it stands, or else in `scratch`.
+template <Dtype kDtype, int kColumns>
+inline const float* row_of(const OperandView& view, int batch, int head, int row, float* scratch) {
+  if constexpr (kDtype == Dtype::kFp32)
+    return static_cast<const float*>(view.data) + place(view, batch, head, row);
+  load_row<kDtype, kColumns>(view, batch, head, row, scratch);
+  return scratch;
+}
+
 // P (dout v - delta) of one row and key.
 inline float dz_of(const KernelArguments& args, int batch, int head, int row, int key) {
   if (!is_visible(args, row, key)) return 0;
-  float q[kHeadDimQk], k[kHeadDimQk], dout[kHeadDimV], v[kHeadDimV];
-  load_row<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, q);
-  load_row<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, dout);
-  load_row<kDtypeKv, kHeadDimQk>(args.k, batch, head / kGqaRatio, key, k);
-  load_row<kDtypeKv, kHeadDimV>(args.v, batch, head / kGqaRatio, key, v);
-  return Pair(args, batch, head, row, key, q, k, dout, v).ds;
+  float scratch[4][kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV];
+  const int head_kv = head / kGqaRatio;
+  return Pair(args, batch, head, row, key,
+              row_of<kDtypeQ, kHeadDimQk>(args.q, batch, head, row, scratch[0]),
+              row_of<kDtypeKv, kHeadDimQk>(args.k, batch, head_kv, key, scratch[1]),
+              row_of<kDtypeO, kHeadDimV>(args.gradients.dout, batch, head, row, scratch[2]),
+              row_of<kDtypeKv, kHeadDimV>(args.v, batch, head_kv, key, scratch[3]))
+      .ds;
 }
 
 // What one element of dscores is the sum of: z's weight is that by which it moves with the tensor's element.

@@ -48,6 +48,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
            ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
            ("backward_sm80", GRADIENTS, ""), ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),
+           ("backward_sm80", GRADIENTS + ",accumulate=1", ""),
+           *(("score_gradient_sm80", f"{GRADIENTS},{field}", "") for field in (
+               "bias=bf16,score_gradient=bias,repeats=bh", "bias=fp32,score_gradient=bias,repeats=q", "relative_bias=fp32,score_gradient=relative_bias",
+               "alibi=1,score_gradient=alibi,documents=1", "sinks=fp32,score_gradient=sinks,dropout=0.3")),
            # Dropout, forward and backward.
            ("prefill_sm90", DROPPED, ""), ("prefill_sm90", DROPPED.replace("head_dim=128", "head_dim=64") + ",documents=1", ""),
            ("prefill_sm80", DROPPED, ""), ("backward_sm90", "op=attention_backward," + DROPPED, ""), ("backward_sm80", "op=attention_backward," + DROPPED, ""),

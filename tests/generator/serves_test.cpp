@@ -32,7 +32,8 @@ std::vector<Case> plain_cases() {
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text :
          {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3", "op=merge",
-          "op=attention_backward", "op=attention_kvcache", "dtype=fp32,accuracy=fast"}) {
+          "op=attention_backward", "op=attention_kvcache", "dtype=fp32,accuracy=fast",
+          "op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
       const KernelSpec spec =
           spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));
       for (const Arch& arch : archs())
@@ -77,6 +78,9 @@ const std::map<std::string, std::string>& other_values() {
       {"packed_q", "1"},
       {"packed_kv", "1"},
       {"gradients", "kv"},
+      {"score_gradient", "bias"},
+      {"repeats", "b"},
+      {"accumulate", "1"},
       {"dropout", "0.25"}};
   return values;
 }

@@ -137,6 +137,33 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
   expect_refusals(table);
 }
 
+TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
+  const auto of = [](const std::string& rest) {
+    return refusal("op=attention_backward,head_dim=64,heads=2,seqlen=8," + rest);
+  };
+  const auto expect = [](const std::string& found, const char* sentence) {
+    EXPECT_NE(found.find(sentence), std::string::npos) << found;
+  };
+  expect(of("score_gradient=bias"), "score_gradient is bias, which the problem does not have");
+  expect(of("bias=bf16,score_gradient=sinks"), "accepted are problems with sinks, and none");
+  expect(of("sinks=bf16,score_gradient=sinks,repeats=b"),
+         "repeats is b; accepted of sinks are letters of none");
+  expect(of("alibi=1,score_gradient=alibi,repeats=bq"),
+         "repeats is bq; accepted of alibi are letters of bh");
+  expect(of("bias=bf16,score_gradient=bias,repeats=kq"), "repeats is \"kq\"; accepted are none");
+  expect(of("bias=bf16,score_gradient=bias,gradients=q"),
+         "gradients is q and score_gradient bias; one problem has either");
+  expect(of("bias=bf16,score_gradient=bias,accumulate=1"),
+         "accumulate is 1 and score_gradient bias");
+  expect(of("repeats=b"), "repeats is b and score_gradient none");
+  expect(refusal("head_dim=64,heads=2,seqlen=8,bias=bf16,score_gradient=bias"),
+         "score_gradient is bias; op prefill has none");
+  expect(refusal("head_dim=64,heads=2,seqlen=8,accumulate=1"),
+         "accumulate is 1; op prefill has no gradients");
+  EXPECT_EQ(of("bias=bf16,score_gradient=bias,repeats=bhqk"), "accepted");
+  EXPECT_EQ(of("accumulate=1"), "accepted");
+}
+
 // A forgotten length would be 0, and everything about nothing is right.
 TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
   expect_refusals({

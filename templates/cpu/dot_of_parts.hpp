@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dot product of two rows as sums across lanes, which a compiler keeps in registers where it would unroll one sum.
+#pragma once
+
+namespace attune {
+
+template <int kColumns>
+inline float dot_of_parts(const float* a, const float* b) {
+  constexpr int kParts = 16, kWhole = kColumns / kParts * kParts;
+  typedef float Parts __attribute__((vector_size(4 * kParts), aligned(4)));
+  Parts sums = {};
+  for (int c = 0; c < kWhole; c += kParts)
+    sums += *reinterpret_cast<const Parts*>(a + c) * *reinterpret_cast<const Parts*>(b + c);
+  float sum = 0;
+  for (int i = 0; i < kParts; ++i) sum += sums[i];
+  for (int c = kWhole; c < kColumns; ++c) sum += a[c] * b[c];
+  return sum;
+}
+
+}  // namespace attune
