@@ -96,7 +96,8 @@ class PrefillSm80 final : public PrefillMma {
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     const bool drops = spec.dropout > 0;
     const bool roomy = widest > kHeadDimOf3Blocks && spec.window_left < 0;
-    if (!is_scored(spec) && (!drops || roomy)) return config;
+    if (!is_scored(spec) && roomy && drops) return with_room_for_signs(legal, config);
+    if (!is_scored(spec) && !drops) return config;
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
@@ -112,9 +113,27 @@ class PrefillSm80 final : public PrefillMma {
       staged.set("stages", 2);
       staged.set("min_blocks", 3);
       if (!legal.broken(staged)) return staged;
-      roomier.set("hold_offsets", 0);
+      return with_room_for_signs(legal, roomier);
     }
     return roomier;
+  }
+
+  // 128 x 64 elements left signs of dropout 12 bytes too few registers at head dim 128, and four blocks of 64 x 32 4 bytes.
+  static Config with_room_for_signs(const SearchSpace& legal, const Config& config) {
+    if (config.at("block_m") * config.at("block_n") < 128 * 64 && config.at("min_blocks") <= 3)
+      return config;
+    Config square = config;
+    square.set("block_m", 64);
+    square.set("block_n", 64);
+    for (const int64_t stages : {config.at("stages"), int64_t{1}})
+      for (const int64_t blocks : {3, 2})
+        for (const int64_t held : {0, 1}) {
+          square.set("stages", stages);
+          square.set("min_blocks", blocks);
+          square.set("hold_offsets", held);
+          if (!legal.broken(square)) return square;
+        }
+    return config;
   }
 
   // Offsets are held after all where registers are spare.

@@ -22,7 +22,7 @@ ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int head_dim, bool 
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
 // Rows of q are held in registers as long as these last; else each warp keeps them in shared memory, padded.
-ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 192; }
+ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }
 ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
   return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
 }
