@@ -115,7 +115,7 @@ class DecodeJoin {
           const int row = lane / 4 + 8 * half;
           if (row < rows)
             *reinterpret_cast<float2*>(own + row * columns + column +
-                                       DecodeProducts::lane_column(n)) =
+                                       DecodeProducts::lane_column(n, lane)) =
                 make_float2(products.output(n, half, 0) * factor[half],
                             products.output(n, half, 1) * factor[half]);
         }

@@ -79,13 +79,12 @@ class DecodeProducts {
     multiply_pv(slot + KTile::kBytes, scores[0]);
   }
 
-  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n) + 0 and 1.
+  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n, lane) + 0 and 1.
   static __device__ __forceinline__ constexpr int first_column(int n) {
     return kNarrow ? n / 2 * 16 : n * 8;
   }
-  static __device__ __forceinline__ int lane_column(int n) {
-    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-    return kNarrow ? 2 * column + n % 2 * 2 : column;
+  static __device__ __forceinline__ int lane_column(int n, int lane) {
+    return kNarrow ? lane % 4 * 4 + n % 2 * 2 : lane % 4 * 2;
   }
   __device__ __forceinline__ float output(int n, int half, int column) const {
     if constexpr (kNarrow) return output_[0][n / 2 * 2 + column][2 * half + n % 2];

@@ -24,8 +24,9 @@ static_assert(!kBoxes || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelC
 // Rows of K, or of V.
 template <int kHeadDim>
 struct DecodeTile {
-  static constexpr int kRowBytes = kBoxes ? 128 : decode_row_bytes(kHeadDim * kKvBytes);
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kHeadDim* kKvBytes, kBoxes);
+  static constexpr int kCachedBytes = kHeadDim * kKvBytes;
+  static constexpr int kRowBytes = kBoxes ? 128 : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kCachedBytes, kBoxes);
 
   // Where an address of ldmatrix begins that moves on by `pair` (below).
   static __device__ __forceinline__ unsigned offset(int row, int chunk) {
