@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches of 8 bits in a decode kernel: their factors, and products in fp16. A register of ldmatrix has two neighbours of 8 bits where it has one
+// Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours of 8 bits where it has one
 // value of 16, and becomes two registers:
 //   K  it holds four columns of a key in a row, so q is read in that order: of 16 columns a lane has 4 * (lane % 4) to + 3;
 //   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes the even columns of 16 and one the odd
@@ -10,25 +10,9 @@
 #include "cuda/ptx/fp8_to_fp16.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
-#include "shared/kernel_arguments.h"
+#include "shared/cache_factors.h"
 
 namespace attune {
-
-// What elements of a head of K are multiplied by. A factor that is NaN or infinite makes the rows that see it non-finite.
-__device__ __forceinline__ float cache_factor(const ScaleView& scale, int kv_head) {
-  if (scale.data == nullptr) return 1.0f;
-  return __ldg(scale.data + kv_head / scale.heads_per_scale * scale.head_stride);
-}
-// 2^-100 for 0: a hidden score times it stays -inf.
-__device__ __forceinline__ float score_factor(const ScaleView& scale, int kv_head) {
-  constexpr float kTiny = 7.888609052210118e-31f;
-  const float factor = cache_factor(scale, kv_head);
-  return factor < kTiny ? kTiny : factor;
-}
-// `normalizer`, 0 for a row that saw nothing, times the factor.
-__device__ __forceinline__ float scaled_by(const ScaleView& scale, int kv_head, float normalizer) {
-  return normalizer == 0.0f ? 0.0f : normalizer * cache_factor(scale, kv_head);
-}
 
 // Two values of q.
 template <Dtype kDtype>
