@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 
@@ -52,6 +54,20 @@ void check_cache(const Problem& p, const CacheArgs* given) {
         fmt::format("cache.page_table_stride is {}; accepted are {} and more: pages of the "
                     "longest request",
                     cache.page_table_stride, least));
+}
+
+void check_cache_factors(const Operands& operands) {
+  for (const auto& [name, view] :
+       {std::pair{"k_scale", &operands.k_scale}, {"v_scale", &operands.v_scale}}) {
+    if (!view->data) continue;
+    for (const auto& [field, stride] :
+         {std::pair{"batch_stride", view->batch_stride}, {"block_stride", view->block_stride}})
+      if (stride != 0)
+        refuse(
+            fmt::format("{}.{} is {}; accepted is 0: a cache has one factor, or one for each head "
+                        "of K",
+                        name, field, stride));
+  }
 }
 
 }  // namespace attune

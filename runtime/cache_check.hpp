@@ -3,11 +3,14 @@
 #pragma once
 
 #include "generator/core/problem.hpp"
+#include "runtime/operands.hpp"
 #include "templates/shared/cache_args.h"
 
 namespace attune {
 
 // Throws kInvalidArgument. `given` may be null: then nothing is given.
 void check_cache(const Problem& problem, const CacheArgs* given);
+// Of caches of 8 bits: kernels read one factor for the tensor or one for each head. Throws likewise.
+void check_cache_factors(const Operands& operands);
 
 }  // namespace attune

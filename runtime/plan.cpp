@@ -95,8 +95,10 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     check_operands(plan.operands.list(), operands);
   if (plan.scores.reads_operands()) [[unlikely]]
     check_score_operands(plan.scores, operands.scores);
-  if (plan.launch.takes_cache) [[unlikely]]
+  if (plan.launch.takes_cache) [[unlikely]] {
     check_cache(plan.problem, operands.cache);
+    check_cache_factors(operands);
+  }
   check_workspace(plan, workspace, workspace_bytes);
   if (plan.operands.writes_nothing()) return;
   if (plan.launch.uses_tensor_maps() && !plan.operands.suit_tensor_maps(operands)) [[unlikely]]

@@ -193,8 +193,8 @@ Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   const auto bytes = static_cast<int64_t>(factors.host.size()) * kFloatBytes;
   factors.memory = DeviceMemory(device_, bytes);
   if (bytes > 0) device_.copy_to_device(factors.memory.data(), factors.host.data(), bytes);
-  factors.view = {reinterpret_cast<float*>(factors.memory.data()), heads * blocks, blocks,
-                  x.block > 0 ? 1 : 0, x.heads_per_factor};
+  factors.view = {reinterpret_cast<float*>(factors.memory.data()), x.batch > 1 ? heads * blocks : 0,
+                  blocks, x.block > 0 ? 1 : 0, x.heads_per_factor};
   return factors;
 }
 

@@ -39,7 +39,7 @@ bool takes_tf32(const Problem& problem, Weights weights) {
 constexpr double kUnitOfTf32 = 0x1p-10;
 
 bool narrow_weights(const Problem& problem, Weights weights) {
-  return is_fp8(problem) && weights == Weights::kAsOperands;
+  return is_fp8(problem.dtype_q) && weights == Weights::kAsOperands;
 }
 
 double rms_factor_of(const Problem& problem, Weights weights) {

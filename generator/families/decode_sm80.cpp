@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMostRows = 64;
 constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
-constexpr int kColumnsOfPanel = 64;  // of a TMA box of 128 bytes a row
+constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
@@ -30,9 +30,12 @@ bool has_boxes(const Config& config) { return config.at("loads") == kBoxes; }
 
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys");
-  return decode_tile_bytes(keys, spec.head_dim_qk, has_boxes(config)) +
-         decode_tile_bytes(keys, spec.head_dim_v, has_boxes(config));
+  const int element = dtype_bytes(spec.dtype_kv);
+  return decode_tile_bytes(keys, spec.head_dim_qk * element, has_boxes(config)) +
+         decode_tile_bytes(keys, spec.head_dim_v * element, has_boxes(config));
 }
+
+int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
 
 DecodeShared shared_of(const KernelSpec& spec, const Config& config) {
   return decode_shared(as_int(config, "warps"), as_int(config, "stages"), slot_bytes(spec, config),
@@ -58,9 +61,9 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
             if (loads != kBoxes) return std::nullopt;
-            if (spec.head_dim_qk % kColumnsOfPanel != 0 || spec.head_dim_v % kColumnsOfPanel != 0)
-              return fmt::format("loads is {}; boxes have panels of {} columns", loads,
-                                 kColumnsOfPanel);
+            const int columns = columns_of_panel(spec);
+            if (spec.head_dim_qk % columns != 0 || spec.head_dim_v % columns != 0)
+              return fmt::format("loads is {}; boxes have panels of {} columns", loads, columns);
             if (spec.page_size % keys != 0)
               return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
                                  spec.page_size, keys);
@@ -159,7 +162,7 @@ class DecodeSm80 final : public KernelTemplate {
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
         step.tensor_maps.push_back({.tensor = operand,
-                                    .box_columns = kColumnsOfPanel,
+                                    .box_columns = columns_of_panel(spec),
                                     .box_rows = as_int(config, "keys"),
                                     .fetches_around = false,
                                     .of_pages = true});
@@ -220,6 +223,9 @@ class DecodeSm80 final : public KernelTemplate {
       return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+    if (is_fp8(spec.dtype_kv) && arch.compute_capability < 89)
+      return fmt::format("dtype_kv is {}; {} does not convert it, sm_89 and later do",
+                         dtype_name(spec.dtype_kv), arch.name());
     for (const auto& [field, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value % kStepOfHeadDims != 0 || value > kWidestHead)

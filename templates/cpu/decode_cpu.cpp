@@ -4,7 +4,7 @@
 // the second joins them. Keys are worked on kLanes at a time, all heads of K one after the other: their rows are read once for all rows
 // of q that share a head, and converted to fp32 where they are narrower.
 //
-// q, k, v, o: fp32, bf16 or fp16; any head dims; pages of any size, or slots.
+// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3 or e5m2 with a factor for each head; any head dims; pages of any size, or slots.
 //
 // | knob   | values    | meaning                                      |
 // |--------|-----------|----------------------------------------------|
@@ -17,6 +17,7 @@
 #include "cpu/decode_rows.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
 #include "cpu/sinks.hpp"            // where kSinks
+#include "shared/cache_factors.h"   // where kAccuracy
 #include "shared/score_of.h"        // where kScored
 
 namespace attune {
@@ -69,6 +70,7 @@ inline Panel scores_of(const KernelArguments& args, const DecodeItem& item, cons
   Panel scores;
   __builtin_memcpy(&scores, products, sizeof(scores));
   scores *= args.softmax_scale;
+  scores *= score_factor(args.scales.k_scale, item.kv_head);  // where kAccuracy
   const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
   const int position = item.position(r);
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -135,19 +137,22 @@ struct RowEnd {
   float inverse, lse;
 };
 
-inline RowEnd end_of_row(const KernelArguments& args, int head, float largest, float sum) {
+inline RowEnd end_of_row(const KernelArguments& args, int head, int kv_head, float largest,
+                         float sum) {
   constexpr float kLn2 = 0.69314718055994531f;
   float natural = largest * kLn2;
   float share = 1;
   share = join_sink(sink_of(args.scores, head), natural, sum);  // where kSinks
-  (void)head, (void)args;
-  return {sum == 0 ? 0 : share / sum, natural + __builtin_logf(sum)};
+  float inverse = sum == 0 ? 0 : share / sum;
+  inverse = scaled_by(args.scales.v_scale, kv_head, inverse);  // where kAccuracy
+  (void)head, (void)kv_head, (void)args;
+  return {inverse, natural + __builtin_logf(sum)};
 }
 
 // `row` without its division.
 inline void write_row(const KernelArguments& args, const DecodeItem& item, int r, const Floats* row,
                       float largest, float sum) {
-  const RowEnd end = end_of_row(args, item.head(r), largest, sum);
+  const RowEnd end = end_of_row(args, item.head(r), item.kv_head, largest, sum);
   store_row<kDtypeO, kHeadDimV>(args.o.data, item.in(args.o, r), row, end.inverse);
   if (args.lse) args.lse[item.in_lse(args, r)] = end.lse;
 }

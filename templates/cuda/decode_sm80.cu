@@ -4,7 +4,8 @@
 // rows that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all that it waits for, so every warp
 // reads tiles of its own, without a word to others; the warps of a team meet once a piece.
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h).
+// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h); from sm_89 on also e4m3 or e5m2
+// with a factor for each head (attention/decode_narrow.cuh).
 //
 // | knob       | values  | meaning                                                           |
 // |------------|---------|-------------------------------------------------------------------|
@@ -86,11 +87,13 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
     attune_kernel(                                         // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,  // where kScoreArgs
         const __grid_constant__ attune::AttentionArgs args,
+        const __grid_constant__ attune::ScaleArgs scales,  // where kAccuracy
         const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
   using namespace attune;
   extern __shared__ __align__(1024) char shared[];
   const KernelParts parts{
       args,
+      scales,  // where kAccuracy
       scores,  // where kScoreArgs
       cache,
   };

@@ -14,9 +14,11 @@ namespace attune {
 
 constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
 
-// Rows of K or V in shared memory: padded by 16 bytes, or panels as TMA writes them (cuda/attention/decode_slots.cuh).
-ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int head_dim, bool boxes) {
-  return keys * (head_dim * 2 + (boxes ? 0 : 16));
+// Rows of K or V in shared memory: an odd number of 16 bytes each, so that they fall into different banks, or panels as TMA writes them
+// (cuda/attention/decode_slots.cuh). `row_bytes`: of a row in the cache, a multiple of 16.
+ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_bytes | 16; }
+ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, bool boxes) {
+  return keys * (boxes ? row_bytes : decode_row_bytes(row_bytes));
 }
 // Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;

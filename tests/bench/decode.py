@@ -37,6 +37,7 @@ class Case:
     rows: int = 1
     page: int = 0  # 0: slots
     head_dim: int = 128
+    dtype_kv: str = ""  # of 8 bits; else as q
     packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
 
     @property
@@ -45,7 +46,7 @@ class Case:
 
     @property
     def bytes(self):
-        return sum(self.lengths) * self.heads_kv * self.head_dim * 2 * 2
+        return sum(self.lengths) * self.heads_kv * self.head_dim * 2 * (1 if self.dtype_kv else 2)
 
     @property
     def flops(self):
@@ -55,7 +56,7 @@ class Case:
 
     @property
     def problem(self):
-        return (f"op=attention_kvcache,dtype=bf16,head_dim={self.head_dim},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv},head_dim={self.head_dim},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
                 f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
                 + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else ""))
 
@@ -70,6 +71,7 @@ def all_cases():
               Case("b64 kv4096 28/4", (4096,) * 64, 28, 4)]
     cases += [Case("chunk 256 b1 kv32768 8/1", (32768,), 8, 1, 256, 16), Case("chunk 1024 b1 kv32768 8/1", (32768,), 8, 1, 1024, 16),
               Case("chunk 512 b4 kv8192 32/8", (8192,) * 4, 32, 8, 512, 16), Case("prompts 2 x 4096 32/8", (4096,) * 2, 32, 8, 4096, 16)]
+    cases += [Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n,) * b, page=16, dtype_kv=dtype_kv) for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3")]
     return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
 
 
@@ -92,7 +94,8 @@ class Sets:
         self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device="cuda", dtype=torch.int32)
         self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
         shape = shape[1:] if case.packed else shape
-        self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in "kv") for _ in range(count)]
+        dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[case.dtype_kv]
+        self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(dtype_kv) for _ in "kv") for _ in range(count)]
         self.lengths = torch.tensor(case.lengths, device="cuda", dtype=torch.int32)
         self.table = None
         if case.page:
@@ -113,6 +116,8 @@ class Sets:
 def ours(case, sets, context):
     out = torch.empty_like(sets.q)
     given = {"page_table": sets.table, "seqlen_kv": case.longest} if case.page else {}
+    if case.dtype_kv:
+        given.update(k_scale=1.0, v_scale=1.0)
     if case.packed:
         given = {"q_begins": sets.begins, "seqlen_q": case.longest, "kv_begins": sets.begins, "seqlen_kv": case.longest}
 
@@ -182,7 +187,7 @@ def sampler(run, sets, sample_us):
 def run_case(case, context, arguments, rng, failures):
     sets = Sets(case)
     runners = {"attune": ours(case, sets, context)}
-    for name in arguments.peers:
+    for name in () if case.dtype_kv else arguments.peers:  # no peer takes caches of 8 bits under q of 16
         try:
             run = PEERS[name](case, sets)
             if run is not None:

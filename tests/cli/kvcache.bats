@@ -16,6 +16,19 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'len(o["rows"]) == 10 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
 }
 
+@test "caches of 8 bits have a factor for each head" {
+  need_cpu_target
+  attune check --target cpu:2 --problem ${pages/bf16/bf16,dtype_kv=e4m3} --problem ${packed/fp16/fp16,dtype_kv=e5m2} --problem ${keys/bf16/bf16,dtype_kv=e5m2} --problem ${scored/bf16/bf16,dtype_kv=e4m3} --sample 2 --json
+  expect 0
+  json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune explain --problem ${slots/fp32/fp32,dtype_kv=e4m3}
+  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "e5m2 under bf16"
+  attune explain --problem ${pages/bf16/bf16,dtype_kv=fp16}
+  refused 2 "dtype_kv is fp16 and dtype_q is bf16"
+  attune emit --arch sm_80 --problem ${pages/bf16/bf16,dtype_kv=e4m3}
+  refused 2 "decode_sm80: dtype_kv is e4m3" "sm_89"
+}
+
 @test "a program sees positions" {
   need_cpu_target
   attune check --target cpu:2 --problem $slots --mask-mod "return q_idx - kv_idx < 20;" --json

@@ -106,6 +106,14 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
                                               "kv=4096,mask=causal_bottom_right{}{}",
                                               heads, dims, pages, kScores[specs->size() % 3]))));
+  for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
+                           "head_dim_qk=192,head_dim_v=128"})
+    for (const char* dtypes : {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3"})
+      for (const char* pages : {",page_size=16", ",packed_q=1,packed_kv=1"})
+        specs->push_back(
+            spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q="
+                                              "2,seqlen_kv=4096{}{}",
+                                              dtypes, dims, pages, kScores[specs->size() % 3]))));
 }
 
 // Dropout, forward and backward, beside what shares its registers.

@@ -114,6 +114,9 @@ const GoldenCase kCases[] = {
     {"decode_sm80_d80_scores", "decode_sm80", "sm_80",
      "op=attention_kvcache,dtype=fp16,head_dim=80,heads=8,batch=4,seqlen_q=2,seqlen_kv=1000,mask="
      "causal_bottom_right,alibi=1,packed_q=1"},
+    {"decode_sm80_d128_e4m3", "decode_sm80", "sm_90a",
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=128,heads=32/"
+     "8,batch=32,seqlen_q=1,seqlen_kv=8192,page_size=16"},
     {"cache_sm90_d128_pages", "cache_sm90", "sm_90a",
      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/"
      "8,batch=8,seqlen_q=512,seqlen_kv=8192,mask=causal_bottom_right,page_size=16"},
@@ -122,6 +125,9 @@ const GoldenCase kCases[] = {
      "alibi=1,sinks=fp32,packed_q=1,packed_kv=1"},
     {"decode_cpu_d64_fp32", "decode_cpu", "cpu:x86-64",
      "op=attention_kvcache,dtype=fp32,head_dim=64,heads=8/2,batch=4,seqlen_q=1,seqlen_kv=1000"},
+    {"decode_cpu_d80_e5m2", "decode_cpu", "cpu:x86-64",
+     "op=attention_kvcache,dtype=fp16,dtype_kv=e5m2,head_dim=80,heads=8/2,batch=4,seqlen_q=1,"
+     "seqlen_kv=1000"},
     {"merge_cuda_d128_mixed", "merge_cuda", "sm_90a",
      "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=128,heads=32,seqlen=4096"},
     {"merge_cpu_d40_fp16", "merge_cpu", "cpu:x86-64",

@@ -32,7 +32,8 @@ std::vector<Case> plain_cases() {
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text :
          {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3", "op=merge",
-          "op=attention_backward", "op=attention_kvcache", "dtype=fp32,accuracy=fast",
+          "op=attention_backward", "op=attention_kvcache",
+          "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3", "dtype=fp32,accuracy=fast",
           "op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
       const KernelSpec spec =
           spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));

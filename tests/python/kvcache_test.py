@@ -161,6 +161,67 @@ class KvCacheTest(unittest.TestCase):
             again = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
             np.testing.assert_array_equal(numbers(first), numbers(again))
 
+    def test_caches_of_8_bits(self):
+        """Every code but NaN and infinity, with a factor for each head; values that no request uses are NaN."""
+        random = np.random.default_rng(20)
+        for name, page, rows, d, dv, dtype in (("e4m3", 16, 1, 128, 128, "float16"), ("e5m2", 0, 2, 64, 80, "float16"), ("e4m3", 3, 3, 80, 64, "bfloat16")):
+            if torch is None and dtype == "bfloat16":
+                continue  # NumPy has none
+            lengths, heads_kv = [200, 0, 1, 17], 2
+            mantissa, bias, last = (3, 7, 0x7E) if name == "e4m3" else (2, 15, 0x7B)
+            code = np.arange(256)
+            exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)
+            values = np.where(exponent > 0, (1 + fraction / 2.0 ** mantissa) * 2.0 ** (exponent - bias), fraction * 2.0 ** (1 - bias - mantissa))
+            values = np.where(code & 0x7F > last, np.nan, values * np.where(code & 0x80, -1, 1))
+            used = code[np.abs(values) <= 8.0]
+            k_factors, v_factors = random.uniform(0.1, 0.4, (1, heads_kv)).astype(np.float32), random.uniform(0.5, 2, (1, heads_kv)).astype(np.float32)
+            size = page or 200
+            per = -(-200 // size)
+            order = random.permutation(len(lengths) * per).reshape(len(lengths), per)
+            caches, of_requests = [], []
+            for columns in (d, dv):
+                held = np.full((len(lengths) * per, size, heads_kv, columns), 0x7F, np.uint8)
+                rows_of = [random.choice(used, (n, heads_kv, columns)).astype(np.uint8) for n in lengths]
+                for request, n in enumerate(lengths):
+                    for at in range(n):
+                        held[order[request, at // size], at % size] = rows_of[request][at]
+                caches.append(held)
+                of_requests.append([values[codes] for codes in rows_of])
+            q = random.standard_normal((len(lengths), rows, 8, d))
+            keywords = {"kv_lengths": ints(lengths), "is_causal": rows > 1, **({"page_table": ints(order)} if page else {"slots": ints(order[:, 0])})}
+            if torch is None:
+                q = q.astype(dtype)
+                scales = {"k_scale": k_factors, "v_scale": v_factors, "dtype_kv": name}
+            else:
+                q = torch.from_numpy(q).to(DEVICE, getattr(torch, dtype))
+                native = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
+                caches = [torch.from_numpy(cache).to(DEVICE).view(native) for cache in caches]
+                scales = {"k_scale": torch.from_numpy(k_factors).to(DEVICE), "v_scale": torch.from_numpy(v_factors).to(DEVICE)}
+            with self.subTest(name, page=page, dtype=dtype):
+                limit = 2e-2 if dtype == "bfloat16" else 3e-3
+                o, lse = attune.attention_kvcache(q, *caches, return_lse=True, **keywords, **scales)
+                one = attune.attention_kvcache(q, *caches, **keywords, **{**scales, "k_scale": 0.25, "v_scale": 1.5})
+                plain = attune.attention_kvcache(q, *caches, **keywords, **{**scales, "k_scale": 0.25, "v_scale": 1.0})
+                np.testing.assert_allclose(numbers(one), 1.5 * numbers(plain), rtol=limit, atol=limit)
+                for request in range(len(lengths)):
+                    keys, held = of_requests[0][request] * k_factors[0][:, None], of_requests[1][request] * v_factors[0][:, None]
+                    want = expected(numbers(q)[request], keys, held, causal=rows > 1)
+                    np.testing.assert_allclose(numbers(o)[request], want[0], rtol=limit, atol=limit)
+                    np.testing.assert_allclose(numbers(lse)[request], want[1], rtol=2e-3, atol=2e-3)
+                for sentence, change in (("k_scale is missing", {"k_scale": None}), ("v_scale is -1", {"v_scale": -1.0}),
+                                         (r"k_scale has shape \(4, 2\)", {"k_scale": scales["k_scale"].repeat(4, 0) if torch is None else
+                                                                           scales["k_scale"].repeat(4, 1)})):
+                    with self.assertRaisesRegex(ValueError, sentence):
+                        attune.attention_kvcache(q, *caches, **keywords, **{**scales, **change})
+                codes = caches if torch is None else [cache.view(torch.uint8) for cache in caches]
+                with self.assertRaisesRegex(ValueError, "k_cache is uint8; accepted is uint8 with dtype_kv"):
+                    attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": None})
+                named = attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": name})
+                np.testing.assert_array_equal(numbers(named), numbers(o))
+        cache = Cache(21, [20], 32, 2, 64, 64)
+        with self.assertRaisesRegex(ValueError, "k_scale is given, and the cache is"):
+            attune.attention_kvcache(tensor(np.zeros((1, 1, 4, 64))), cache.k, cache.v, **cache.given, k_scale=1.0)
+
     def test_what_does_not_fit_is_refused(self):
         cache = Cache(10, [20, 3], 32, 2, 64, 64, 16)
         q = tensor(np.zeros((2, 1, 4, 64)))
@@ -210,6 +271,23 @@ class FlashTest(unittest.TestCase):
                 want = expected(turned[0].double().cpu().numpy(), numbers(keys), numbers(values), causal=True)
                 close(out[b], want[0], 4)
                 close(lse[b], want[1], 4)
+
+    def test_flash_attn_with_kvcache_of_8_bits(self):
+        random = torch.Generator().manual_seed(8)
+        narrow = lambda *shape: torch.randn(*shape, generator=random).to(torch.float8_e4m3fn).to(DEVICE)  # noqa: E731
+        kc, vc, k, v = narrow(3, 40, 2, 64), narrow(3, 40, 2, 64), narrow(3, 1, 2, 64), narrow(3, 1, 2, 64)
+        q = torch.randn(3, 1, 8, 64, generator=random).to(DEVICE, torch.bfloat16)
+        before = torch.tensor([30, 0, 7], dtype=torch.int32, device=DEVICE)
+        factors = torch.tensor([[0.5, 2.0]], device=DEVICE)
+        out = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cache_seqlens=before, k_descale=factors.expand(3, 2), v_descale=factors)
+        for b, n in enumerate((31, 1, 8)):
+            self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), k[b, 0].view(torch.uint8)))
+            keys, values = (numbers(cache[b, :n].float() * factors[0][:, None]) for cache in (kc, vc))
+            np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
+        with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted are factors of heads that all requests share"):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1))
+        with self.assertRaisesRegex(ValueError, "k is torch.bfloat16 and its cache torch.float8_e4m3fn"):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k.bfloat16(), v.bfloat16(), cache_seqlens=before)
 
     @staticmethod
     def turned(x, cos, sin, first, interleaved):

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/core/error.hpp"
+#include "runtime/cache_check.hpp"
 #include "runtime/plan.hpp"
 
 namespace attune {
@@ -181,6 +182,39 @@ class NarrowOperandCheck : public OperandCheck {
 
   float factors_[32] = {};
 };
+
+TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
+  const auto of_cache = [&] {
+    try {
+      check_cache_factors(operands_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(of_cache(), HasSubstr("k_scale.batch_stride is 6; accepted is 0"));
+  operands_.k_scale.batch_stride = 0;
+  EXPECT_THAT(of_cache(), HasSubstr("k_scale.block_stride is 1; accepted is 0"));
+  operands_.k_scale.block_stride = 0;
+  EXPECT_EQ(of_cache(), "accepted");
+  operands_.v_scale.batch_stride = 2;
+  EXPECT_THAT(of_cache(), HasSubstr("v_scale.batch_stride is 2"));
+  operands_.v_scale.data = nullptr;
+  EXPECT_EQ(of_cache(), "accepted");
+
+  problem_ = parse_problem(
+      "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=64,heads=4/2,batch=2,seqlen=7");
+  operands_ =
+      contiguous_operands(problem_, at(0x1000), at(0x2000), at(0x8000), at(0x4000), nullptr);
+  operands_.v_scale = {factors_, 0, 1, 0, 1};
+  EXPECT_EQ(refusal(), "accepted");
+  operands_.q_scale = {factors_, 0, 1, 0, 1};
+  EXPECT_THAT(refusal(), HasSubstr("q_scale is given; accepted is null"));
+  problem_.dtype_kv = Dtype::kBf16;
+  operands_.q_scale = {};
+  EXPECT_THAT(refusal(), HasSubstr("v_scale is given; accepted is null"));
+}
 
 TEST_F(NarrowOperandCheck, DefaultLayoutPadsRowsAndPasses) {
   EXPECT_EQ(refusal(), "accepted");

@@ -61,7 +61,9 @@ std::string short_text(const Problem& problem) {
     };
     text += fmt::format(" window {}:{}", side(problem.window_left), side(problem.window_right));
   }
-  if (is_fp8(problem))
+  if (describe(problem.op).has_cache && problem.dtype_kv != problem.dtype_q)
+    text += fmt::format(" cache {}", dtype_name(problem.dtype_kv));
+  else if (is_fp8(problem))
     text += fp8_text(problem);
   else if (problem.fp8.accuracy != Accuracy::kAccurate)
     text += fmt::format(" {}", accuracy_name(problem.fp8.accuracy));

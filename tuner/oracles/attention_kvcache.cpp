@@ -160,9 +160,10 @@ class CacheExpectation final : public Expectation {
       for (int i = 0; i < p.head_dim_qk; ++i)
         dot += static_cast<double>(q[i]) * static_cast<double>(k.at(key, kv_head)[i]);
       double& score = scores[static_cast<size_t>(key)];
-      score =
-          scores_.at(dot * static_cast<double>(p.scale()), request, query.head, query.position, key)
-              .value;
+      score = scores_
+                  .at(dot * factor(Role::kKScale, kv_head) * static_cast<double>(p.scale()),
+                      request, query.head, query.position, key)
+                  .value;
       largest = std::max(largest, score);
     }
     ExpectedRow row{place, std::vector<float>(static_cast<size_t>(p.head_dim_v)), -INFINITY};
@@ -174,6 +175,7 @@ class CacheExpectation final : public Expectation {
             ExpectedRow* row) const {
     std::vector<double> sums(row->values.size());
     double sum = std::exp(sink(head) - largest);
+    const double v_factor = factor(Role::kVScale, kv_head);
     for (size_t key = 0; key < scores.size(); ++key) {
       const double weight = std::exp(scores[key] - largest);
       if (weight == 0) continue;
@@ -181,8 +183,15 @@ class CacheExpectation final : public Expectation {
       const float* const values = v.at(static_cast<int64_t>(key), kv_head);
       for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * static_cast<double>(values[i]);
     }
-    for (size_t i = 0; i < sums.size(); ++i) row->values[i] = static_cast<float>(sums[i] / sum);
+    for (size_t i = 0; i < sums.size(); ++i)
+      row->values[i] = static_cast<float>(sums[i] * v_factor / sum);
     row->lse = static_cast<float>(largest + std::log(sum));
+  }
+
+  double factor(Role role, int kv_head) const {
+    return is_fp8(problem_.dtype_kv)
+               ? static_cast<double>(bench_.inputs.factor(role, 0, kv_head, 0))
+               : 1.0;
   }
 
   double sink(int head) const {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "generator/core/error.hpp"
 #include "generator/core/score_feature.hpp"
@@ -20,13 +21,17 @@ constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
 }
 
 void check_dtypes(const Problem& p) {
-  for (const auto& [name, dtype] :
-       {std::pair{"dtype_q", p.dtype_q}, {"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
-    if (is_fp8(dtype) || dtype != p.dtype_q)
+  const bool narrow_cache = is_fp8(p.dtype_kv) && dtype_bytes(p.dtype_q) == 2;
+  const Dtype dtype_kv = narrow_cache ? p.dtype_q : p.dtype_kv;
+  for (const auto& [name, dtype, as] : {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
+                                        {"dtype_kv", p.dtype_kv, dtype_kv},
+                                        {"dtype_o", p.dtype_o, p.dtype_o}})
+    if (is_fp8(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} is {} and dtype_q is {}; op attention_kvcache takes bf16, fp16 and "
-                      "fp32, the same of q, k, v and o",
+                      "fp32, the same of q, k, v and o, and k and v of e4m3 or e5m2 under bf16 "
+                      "and fp16",
                       name, dtype_name(dtype), dtype_name(p.dtype_q)));
 }
 
@@ -75,11 +80,19 @@ OperandList operands(const Problem& p) {
   const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
   const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
-  return {{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk},
-          {Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk},
-          {Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v},
-          {Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true},
-          {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
+  OperandList all{{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk},
+                  {Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk},
+                  {Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v},
+                  {Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true},
+                  {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
+  if (!is_fp8(p.dtype_kv)) return all;
+  for (const auto& [role, name] :
+       {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
+    OperandSpec scale{role, name, p.dtype_kv, 1, keys, heads_kv};  // of all requests
+    scale.optional = true;
+    all.add(scale);
+  }
+  return all;
 }
 
 // Of requests that are all as long as they may be.

@@ -27,8 +27,13 @@ def _rotated(x, cos, sin, positions, interleaved):
     return whole
 
 
-def _append(cache, new, positions, block_table, slots):
+def _append(name, cache, new, positions, block_table, slots):
     """Writes rows [batch, seqlen_new, heads, head_dim] at their positions [batch, seqlen_new]."""
+    if cache.dtype.itemsize == 1:
+        if new.dtype != cache.dtype:
+            raise ValueError(f"{name} is {new.dtype} and its cache {cache.dtype}; accepted is the cache's dtype: it is written as it stands")
+        import torch
+        cache, new = cache.view(torch.uint8), new.view(torch.uint8)
     if block_table is not None:
         page = cache.shape[1]
         pages = block_table.long().gather(1, positions // page)
@@ -38,9 +43,24 @@ def _append(cache, new, positions, block_table, slots):
     cache[batch[:, None], positions] = new
 
 
+def _factors_of_heads(k_cache, **descales):
+    """k_scale and v_scale of attention_kvcache(): FlashAttention has one for each request and head, attune one for each head."""
+    scales = {}
+    for name, descale in descales.items():
+        if descale is None:
+            descale = 1.0 if k_cache.dtype.itemsize == 1 else None
+        elif descale.dim() == 2 and descale.shape[0] > 1:
+            if descale.stride(0):
+                raise ValueError(f"{name} has shape {tuple(descale.shape)}; accepted are factors of heads that all requests share: [1, num_heads_kv], or that "
+                                 "with .expand(batch, num_heads_kv)")
+            descale = descale[:1]
+        scales[name.replace("descale", "scale")] = descale
+    return scales
+
+
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                             cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                            rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False):
+                            rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, k_descale=None, v_descale=None):
     """FlashAttention's attention over a cache, of the arguments of its version 2. Tensors of PyTorch, without gradients.
 
     q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or with block_table (int32
@@ -48,6 +68,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     before this call; None with k is 0, without k all. k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those. rotary_cos,
     rotary_sin: [positions, rotary_dim / 2], which turn k and q before. cache_batch_idx: int32 [batch], the slot of each request. causal: the last row
     sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
+
+    k_descale, v_descale (version 3): float32 [batch, num_heads_kv] of caches of 8 bits, expanded from [1, num_heads_kv]; None is 1. Then q has 16 bits, and k and
+    v are of the cache's dtype.
 
     Writing and turning are PyTorch's operations, on the same stream. num_splits is ignored. Refused: cache_leftpad."""
     import torch
@@ -69,12 +92,12 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
             moves = causal or window_of(window_size) is not None  # else all rows stand at the first new position
             of_rows = before[:, None] + (torch.arange(rows, device=q.device) if moves else torch.zeros(rows, dtype=torch.int64, device=q.device))
             q = _rotated(q, rotary_cos, rotary_sin, of_rows, rotary_interleaved)
-        _append(k_cache, k, positions, block_table, cache_batch_idx)
-        _append(v_cache, v, positions, block_table, cache_batch_idx)
+        _append("k", k_cache, k, positions, block_table, cache_batch_idx)
+        _append("v", v_cache, v, positions, block_table, cache_batch_idx)
         cache_seqlens = (before + k.shape[1]).int()
     found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
                               window=window_of(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
-                              alibi_slopes=alibi_slopes)
+                              alibi_slopes=alibi_slopes, **_factors_of_heads(k_cache, k_descale=k_descale, v_descale=v_descale))
     return found if return_softmax_lse else found[0]
 
 

@@ -8,10 +8,10 @@ from . import _tensors as tensors
 from ._attention import choices_of
 from ._context import context_of, refuse_capture
 from ._library import CacheOperands, Operands, Tensor
-from ._operands import extent_of, operand_address, share_memory
+from ._operands import extent_of, factors, operand_address, share_memory
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import on_stream, ordinal_of, refuse_gradients, stream_address, untraced
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -57,15 +57,29 @@ def _batch_of(q, lists):
     return batch
 
 
+def _dtypes(q, k_cache, v_cache, dtype_kv):
+    """Those of a problem's text."""
+    of_q, caches = tensors.dtype_text(q.dtype), []
+    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
+            raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\" or \"e5m2\"")
+        caches.append(tensors.dtype_name(tensor, dtype_kv, name))
+    if of_q not in ("fp32", "bf16", "fp16"):
+        raise ValueError(f"q is {of_q}; accepted are bf16, fp16 and fp32")
+    for name, found in zip(("k_cache", "v_cache"), caches):
+        narrow = found in tensors.FP8_NAMES and of_q != "fp32"
+        if found != caches[0] or not (narrow or found == of_q):
+            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and q is {of_q}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache, "
+                             "and caches of e4m3 or e5m2 under bf16 and fp16")
+    return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
+
+
 def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     """The problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, q)
         tensors.check_plain(name, tensor)
-    names = [tensors.dtype_text(tensor.dtype) for tensor in (q, k_cache, v_cache)]
-    for name, found in zip(("q", "k_cache", "v_cache"), names):
-        if found not in ("fp32", "bf16", "fp16") or found != names[0]:
-            raise ValueError(f"{name} is {found} and q is {names[0]}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache")
+    dtypes = _dtypes(q, k_cache, v_cache, keywords["dtype_kv"])
     has_pages, packed, packed_kv = (lists[name] is not None for name in ("page_table", "q_begins", "kv_begins"))
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
@@ -90,7 +104,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
         rows = _rounded(rows)
     left, right = window_sides(keywords["window"])
     mask = "causal_bottom_right" if keywords["is_causal"] else mask_name(keywords["mask"], False, 0, 0)
-    text = (f"op=attention_kvcache,dtype={names[0]},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
+    text = (f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
             f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
     if places:
@@ -115,11 +129,13 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     names = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "out": out}
     plan = context.plan_with_strides(text, [tensors.layout_strides(name, tensor) for name, tensor in names.items()],
                                      () if scores is None else scores.programs())
-    p, dtype = plan.problem, tensors.DTYPES[plan.problem.dtype]
+    p = plan.problem
+    dtype, dtype_kv = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv))
+    dtypes = {"q": dtype, "k_cache": dtype_kv, "v_cache": dtype_kv, "out": dtype}
     rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
-    extents = {name: extent_of(name, tensor, shapes[name], dtype, plan.target, q) for name, tensor in names.items()}
+    extents = {name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q) for name, tensor in names.items()}
     fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *extents[name].strides[:3]) for name in names)))
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     if lists["q_begins"] is not None:
@@ -171,6 +187,25 @@ def _bind(call, given, lists, lse):
     return operands, cache
 
 
+def _bind_factors(call, operands, given, scales):
+    """Of caches of 8 bits, one for the tensor or one for each head; returns tensors that live until the call is enqueued."""
+    p, kept = call.plan.problem, []
+    is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.FP8_NAMES
+    for name, scale in scales.items():
+        if not is_narrow:
+            if scale is not None:
+                raise ValueError(f"{name} is given, and the cache is {tensors.DTYPES[p.dtype_kv]}; factors are for 8-bit caches")
+            continue
+        with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
+            tensor, view, extent = factors(name, scale, given["q"], 1, p.num_heads_kv, 1, call.plan.target)
+        setattr(operands, name, view)
+        if tensor is not None:
+            kept.append(tensor)
+            if share_memory(operands.o.data or 0, call.extents["out"], view.data or 0, extent):
+                raise ValueError(f"out and {name} overlap in memory; accepted is out with memory of its own")
+    return kept
+
+
 def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
     """The operands as kernels see them, by name, and the lists."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
@@ -202,10 +237,10 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
 
 
 def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-              features):
+              dtype_kv, features):
     given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv)
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
     return call, given, lists, scores
 
@@ -213,7 +248,7 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
 @untraced
 def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
                       seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                      score_mod=None, mask_mod=None, sinks=None):
+                      score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None):
     """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
@@ -226,6 +261,9 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     most keys of any, with pages; None: what the page table has room for.
     All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say.
 
+    k_cache and v_cache of 8 bits, e4m3 or e5m2 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q beyond
+    65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv].
+
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
 
@@ -233,22 +271,24 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
     Inside a CUDA graph's capture call prepare_kvcache() before."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), *features.items()))
+    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
+                      *features.items()))
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
-                                           window, scale, out, context, features)
+                                           window, scale, out, context, dtype_kv, features)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
+    scales = _bind_factors(call, operands, given, dict(k_scale=k_scale, v_scale=v_scale))
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
-    del kept, cache
+    del kept, cache, scales
     result = given["out"] if q_begins is None else given["out"][0]
     return (result, shown) if return_lse else result
 
 
 def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
                     seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                    score_mod=None, mask_mod=None, sinks=None):
+                    score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-                     features)[0].plan
+                     dtype_kv, features)[0].plan

@@ -96,7 +96,7 @@ class DecodeJoin {
   __device__ __forceinline__ void join_values(int rows, const DecodeProducts& products,
                                               const Take& take) {
     const int lane = team_thread() % 32, warp = team_warp();
-    const int columns = min(kHeadDimV, kDecodeJoinFloats / rows / 8 * 8);  // at a time
+    const int columns = min(kHeadDimV, kDecodeJoinFloats / rows / kTileStep * kTileStep);
     float factor[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -108,13 +108,14 @@ class DecodeJoin {
       float* const own = values_ + warp * kDecodeJoinFloats;
 #pragma unroll
       for (int n = 0; n < kOutputTiles; ++n) {
-        const int column = 8 * n - first;
+        const int column = DecodeProducts::first_column(n) - first;
         if (column < 0 || column >= columns) continue;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;
           if (row < rows)
-            *reinterpret_cast<float2*>(own + row * columns + column + lane % 4 * 2) =
+            *reinterpret_cast<float2*>(own + row * columns + column +
+                                       DecodeProducts::lane_column(n, lane)) =
                 make_float2(products.output(n, half, 0) * factor[half],
                             products.output(n, half, 1) * factor[half]);
         }
@@ -245,7 +246,8 @@ class DecodeJoin {
     constexpr float kLn2 = 0.69314718055994531f;
     inverse = stats.sum == 0.0f ? 0.0f : __fdiv_rn(1.0f, stats.sum);
     lse = (stats.maximum + log2_approx(stats.sum)) * kLn2;
-    join_sink(parts_.scores, item.head(row), inverse, lse);  // where kSinks
+    join_sink(parts_.scores, item.head(row), inverse, lse);             // where kSinks
+    inverse = scaled_by(parts_.scales.v_scale, item.kv_head, inverse);  // where kAccuracy
   }
   __device__ __forceinline__ void store(const DecodeItem& item, int row, int column, float first,
                                         float second, DecodeStats stats) const {

@@ -86,13 +86,13 @@ class DecodeLoads {
   __device__ __forceinline__ const char* row_of(const OperandView& view, int page, int key) const {
     const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
     return static_cast<const char*>(view.data) +
-           2 * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
+           kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
 
   // Rows behind the last key become zero.
   template <class Tile, int kHeadDim>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
-    constexpr int kChunks = kHeadDim / 8;
+    constexpr int kRowBytes = kHeadDim * kKvBytes, kChunks = kRowBytes / 16;
 #pragma unroll 4  // 64-bit addresses of all would not fit registers
     for (int i = 0; i < kKeys * kChunks; i += 32) {
       const int chunk = i + static_cast<int>(threadIdx.x) % 32, row = chunk / kChunks;
@@ -100,8 +100,8 @@ class DecodeLoads {
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
       const int key = tile_ * kKeys + row, column = chunk % kChunks;
       const char* const from = row_of(view, page, min(key, length_ - 1)) + column * 16;
-      cp_async_16<kHeadDim % 64 == 0 ? 128 : 0>(to + row * Tile::kRowBytes + column * 16, from,
-                                                key < length_ ? 16 : 0);
+      cp_async_16<kRowBytes % 128 == 0 ? 128 : 0>(to + row * Tile::kRowBytes + column * 16, from,
+                                                  key < length_ ? 16 : 0);
     }
   }
   __device__ __forceinline__ void copy_chunks(unsigned slot) const {
@@ -113,16 +113,16 @@ class DecodeLoads {
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
               keys = min(kKeys, length_ - tile_ * kKeys);
-    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * 2 * (kHeadDimQk + kHeadDimV));
+    if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kHeadDimQk + kHeadDimV));
     __syncwarp();
     if (row >= keys) return;
     const int key = tile_ * kKeys + row;
     if (kKeys == 32 || lane < kKeys)
-      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page_, key), kHeadDimQk * 2,
-                barrier);
+      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page_, key),
+                kHeadDimQk * kKvBytes, barrier);
     if (kKeys == 32 || lane >= kKeys)
       bulk_load(slot + KTile::kBytes + row * VTile::kRowBytes, row_of(parts_.base.v, page_, key),
-                kHeadDimV * 2, barrier);
+                kHeadDimV * kKvBytes, barrier);
   }
 
   // A page holds whole tiles.
@@ -139,9 +139,9 @@ class DecodeLoads {
   __device__ __forceinline__ static void copy_panels(unsigned to, const TensorMap* map,
                                                      unsigned barrier, TensorCoord at) {
 #pragma unroll
-    for (int column = 0; column < kHeadDim; column += 64) {
+    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
       at.head_dim = column;
-      tma_load(to + column / 64 * (kKeys * 128), *map, barrier, at);
+      tma_load(to + column / kPanelColumns * (kKeys * 128), *map, barrier, at);
     }
   }
 

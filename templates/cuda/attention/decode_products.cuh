@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V with mma.sync, 16 rows of q to kKeys
-// keys. Each warp has largest scores, sums and an O of its own; decode_join.cuh joins them.
+// keys. Each warp has largest scores, sums and an O of its own; decode_join.cuh joins them. Caches of 8 bits: decode_narrow.cuh.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
+#include "cuda/attention/decode_narrow.cuh"  // where kAccuracy
 #include "cuda/attention/decode_slots.cuh"
 #include "cuda/attention/online_softmax.cuh"
 #include "cuda/attention/score_functions.cuh"  // where kScored
@@ -20,6 +21,9 @@ constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles 
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
+constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // of the products
+constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K that an ldmatrix has
+constexpr int kTileStep = kNarrow ? 16 : 8;  // columns between those that tiles of O begin with
 constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // in shared memory
 
 class DecodeProducts {
@@ -29,7 +33,7 @@ class DecodeProducts {
                                             unsigned shared)
       : item_(item),
         kept_q_(shared + kShared.q_at + threadIdx.x / 32 * decode_q_bytes(kHeadDimQk)),
-        softmax_({score_unit(parts)}) {
+        softmax_({score_unit(parts, item)}) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -42,8 +46,12 @@ class DecodeProducts {
                                             (exists ? item.in(parts.base.q, row) : 0));
 #pragma unroll
       for (int step = 0; step < kQkSteps; ++step) {
-        const unsigned first = exists ? __ldg(q + step * 8 + lane % 4) : 0u;
-        const unsigned second = exists ? __ldg(q + step * 8 + 4 + lane % 4) : 0u;
+        const int at_first = kNarrow ? lane % 4 * 2 : lane % 4,
+                  at_second = at_first + (kNarrow ? 1 : 4);
+        unsigned first = exists ? __ldg(q + step * 8 + at_first) : 0u;
+        unsigned second = exists ? __ldg(q + step * 8 + at_second) : 0u;
+        first = to_fp16<kDtypeQ>(first);    // where kAccuracy
+        second = to_fp16<kDtypeQ>(second);  // where kAccuracy
         if constexpr (kKeepsQ) {
           const unsigned at = kept_q_ + row * kQRowBytes + step * 32 + lane % 4 * 4;
           store_shared_word(at, static_cast<int>(first));
@@ -71,8 +79,15 @@ class DecodeProducts {
     multiply_pv(slot + KTile::kBytes, scores[0]);
   }
 
-  // Of row lane / 4 + 8 * half: this lane's columns of O are 8 * n + lane % 4 * 2 and the next one.
+  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n, lane) + 0 and 1.
+  static __device__ __forceinline__ constexpr int first_column(int n) {
+    return kNarrow ? n / 2 * 16 : n * 8;
+  }
+  static __device__ __forceinline__ int lane_column(int n, int lane) {
+    return kNarrow ? lane % 4 * 4 + n % 2 * 2 : lane % 4 * 2;
+  }
   __device__ __forceinline__ float output(int n, int half, int column) const {
+    if constexpr (kNarrow) return output_[0][n / 2 * 2 + column][2 * half + n % 2];
     return output_[0][n][2 * half + column];
   }
   __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
@@ -85,17 +100,23 @@ class DecodeProducts {
 
  private:
   // What the softmax multiplies scores by: score programs give them in log2.
-  static __device__ __forceinline__ float score_unit(const KernelParts& parts) {
-    return kIsScored ? 1.0f : parts.base.softmax_scale_log2;
+  static __device__ __forceinline__ float score_unit(const KernelParts& parts,
+                                                     const DecodeItem& item) {
+    float unit = parts.base.softmax_scale_log2;
+    unit *= score_factor(parts.scales.k_scale, item.kv_head);  // where kAccuracy
+    (void)item;
+    return kIsScored ? 1.0f : unit;
   }
 
   // What stands in V behind the last key may be anything, and P = 0 does not undo NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
-    constexpr int kChunks = kHeadDimV / 8;
-    for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32)
-      store_shared_16(VTile::pair(slot + KTile::kBytes + VTile::offset(keys + i / kChunks, i % 2),
-                                  i % kChunks / 2),
-                      {{0, 0, 0, 0}});
+    constexpr int kChunks = kHeadDimV * kKvBytes / 16;
+    for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
+      const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
+      store_shared_16(
+          VTile::pair(slot + KTile::kBytes + VTile::offset(keys + i / kChunks, of_pair), chunk / 2),
+          {{0, 0, 0, 0}});
+    }
     fence_proxy_async();  // before the next copy into this slot
     __syncwarp();
   }
@@ -118,16 +139,20 @@ class DecodeProducts {
     for (int n = 0; n < kScoreTiles; ++n)
       scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
 #pragma unroll
-    for (int step = 0; step < kQkSteps; ++step) {
-      const unsigned address = KTile::pair(from, step);
-      unsigned q[4];
-      get_q(step, q);
+    for (int step = 0; step < kQkSteps; step += kOfLoad) {
+      const unsigned address = KTile::pair(from, step / kOfLoad);
+      unsigned q[kOfLoad][4];
+#pragma unroll
+      for (int i = 0; i < kOfLoad; ++i) get_q(min(step + i, kQkSteps - 1), q[i]);
 #pragma unroll
       for (int n = 0; n < kScoreTiles; n += 2) {
         unsigned b[4];
         ldmatrix_x4(b, address + n * 8 * KTile::kRowBytes);
-        mma<kDtypeKv>(scores[n], q, b[0], b[1]);
-        mma<kDtypeKv>(scores[n + 1], q, b[2], b[3]);
+        if constexpr (!kNarrow) {
+          mma<kMath>(scores[n], q[0], b[0], b[1]);
+          mma<kMath>(scores[n + 1], q[0], b[2], b[3]);
+        }
+        multiply_narrow_qk(scores, n, q, b, step + 1 < kQkSteps);  // where kAccuracy
       }
     }
   }
@@ -161,6 +186,7 @@ class DecodeProducts {
         const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
         const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
         float score = scores[n][i] * parts.base.softmax_scale;
+        score *= score_factor(parts.scales.k_scale, kv_head);  // where kAccuracy
         score = score_of(parts.scores, score, batch, head, kv_head, position, at);  // where kScored
         scores[n][i] = score * kLog2E;
       }
@@ -177,15 +203,18 @@ class DecodeProducts {
       for (int half = 0; half < 2; ++half) {
         float(&fragment)[4] = scores[2 * step + half];
         softmax_.exponentiate(fragment, 0);
-        p[2 * half] = pack<kDtypeKv>(fragment[0], fragment[1]);
-        p[2 * half + 1] = pack<kDtypeKv>(fragment[2], fragment[3]);
+        p[2 * half] = pack<kMath>(fragment[0], fragment[1]);
+        p[2 * half + 1] = pack<kMath>(fragment[2], fragment[3]);
       }
 #pragma unroll
-      for (int n = 0; n < kOutputTiles; n += 2) {
+      for (int n = 0; n < kOutputTiles; n += 2 * kOfLoad) {
         unsigned b[4];
-        ldmatrix_x4_trans(b, VTile::pair(from, n / 2) + step * 16 * VTile::kRowBytes);
-        mma<kDtypeKv>(output_[0][n], p, b[0], b[1]);
-        mma<kDtypeKv>(output_[0][n + 1], p, b[2], b[3]);
+        ldmatrix_x4_trans(b, VTile::pair(from, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
+        if constexpr (!kNarrow) {
+          mma<kMath>(output_[0][n], p, b[0], b[1]);
+          mma<kMath>(output_[0][n + 1], p, b[2], b[3]);
+        }
+        multiply_narrow_pv(output_[0], n, p, b);  // where kAccuracy
       }
     }
   }

@@ -4,9 +4,9 @@
 //
 // | kLoads | how keys come               | a row in shared memory                                               |
 // |--------|-----------------------------|----------------------------------------------------------------------|
-// | 0      | cp.async, 16 bytes a thread | its bytes and 16 more, so that rows fall into different banks        |
+// | 0      | cp.async, 16 bytes a thread | its bytes, up to an odd number of 16: rows fall into different banks |
 // | 1      | a bulk copy for each row    | likewise                                                             |
-// | 2      | TMA boxes of kKeys rows     | panels of 64 columns, 128 bytes a row, in TMA's swizzle of 128 bytes |
+// | 2      | TMA boxes of kKeys rows     | panels of 128 bytes a row, in TMA's swizzle of 128 bytes             |
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"
@@ -15,14 +15,18 @@
 namespace attune {
 
 constexpr bool kBoxes = kLoads == 2;
-static_assert(!kBoxes || (kHeadDimQk % 64 == 0 && kHeadDimV % 64 == 0),
-              "boxes have panels of 64 columns");
+constexpr bool kNarrow = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;  // the cache
+constexpr int kKvBytes = kNarrow ? 1 : 2;  // of an element of the cache
+constexpr int kPanelColumns = 128 / kKvBytes;
+static_assert(!kBoxes || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
+              "boxes have whole panels");
 
 // Rows of K, or of V.
 template <int kHeadDim>
 struct DecodeTile {
-  static constexpr int kRowBytes = kBoxes ? 128 : kHeadDim * 2 + 16;
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kHeadDim, kBoxes);
+  static constexpr int kCachedBytes = kHeadDim * kKvBytes;
+  static constexpr int kRowBytes = kBoxes ? 128 : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kCachedBytes, kBoxes);
 
   // Where an address of ldmatrix begins that moves on by `pair` (below).
   static __device__ __forceinline__ unsigned offset(int row, int chunk) {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours of 8 bits where it has one
+// value of 16, and becomes two registers:
+//   K  it holds four columns of a key in a row, so q is read in that order: of 16 columns a lane has 4 * (lane % 4) to + 3;
+//   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes the even columns of 16 and one the odd
+//      ones: a lane's four columns of O stand side by side, in both tiles by turns.
+// e4m3 and e5m2 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it is that.
+#pragma once
+
+#include "cuda/ptx/fp8_to_fp16.cuh"
+#include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/permute_bytes.cuh"
+#include "shared/cache_factors.h"
+
+namespace attune {
+
+// Two values of q.
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned to_fp16(unsigned two) {
+  if constexpr (kDtype == Dtype::kFp16) return two;
+  return pack_finite_fp16(bf16_to_float(static_cast<unsigned short>(two)),
+                          bf16_to_float(static_cast<unsigned short>(two >> 16)));
+}
+
+// 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns; `b` as ldmatrix gives them: keys of tile n, columns of the first
+// step and of the second, then tile n + 1.
+template <int kTiles>
+__device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], int n,
+                                                   const unsigned (&q)[2][4],
+                                                   const unsigned (&b)[4], bool has_second) {
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    if (step == 1 && !has_second) continue;
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+      unsigned low, high;
+      fp8_to_fp16<kDtypeKv>(b[2 * tile + step], low, high);
+      mma<Dtype::kFp16>(scores[n + tile], q[step], low, high);
+    }
+  }
+}
+
+// Weights of 16 keys with the columns of the tiles from n on, up to 32 of them; `b` as ldmatrix gives them transposed: 16 columns of keys 0 to 7 and
+// of keys 8 to 15, then the next columns.
+template <int kTiles>
+__device__ __forceinline__ void multiply_narrow_pv(float (&output)[kTiles][4], int n,
+                                                   const unsigned (&p)[4], const unsigned (&b)[4]) {
+#pragma unroll
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    if (n + 2 * chunk >= kTiles) continue;
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const unsigned column = permuted(b[2 * chunk], b[2 * chunk + 1], odd == 0 ? 0x6420 : 0x7531);
+      unsigned low, high;
+      fp8_to_fp16<kDtypeKv>(column, low, high);
+      mma<Dtype::kFp16>(output[n + 2 * chunk + odd], p, low, high);
+    }
+  }
+}
+
+}  // namespace attune

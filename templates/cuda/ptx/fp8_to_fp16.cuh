@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// e4m3 and e5m2 to fp16, which holds all their values, and fp32 to fp16 without infinities (PTX ISA 9.7.9.22; sm_89).
+#pragma once
+
+#include "cuda/ptx/convert.cuh"
+
+namespace attune {
+
+// The four values of `word`: `low` has those of its two lowest bytes.
+template <Dtype kDtype>
+__device__ __forceinline__ void fp8_to_fp16(unsigned word, unsigned& low, unsigned& high) {
+  static_assert(kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2, "fp8_to_fp16 takes 8 bits");
+  if constexpr (kDtype == Dtype::kE4m3) {
+    asm("{ .reg .b16 l, h;\n"
+        "mov.b32 {l, h}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, h; }"
+        : "=r"(low), "=r"(high)
+        : "r"(word));
+  } else {
+    asm("{ .reg .b16 l, h;\n"
+        "mov.b32 {l, h}, %2;\n"
+        "cvt.rn.f16x2.e5m2x2 %0, l;\n"
+        "cvt.rn.f16x2.e5m2x2 %1, h; }"
+        : "=r"(low), "=r"(high)
+        : "r"(word));
+  }
+}
+
+// What is beyond 65504 becomes it (infinity too); NaN stays NaN.
+__device__ __forceinline__ unsigned pack_finite_fp16(float low, float high) {
+  unsigned packed;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+}  // namespace attune
