@@ -21,6 +21,7 @@ constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
+constexpr int kRegistersOfConversions = 16;  // of caches of 8 bits
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2 };
 
@@ -50,7 +51,9 @@ int register_limit(const Config& config) {
 int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
   const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
-  return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others);
+  const int conversions = is_fp8(spec.dtype_kv) ? kRegistersOfConversions : 0;
+  return std::min(kMostRegisters,
+                  of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others + conversions);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
