@@ -238,6 +238,20 @@ std::vector<ProblemField> score_fields() {
   };
 }
 
+std::vector<ProblemField> cache_fields() {
+  constexpr Part kSpec = Part::kSpec;
+  return {
+      feature(one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
+              "no pages"),
+      feature(
+          one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
+          "no packed rows"),
+      feature(
+          one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
+          "no packed keys"),
+  };
+}
+
 std::deque<ProblemField> make_fields() {
   constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
   std::deque<ProblemField> fields{
@@ -284,15 +298,7 @@ std::deque<ProblemField> make_fields() {
   fields.push_back(feature(
       one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
       "no dropout"));
-  fields.push_back(
-      feature(one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
-              "no pages"));
-  fields.push_back(feature(
-      one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
-      "no packed rows"));
-  fields.push_back(feature(
-      one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
-      "no packed keys"));
+  for (ProblemField& field : cache_fields()) fields.push_back(std::move(field));
   fields.push_back(scale_field());
   fields.push_back(one_value(Part::kCall, "num_pages",
                              "of the cache, or rows of packed keys; 0: as many as are needed",
