@@ -22,6 +22,8 @@ constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
 constexpr int kRegistersOfConversions = 16;  // of caches of 8 bits
+constexpr int kRegistersOfChunks = 20;       // addresses of 16 bytes each
+constexpr int kRegistersOfPacking = 16;      // where rows and keys of a request begin
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2 };
 
@@ -52,8 +54,10 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
   const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
   const int conversions = is_fp8(spec.dtype_kv) ? kRegistersOfConversions : 0;
-  return std::min(kMostRegisters,
-                  of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others + conversions);
+  const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
+                    (spec.packed_q || spec.packed_kv ? kRegistersOfPacking : 0);
+  return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
+                                      conversions + loads);
 }
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
@@ -102,7 +106,7 @@ Constraint teams_fill_blocks() {
 
 Constraint registers_suffice(const KernelSpec& spec) {
   return {"registers",
-          {"warps", "keys", "min_blocks"},
+          {"warps", "keys", "min_blocks", "loads"},
           [spec](const Config& config) -> std::optional<std::string> {
             const int needed = registers_needed(spec, config), limit = register_limit(config);
             if (needed <= limit) return std::nullopt;
