@@ -66,12 +66,20 @@ class Torch:
         compiled = self.torch.compile(lambda q, k, v: attune.attention(q, k, v, mask="causal"), fullgraph=True, backend="aot_eager")
         return {"torch.ops": lambda: op(q, k, v, spec=spec, return_lse=False), "torch.ops, with lse": lambda: op(q, k, v, spec=spec),
                 "attune.sdpa": lambda: attune.sdpa.scaled_dot_product_attention(*views), "attune.flash": lambda: attune.flash.flash_attn_func(q, k, v, causal=True),
-                "compiled (aot_eager)": lambda: compiled(q, k, v)}
+                "compiled (aot_eager)": lambda: compiled(q, k, v), **self.training("attune", attune.sdpa.scaled_dot_product_attention, q, k, v)}
+
+    def training(self, label, sdpa, q, k, v):
+        """Forward and backward of a call that autograd records; with dropout, a seed is drawn too."""
+        views = [x.detach().transpose(1, 2).requires_grad_() for x in (q, k, v)]
+        dout = self.torch.zeros_like(views[0])
+        step = lambda rate: self.torch.autograd.grad(sdpa(*views, dropout_p=rate), views, dout)
+        return {f"{label}.sdpa, forward and backward": lambda: step(0.0), f"{label}.sdpa, forward and backward, dropout": lambda: step(0.1)}
 
     def peers(self, q):
         sdpa, view, out = self.torch.nn.functional.scaled_dot_product_attention, q.transpose(1, 2), self.torch.empty_like(q)
         return {"torch.empty": lambda: self.torch.empty(q.shape, dtype=q.dtype, device=q.device), "torch.add": lambda: self.torch.add(q, q),
-                "torch.add, out": lambda: self.torch.add(q, q, out=out), "torch.sdpa": lambda: sdpa(view, view, view)}
+                "torch.add, out": lambda: self.torch.add(q, q, out=out), "torch.sdpa": lambda: sdpa(view, view, view),
+                **self.training("torch", sdpa, q, q, q)}
 
 
 def runners(arguments, library, attune):

@@ -20,6 +20,8 @@ import attune.flash
 import attune.flex
 import attune.sdpa
 import attune.torch
+from attune import _graph
+from attune._library import module
 
 SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=SLOPES)
 
@@ -249,6 +251,38 @@ class AutogradTest(GradientsTest):
                     o = attune.attention(q, k, v, softcap=5.0)
                 self.assertEqual(o.requires_grad, recorded)
                 self.assertLess((o - want).abs().max().item(), 1e-5)
+
+    @unittest.skipIf(module is None, "there is no C module here")
+    def test_known_calls_run_in_the_module(self):
+        q, k, v = (x.transpose(1, 2) for x in (self.q, self.k, self.v))
+        calls = (lambda: attune.attention(self.q, self.k, self.v, bias=BIAS), lambda: attune.attention(self.q, self.k, self.v, dropout_p=0.5),
+                 lambda: attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.25).transpose(1, 2))
+        for call in calls:
+            for turn in range(3):
+                runs = [call() for _ in range(3)]  # forward and backward share a workspace, which the first of each in a row prepares
+                before = module.counters()["hits"]
+                found = [torch.autograd.grad(o, (self.q, self.k, self.v), torch.ones_like(o)) for o in runs]
+                of_gradients = module.counters()["hits"] - before
+                again = [call() for _ in range(3)]
+                self.assertTrue(turn == 0 or of_gradients >= 2, of_gradients)
+                self.assertTrue(turn == 0 or module.counters()["hits"] - before - of_gradients >= 2)
+                self.assertEqual([o.requires_grad for o in again], [True] * 3)
+            self.assertEqual(call is calls[0], torch.equal(found[0][0], found[1][0]))  # each call with dropout draws its own seed
+
+    def test_calls_and_ops_have_equal_gradients(self):
+        """The short way of calls in eager mode against the op's own autograd, bit for bit."""
+        learned = leaf(BIAS)
+        for features in ({}, {"bias": learned}, {"key_lengths": LENGTHS, "softcap": 3.0}, {"dropout_p": 0.3, "seed": torch.tensor(5, device=DEVICE), "offset": 2}):
+            inputs = (self.q, self.k, self.v, *([learned] if "bias" in features else []))
+            dout, dlse = draw(2, 33, 4, 32), draw(2, 4, 33)
+            runs = []
+            for call in (attune.attention, _graph.attend, attune.attention):
+                o, lse = call(self.q, self.k, self.v, window=(9, 30), return_lse=True, **features, **PLACE)
+                runs.append((o, lse, *torch.autograd.grad((o, lse), inputs, (dout, dlse))))
+            for run in runs[1:]:
+                self.assertTrue(all(torch.equal(x, y) for x, y in zip(run, runs[0])), list(features))
+            self.assertIn("_Trained", type(runs[0][0].grad_fn).__name__)
+            self.assertIn("_Recorded", type(runs[1][0].grad_fn).__name__)
 
     @unittest.skipUnless(DEVICE == "cuda", "streams and graphs are a GPU's")
     def test_streams_and_replays_have_equal_bits(self):

@@ -88,8 +88,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
     if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
-        from ._graph import train
-        return train(**given), None
+        from ._train import train
+        return train(given), None
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
     if is_between(q, k, v):
@@ -105,8 +105,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream)
     result = (o, lse) if return_lse else o
-    if score_mod is not None or mask_mod is not None or block_map is not None or dropout_p:
-        return result, None
+    if score_mod is not None or mask_mod is not None or block_map is not None or (dropout_p and not tensors.is_torch(seed)):
+        return result, None  # a seed that is a number is seldom the same again
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
 
@@ -175,6 +175,9 @@ _attend = attention_python if module is None else quick.function(_checked, "atte
 def _heads_first(*arguments, **choices):
     """As _checked(), of operands and o that have their heads before their rows."""
     q, k, v, *rest = arguments
+    if records_gradients(q, k, v):
+        from ._train import train_heads_first
+        return train_heads_first(q, k, v, *rest, **choices), None
     result, recipe = _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
     return result.transpose(1, 2), None if recipe is None else lambda: recipe(heads_first=True)
 

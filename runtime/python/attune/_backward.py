@@ -5,10 +5,11 @@ import ctypes
 import sys
 from collections import namedtuple
 
+from . import _quick as quick
 from . import _tensors as tensors
 from ._attention import choices_of
 from ._context import context_of, refuse_capture
-from ._library import GradientOperands, Operands, Tensor
+from ._library import GradientOperands, Operands, Tensor, module
 from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_memory
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, problem_text, word
@@ -196,8 +197,14 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
         check_beside(name, tensor, q)
     if is_between(q, k, v):
         return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim, **features})
+    outputs, _ = _run(given, dlse, asked, out, accumulate, keywords, context, scores_of(block_map=block_map, **features))
+    return outputs
+
+
+def _run(given, dlse, asked, out, accumulate, keywords, context, scores):
+    """The gradients, and what a recipe of such calls is made of; `given`: tensors by name, which is added to."""
+    dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
-    scores = scores_of(block_map=block_map, **features)
     given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
@@ -212,9 +219,29 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
     if out is not None:
         _refuse_overlap(call, at)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
-    del kept
-    return tuple(given[name] for _, name in _GRADIENTS)
+    stream = stream_address(None, call.plan.ordinal)
+    call.plan.enqueue(operands, stream)
+    return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
+
+
+def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate",
+                       context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None,
+                       prefix=None, chunk=None, sinks=None, dropout_p=0.0, seed=None, offset=0):
+    """The gradients that are asked, as the C module gives them, one or a tuple, and how it may repeat the call: see _quick.py."""
+    arguments = locals()
+    features = {name: arguments[name] for name in FEATURES if name in arguments}
+    given = {name: arguments[name] for name in ("dout", *_INPUTS, "lse")}
+    found, made = _run(given, dlse, gradients, None, False, dict(mask=mask, window=window, scale=scale, is_causal=is_causal), context, scores_of(**features))
+    named = {name: gradient for (_, name), gradient in zip(_GRADIENTS, found) if gradient is not None}
+    results = tuple(named.values())
+    if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (dropout_p and not tensors.is_torch(seed)):
+        return results[0] if len(results) == 1 else results, None
+    call, operands, scores, kept, stream = made
+    recipe = lambda: quick.recipe_of_gradients(call, operands, arguments, scores, kept, stream, named)
+    return results[0] if len(results) == 1 else results, recipe
+
+
+differentiate = quick.function(_checked_gradients, "attention_backward", contexts=False) if module is not None else lambda *of, **choices: _checked_gradients(*of, **choices)[0]
 
 
 def _check_accumulate(accumulate, out, q, k, v):

@@ -29,7 +29,7 @@ def hidden():
         _local.recipes = before
 
 
-def _in_plain_scope():
+def in_plain_scope():
     """Whether no key of this thread stands before the kernel's: of modes, transforms and tracing."""
     keys = torch._C.DispatchKey
     return torch._C._dispatch_tls_local_include_set().remove(keys.BackendSelect).remove(keys.ADInplaceOrView).raw_repr() == 0
@@ -43,7 +43,7 @@ def _checked(dispatch):
             result, found = dispatch(*arguments, **choices), _local.recipes
         finally:
             _local.recipes = before
-        return result, found[0] if len(found) == 1 and _in_plain_scope() else None
+        return result, found[0] if len(found) == 1 and in_plain_scope() else None
     return checked
 
 

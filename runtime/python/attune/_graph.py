@@ -84,7 +84,7 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
 
 
 def train(**arguments):
-    """attention() of tensors that autograd records, in eager mode."""
+    """attention() of tensors that autograd records, in eager mode, by the op."""
     q, k, v = arguments["q"], arguments["k"], arguments["v"]
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)

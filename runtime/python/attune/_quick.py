@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
-recipes, by which calls like one that was checked are run without any of this. Used by _context.py and _attention.py."""
+recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py and _backward.py."""
 import ctypes
 import functools
 import sys
 
 from . import _tensors as tensors
-from ._library import Capture, Operands, Scale, ScoreOperands, Tensor, module
+from ._library import Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
 from ._torch import capturing
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
@@ -175,21 +175,33 @@ def recipe_of_run(plan, layout, operands, q, k, v, o, lse, scales, stream):
     arguments = dict(zip(_RUN_OPERANDS, (q, k, v, o, lse, *scales)))
     indices = _indices(arguments)
     places = list(_main_places(indices, layout, arguments, "o"))
-    pointers, blob, kept = _with_scores(operands)
+    pointers, blob, _, kept = _with_structs(operands)
     return _recipe(plan, kept, -1 if stream is None else stream, blob, pointers, places, (), (), indices)
 
 
-def _with_scores(operands):
-    """Pairs of a pointer's place and its aim, the bytes of a struct and of the scores that it points to, and what these point to."""
-    blob = bytes(operands)
-    if not operands.scores:
-        return [], blob, None
-    scores = operands.scores.contents
-    pointers = [(Operands.scores.offset, len(blob))]
-    if scores.num_captures:
-        pointers.append((len(blob) + ScoreOperands.captures.offset, len(blob) + ctypes.sizeof(scores)))
-    captures = bytes((Capture * scores.num_captures).from_address(ctypes.addressof(scores.captures.contents))) if scores.num_captures else b""
-    return pointers, blob + bytes(scores) + captures, scores
+def _with_structs(operands):
+    """Pairs of a pointer's place and its aim, the bytes of a struct and of the structs that it points to, where each of those begins, by name,
+    and what they point to."""
+    blob, pointers, begins, kept = bytes(operands), [], {}, []
+    for name in ("scores", "gradients", "dropout"):
+        if getattr(operands, name):
+            struct = getattr(operands, name).contents
+            begins[name] = len(blob)
+            pointers.append((getattr(Operands, name).offset, len(blob)))
+            blob += bytes(struct)
+            kept.append(struct)
+    scores = operands.scores.contents if operands.scores else None
+    if scores is not None and scores.num_captures:
+        begins["captures"] = len(blob)
+        pointers.append((begins["scores"] + ScoreOperands.captures.offset, len(blob)))
+        blob += bytes((Capture * scores.num_captures).from_address(ctypes.addressof(scores.captures.contents)))
+    return pointers, blob, begins, kept
+
+
+def _seed_places(indices, begins):
+    """Of seed and offset where they are tensors."""
+    return [(indices[name][0], (begins["dropout"] + getattr(DropoutOperands, f"{name}_address").offset,), 0, 0) for name in ("seed", "offset")
+            if name in indices]
 
 
 def _without_memory(like, shape, dtype, heads_first):
@@ -202,9 +214,12 @@ def _without_memory(like, shape, dtype, heads_first):
         return None
     if type(made) is not torch.Tensor:
         return None
-    shown = made.transpose(1, 2) if heads_first else made
+    return _emptied(made.transpose(1, 2) if heads_first else made)
+
+
+def _emptied(made):
     made.untyped_storage().resize_(0)
-    return shown
+    return made
 
 
 def _new(like, shape, dtype, *at, heads_first=False):
@@ -221,10 +236,10 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
     if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
-    pointers, blob, _ = _with_scores(operands)
+    pointers, blob, begins, _ = _with_structs(operands)
     places = list(_main_places(indices, call.layout, arguments, "out"))
     if scores is not None:
-        places += _capture_places(indices, scores, ctypes.sizeof(Operands) + ctypes.sizeof(ScoreOperands))
+        places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
         fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), heads_first=heads_first))
@@ -238,3 +253,24 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
     if None in fresh:
         return None
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
+
+
+def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found):
+    """What entry.h describes, for calls of attention_backward() like this one, whose gradients are `found`; None where there is none: of tensors of
+    PyTorch alone."""
+    if not all(type(x) is sys.modules["torch"].Tensor for x in found.values()) or capturing(call.plan.ordinal, stream):
+        return None
+    indices = _indices({name: value for name, value in arguments.items() if name != "context"})
+    pointers, blob, begins, _ = _with_structs(operands)
+    of_gradients = lambda field, inner: begins["gradients"] + getattr(GradientOperands, field).offset + inner
+    places = [(indices[name][0], (_at(name),), 0, _ALIGNED) for name in ("q", "k", "v", "o")]
+    places += [(indices["dout"][0], (of_gradients("dout", Tensor.data.offset),), 0, _ALIGNED), (indices["lse"][0], (Operands.lse.offset,), 0, 0)]
+    if "dlse" in indices:
+        places.append((indices["dlse"][0], (of_gradients("dlse", 0),), 0, 0))
+    if scores is not None:
+        places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
+    fresh = []
+    for name, gradient in found.items():
+        model = _emptied(sys.modules["torch"].empty_like(gradient))
+        fresh.append((sys.modules["torch"].empty_like, (model,), {}, (of_gradients(name, Tensor.data.offset),), gradient.dim()))
+    return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)

@@ -22,7 +22,8 @@ class _Arena:
 
 class Workspace(_Arena if module is None else module.Arena):
     """A buffer that grows to the largest plan, and what is known of it: its first `zero_bytes` are zero between runs. A plan wants
-    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes. From ready() to the launch stand in a
+    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes; one that wants none so begins behind what is
+    zero, which stays so for others. From ready() to the launch stand in a
     `with` of it, which keeps out other threads and the C module."""
 
     def __init__(self):
@@ -41,14 +42,19 @@ class Workspace(_Arena if module is None else module.Arena):
 
     def ready(self, plan, stream):
         """The address for a run of `plan` that goes to `stream` next."""
-        if self.size < plan.workspace_bytes:
-            self._grow(plan.workspace_bytes + plan.workspace_bytes // 4, plan.ordinal, stream)
+        if self.size < self._offset(plan) + plan.workspace_bytes:
+            self._grow(self._offset(plan) + plan.workspace_bytes + plan.workspace_bytes // 4, plan.ordinal, stream)
+        if plan.zeroed_bytes == 0:
+            return self.address + self._offset(plan)
         if self.zero_bytes < plan.zeroed_bytes:
             plan.init_workspace(self.address, stream)
             self.zero_bytes = plan.zeroed_bytes
         if plan.workspace_bytes > plan.zeroed_bytes:
             self.zero_bytes = min(self.zero_bytes, plan.zeroed_bytes)
         return self.address
+
+    def _offset(self, plan):
+        return 0 if plan.zeroed_bytes else -(-self.zero_bytes // ALIGNMENT) * ALIGNMENT
 
     def _grow(self, size, ordinal, stream):
         self.size = self.zero_bytes = 0

@@ -90,7 +90,14 @@ static Arena* of_stream(int ordinal, void* stream) {
   return NULL;
 }
 
-Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes) {
+/* Runs that want nothing zeroed begin behind what is zero, so that it stays so for others. */
+static size_t offset_of(const Arena* arena, size_t zeroed_bytes) {
+  enum { kStep = 256 };
+  return zeroed_bytes > 0 ? 0 : (size_t)(arena->zero_bytes + kStep - 1) / kStep * kStep;
+}
+
+Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes,
+                   void** address) {
   Arena* arena = NULL;
   if (ordinal >= 0) {
     arena = of_stream(ordinal, stream);
@@ -98,9 +105,10 @@ Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zer
     PyObject* of_thread = PyThreadState_GetDict();
     arena = of_thread ? (Arena*)PyDict_GetItemWithError(of_thread, thread_key) : NULL;
   }
-  if (arena == NULL || arena->busy || arena->size < workspace_bytes ||
-      arena->zero_bytes < zeroed_bytes)
-    return NULL;
-  if (workspace_bytes > zeroed_bytes) arena->zero_bytes = zeroed_bytes;
+  if (arena == NULL || arena->busy || arena->zero_bytes < zeroed_bytes) return NULL;
+  size_t offset = offset_of(arena, zeroed_bytes);
+  if (arena->size < offset + workspace_bytes) return NULL;
+  if (zeroed_bytes > 0 && workspace_bytes > zeroed_bytes) arena->zero_bytes = zeroed_bytes;
+  *address = (void*)(uintptr_t)(arena->address + offset);
   return arena;
 }

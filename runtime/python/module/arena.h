@@ -18,8 +18,9 @@ PyObject* make_arena_type(void);
 /* add_arena(ordinal, stream, arena): that of a stream of a GPU; ordinal -1: of the calling thread. */
 PyObject* add_arena(PyObject* module, PyObject* arguments);
 
-/* The arena whose address a run may use at once, or NULL: it is busy, too small or not zeroed. Borrowed
- * until Python code runs. */
-Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes);
+/* The arena that a run may use at once, from *address on, or NULL: it is busy, too small or not zeroed.
+ * Borrowed until Python code runs. */
+Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes,
+                   void** address);
 
 #endif /* ATTUNE_PYTHON_ARENA_H_ */

@@ -139,6 +139,7 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
  * first, so that it passes nothing but what is looked at afterwards. */
 static int may_be_kept(const Key* key, Guard* guard) {
   if (key->num_tensors == 0) return 1;
+  if (key_is_special(key)) return 0; /* guards cost more than this */
   if (wants_guard(key)) {
     *guard = guard_of(key);
     if (guard->check == NULL) return 0;

@@ -12,8 +12,8 @@ enum {
   kMaxBlob = 4096,
   kMaxPlaces = 2,
   kMaxPointers = 16,
-  kMaxFresh = 2,
-  kMaxResults = 2,
+  kMaxFresh = 3, /* dq, dk and dv */
+  kMaxResults = 3,
   kAlignment = 16
 };
 
@@ -305,8 +305,10 @@ static int stream_of(const Entry* entry, const Key* key, void** stream) {
 /* From here to the launch no Python code runs, so that a workspace found ready stays it. */
 static int launch(const Entry* entry, const Key* key, unsigned char* blob, void* stream) {
   Arena* arena = NULL;
+  void* workspace = NULL;
   if (entry->workspace_bytes > 0) {
-    arena = ready_arena(entry->ordinal, stream, entry->workspace_bytes, entry->zeroed_bytes);
+    arena = ready_arena(entry->ordinal, stream, entry->workspace_bytes, entry->zeroed_bytes,
+                        &workspace);
     if (arena == NULL) return 0;
   }
   for (int i = 0; i < entry->num_places; ++i) {
@@ -316,7 +318,6 @@ static int launch(const Entry* entry, const Key* key, unsigned char* blob, void*
   for (int i = 0; i < entry->num_pointers; ++i)
     put(blob, &entry->pointers[i][0], 1, blob + entry->pointers[i][1]);
   Py_XINCREF((PyObject*)arena);
-  void* workspace = arena ? (void*)(uintptr_t)arena->address : NULL;
   int failed =
       run_plan(entry->ordinal, entry->plan, blob, workspace, entry->workspace_bytes, stream);
   if (failed && arena != NULL) arena->zero_bytes = 0;
@@ -326,7 +327,7 @@ static int launch(const Entry* entry, const Key* key, unsigned char* blob, void*
 
 int entry_run(Entry* entry, const Key* key, PyObject** result) {
   _Alignas(16) unsigned char blob[kMaxBlob];
-  PyObject* made[kMaxFresh] = {NULL, NULL};
+  PyObject* made[kMaxFresh] = {NULL};
   void* stream;
   if (!addresses_fit(entry, key) || !stream_of(entry, key, &stream)) return 0;
   memcpy(blob, entry->blob, entry->blob_bytes);

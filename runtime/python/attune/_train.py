@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention() of tensors that autograd records, in eager mode. The op and its autograd kernels (_graph.py, _autograd.py) say all that there is to
+say, and cost ten times as much as the two calls of the C module that plain calls come to: those are recorded here, as one function of PyTorch's
+autograd that calls attention() and attention_backward() by their quick ways. Used by _attention.py."""
+import torch
+
+from . import _attention, _backward, _graph
+from ._eager import in_plain_scope
+from ._padding import is_between
+from ._score_gradient import LEARNED, score_gradient_checked
+from ._torch import needs_op
+
+_TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks", "seed", "offset")
+_CHOICES = {"mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None, "softcap": None, "chunk": None,
+            "dropout_p": 0.0, "seed": None, "offset": 0}
+# With what these say more than here, calls take the op.
+_OTHERS = {"q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None, "dtype": None, "dtype_kv": None,
+           "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None, "out": None}
+_FLOATS = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class _Trained(torch.autograd.Function):
+    """attention() with what its backward needs. `choices`: keywords that are no tensors; `names`: of those that are. heads_first: q, k, v and o are [batch,
+    num_heads, seqlen, head_dim]."""
+
+    @staticmethod
+    def forward(ctx, choices, names, return_lse, heads_first, q, k, v, *features):
+        rows = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)) if heads_first else (q, k, v)
+        o, lse = _attention.attention(*rows, return_lse=True, **choices, **dict(zip(names, features)))
+        o = o.transpose(1, 2) if heads_first else o
+        ctx.set_materialize_grads(False)
+        ctx.choices, ctx.names, ctx.heads_first = choices, names, heads_first
+        ctx.save_for_backward(q, k, v, o, lse, *features)
+        return (o, lse) if return_lse else o
+
+    @staticmethod
+    def backward(ctx, dout, dlse=None):
+        needs = ctx.needs_input_grad[4:]
+        if dout is None and dlse is None:
+            return (None,) * (4 + len(needs))
+        q, k, v, o, lse, *features = ctx.saved_tensors
+        dout = torch.zeros_like(o) if dout is None else dout
+        rows = tuple(x.transpose(1, 2) for x in (dout, q, k, v, o)) if ctx.heads_first else (dout, q, k, v, o)
+        found = _gradients(rows, lse, dlse, needs[:3], {**ctx.choices, **dict(zip(ctx.names, features))},
+                           [name for name, needed in zip(ctx.names, needs[3:]) if needed])
+        of_operands = (found[name].transpose(1, 2) if ctx.heads_first and name in found else found.get(name) for name in "qkv")
+        return None, None, None, None, *of_operands, *(found.get(name) for name in ctx.names)
+
+
+def _gradients(rows, lse, dlse, needs, given, learned):
+    """By name. Where a second derivative or another's eye is on the call, by the ops."""
+    asked = "".join(name for name, needed in zip("qkv", needs) if needed)
+    by_ops = torch.is_grad_enabled() or not in_plain_scope() or needs_op(*rows, autocast=False) is not None
+    found = {}
+    if asked and by_ops:
+        found = dict(zip("qkv", _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)))
+    elif asked:
+        made = _backward.differentiate(*rows, lse, dlse, asked, **given)
+        found = dict(zip(asked, made if isinstance(made, tuple) else (made,)))
+    for name in learned:
+        found[name] = (_graph.differentiate_scores if by_ops else score_gradient_checked)(name, *rows, lse, dlse=dlse, **given)
+    return found
+
+
+def _is_plain(q, k, v, given):
+    """Whether the call is one that _Trained makes in the same way as the op."""
+    if not all(type(x) in (torch.Tensor, torch.nn.Parameter) for x in (q, k, v)) or not in_plain_scope() or is_between(q, k, v):
+        return False
+    if q.dtype not in _FLOATS or any(name in _OTHERS and value is not _OTHERS[name] and value != _OTHERS[name] for name, value in given.items()):
+        return False
+    for name, value in given.items():
+        if isinstance(value, tuple) and name == "documents":
+            return False
+        if isinstance(value, torch.Tensor) and value.requires_grad and name not in LEARNED:
+            return False
+    return True
+
+
+def _record(q, k, v, given, return_lse, heads_first):
+    tensors = {name: given[name] for name in _TENSORS if isinstance(given.get(name), torch.Tensor)}
+    choices = {name: value for name, value in given.items() if name in _CHOICES and name not in tensors and value is not _CHOICES[name]}
+    if choices.get("dropout_p") and given.get("seed") is None:
+        tensors["seed"] = _attention.seed_for(q, choices["dropout_p"], None)
+    choices.pop("seed" if "seed" in tensors else "", None)
+    return _Trained.apply(choices, tuple(tensors), return_lse, heads_first, q, k, v, *tensors.values())
+
+
+def train(given):
+    """attention() of the arguments `given`, which are all that it has."""
+    q, k, v = given["q"], given["k"], given["v"]
+    beside = {name: value for name, value in given.items() if name not in ("q", "k", "v", "return_lse")}
+    if not _is_plain(q, k, v, beside):
+        return _graph.train(**given)
+    return _record(q, k, v, beside, given["return_lse"], False)
+
+
+def train_heads_first(q, k, v, mask=None, **choices):
+    """attention() of operands that have their heads before their rows; o has them so too."""
+    given = {"mask": mask, **choices}
+    if needs_op(q, k, v) is None and _is_plain(q, k, v, given):
+        return _record(q, k, v, given, False, True)
+    return _attention.attention(*(x.transpose(1, 2) for x in (q, k, v)), **given).transpose(1, 2)
