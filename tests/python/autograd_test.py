@@ -269,6 +269,20 @@ class AutogradTest(GradientsTest):
                 self.assertEqual([o.requires_grad for o in again], [True] * 3)
             self.assertEqual(call is calls[0], torch.equal(found[0][0], found[1][0]))  # each call with dropout draws its own seed
 
+    @unittest.skipIf(module is None, "there is no C module here")
+    def test_known_calls_under_autocast(self):
+        """They run in the module where there is nothing to cast, and are cast where autocast says another dtype."""
+        q, k, v = (x.detach().bfloat16() for x in (self.q, self.k, self.v))
+        for dtype, known in ((torch.bfloat16, True), (torch.float16, False), (torch.bfloat16, True), (None, True)):
+            for turn in range(3):
+                before = module.counters()["misses"]
+                with torch.autocast(DEVICE, dtype, enabled=dtype is not None):
+                    o = attune.attention(q, k, v, scale=0.2)
+                self.assertEqual(o.dtype, dtype or torch.bfloat16)
+                self.assertTrue(turn == 0 or (module.counters()["misses"] == before) == known, (dtype, turn))
+        with torch.autocast(DEVICE, torch.bfloat16):
+            self.assertEqual(attune.attention(self.q, self.k, self.v, scale=0.2).dtype, torch.bfloat16)
+
     def test_calls_and_ops_have_equal_gradients(self):
         """The short way of calls in eager mode against the op's own autograd, bit for bit."""
         learned = leaf(BIAS)

@@ -31,7 +31,8 @@ def _probe(of):
         capsule = getattr(of, "__dlpack_c_exchange_api__", None)
         if capsule is None:
             return None
-        return capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
+        state = lambda: tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
+        return capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled, state
     return None
 
 

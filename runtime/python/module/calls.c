@@ -135,7 +135,7 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
   return result;
 }
 
-/* Whether a call that runs by Python's way may be kept, with a guard whose check the caller owns: it is made
+/* Whether a call that runs by Python's way may be kept, with a guard that the caller gives back: it is made
  * first, so that it passes nothing but what is looked at afterwards. */
 static int may_be_kept(const Key* key, Guard* guard) {
   if (key->num_tensors == 0) return 1;
@@ -164,10 +164,10 @@ static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* 
   }
   if (done > 0) ++num_hits;
   if (done == 0) {
-    Guard guard = {NULL, 0, 0};
+    Guard guard = {NULL, NULL, 0, 0};
     PyObject* keeps = of_call && !known && may_be_kept(&key, &guard) ? of_call : NULL;
     result = call_checked(call, self, given, num_given, names, keeps, &key, guard);
-    Py_XDECREF(guard.check);
+    guard_release(&guard);
   }
   Py_XDECREF(of_call);
   return result;

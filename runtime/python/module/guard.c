@@ -23,7 +23,7 @@ static PyObject* tensors_of(const Key* key, int* count) {
 }
 
 Guard guard_of(const Key* key) {
-  Guard guard = {NULL, 0, 0};
+  Guard guard = {NULL, autocast_scope(), 0, 0};
   PyObject* tensors = tensors_of(key, &guard.num_tensors);
   if (tensors != NULL) guard.check = PyObject_Call(guard_maker(), tensors, NULL);
   Py_XDECREF(tensors);
@@ -34,14 +34,28 @@ Guard guard_of(const Key* key) {
   return guard;
 }
 
+void guard_release(Guard* guard) {
+  Py_CLEAR(guard->check);
+  Py_CLEAR(guard->scope);
+}
+
 void guards_add(Guards* guards, Guard guard) {
   if (guard.check == NULL) return;
   Py_INCREF(guard.check);
-  PyObject* old = guards->kept[guards->next].check;
+  Py_XINCREF(guard.scope);
+  Guard old = guards->kept[guards->next];
   guards->kept[guards->next] = guard;
   guards->next = (guards->next + 1) % kGuardsKept;
   if (guards->count < kGuardsKept) ++guards->count;
-  Py_XDECREF(old);
+  guard_release(&old);
+}
+
+static int is_scope(PyObject* scope) {
+  if (scope == NULL) return 1;
+  PyObject* now = autocast_scope();
+  int same = now != NULL && PyObject_RichCompareBool(scope, now, Py_EQ) == 1;
+  Py_XDECREF(now);
+  return same;
 }
 
 /* The one that passed last stands first. */
@@ -52,12 +66,16 @@ int guards_pass(Guards* guards, const Key* key) {
   for (int i = 0; tensors != NULL && !passed && i < guards->count; ++i) {
     Guard guard = guards->kept[i];
     if (guard.num_tensors != num_tensors || (guard.without_history && may_record())) continue;
+    Py_INCREF(guard.check); /* other calls may replace it meanwhile */
+    Py_XINCREF(guard.scope);
     PyObject* answer = PyObject_Call(guard.check, tensors, NULL);
-    passed = answer == Py_True;
+    passed = answer == Py_True && is_scope(guard.scope);
     Py_XDECREF(answer);
-    if (!passed || guards->kept[i].check != guard.check) continue;
-    guards->kept[i] = guards->kept[0];
-    guards->kept[0] = guard;
+    if (passed && guards->kept[i].check == guard.check) {
+      guards->kept[i] = guards->kept[0];
+      guards->kept[0] = guard;
+    }
+    guard_release(&guard);
   }
   Py_XDECREF(tensors);
   if (PyErr_Occurred()) PyErr_Clear();
@@ -65,6 +83,6 @@ int guards_pass(Guards* guards, const Key* key) {
 }
 
 void guards_clear(Guards* guards) {
-  for (int i = 0; i < guards->count; ++i) Py_CLEAR(guards->kept[i].check);
+  for (int i = 0; i < guards->count; ++i) guard_release(&guards->kept[i]);
   guards->count = guards->next = 0;
 }

@@ -9,9 +9,12 @@
 
 enum { kGuardsKept = 8 };
 
-/* `without_history`: it has tensors that require gradients, and passes them where PyTorch records none. */
+/* `scope`: what autocast was set to, NULL where it was off: dispatch keys say that it is on, and not to
+ * which dtype. `without_history`: it has tensors that require gradients, and passes them where PyTorch
+ * records none. */
 typedef struct Guard {
   PyObject* check;
+  PyObject* scope;
   int num_tensors; /* those that are different objects */
   int without_history;
 } Guard;
@@ -26,8 +29,9 @@ typedef struct Guards {
 /* Whether the call needs a guard before it is kept: it has tensors, and this PyTorch makes guards. */
 int wants_guard(const Key* key);
 
-/* A guard of this call, whose check the caller owns; NULL: there is none. */
+/* A guard of this call, which the caller gives back; its check is NULL where there is none. */
 Guard guard_of(const Key* key);
+void guard_release(Guard* guard);
 
 void guards_add(Guards* guards, Guard guard);
 int guards_pass(Guards* guards, const Key* key);

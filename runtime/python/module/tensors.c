@@ -4,15 +4,16 @@
 
 #include <string.h>
 
-enum { kTypesKept = 64, kWatchersKept = 4 };
+enum { kTypesKept = 64 };
 
 static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
-static PyObject* make_guard;              /* or None */
-static PyObject* is_grad_enabled;         /* PyTorch's */
-static PyObject* watchers[kWatchersKept]; /* which say whether PyTorch looks at calls itself */
-static int num_watchers;
+static PyObject* make_guard;           /* or None */
+static PyObject* is_grad_enabled;      /* PyTorch's, as the next two */
+static PyObject* count_dispatch_modes; /* which look at calls themselves */
+static PyObject* is_autocast_on;
+static PyObject* autocast_state; /* what it is set to */
 static PyObject* requires_grad_name;
 static PyObject* is_neg_name;
 static PyObject* array_struct_name;
@@ -40,15 +41,13 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
 
 /* Kept for good. */
 static void take_questions(PyObject* answer) {
-  Py_ssize_t count = PyTuple_Size(answer) - 3;
-  if (is_grad_enabled != NULL || count > kWatchersKept) return;
-  make_guard = PyTuple_GetItem(answer, 1);
-  is_grad_enabled = PyTuple_GetItem(answer, 2);
-  Py_INCREF(make_guard);
-  Py_INCREF(is_grad_enabled);
-  for (num_watchers = 0; num_watchers < count; ++num_watchers) {
-    watchers[num_watchers] = PyTuple_GetItem(answer, num_watchers + 3);
-    Py_INCREF(watchers[num_watchers]);
+  PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes, &is_autocast_on,
+                            &autocast_state};
+  enum { kQuestions = sizeof questions / sizeof *questions };
+  if (is_grad_enabled != NULL || PyTuple_Size(answer) != kQuestions + 1) return;
+  for (int i = 0; i < kQuestions; ++i) {
+    *questions[i] = PyTuple_GetItem(answer, i + 1);
+    Py_INCREF(*questions[i]);
   }
 }
 
@@ -56,7 +55,7 @@ static void take_answer(PyObject* answer, KnownType* type) {
   if (PyLong_Check(answer)) {
     long kind = PyLong_AsLong(answer);
     if (kind >= kIdentity && kind <= kContext) type->kind = (TypeKind)kind;
-  } else if (PyTuple_Check(answer) && PyTuple_Size(answer) >= 4) {
+  } else if (PyTuple_Check(answer)) {
     type->exchange = exchange_of(PyTuple_GetItem(answer, 0));
     take_questions(answer);
     if (type->exchange != NULL && is_grad_enabled != NULL) type->kind = kTensor;
@@ -115,12 +114,19 @@ static int watches(PyObject* watcher) {
   return watched != 0;
 }
 
-int in_dispatch_mode(void) { return num_watchers > 0 && watches(watchers[0]); }
+int in_dispatch_mode(void) { return count_dispatch_modes != NULL && watches(count_dispatch_modes); }
 
-/* Once a call. */
+PyObject* autocast_scope(void) {
+  if (is_autocast_on == NULL || !watches(is_autocast_on)) return NULL;
+  PyObject* found = PyObject_CallFunctionObjArgs(autocast_state, NULL);
+  if (found == NULL) PyErr_Clear();
+  return found;
+}
+
+/* Once a call. Guards tell calls under autocast apart; without them Python looks at those. */
 static Recording ask_recording(void) {
-  for (int i = 0; i < num_watchers; ++i)
-    if (watches(watchers[i])) return kWatched;
+  if (in_dispatch_mode()) return kWatched;
+  if (guard_maker() == NULL && watches(is_autocast_on)) return kWatched;
   return may_record() ? kRecording : kNotRecording;
 }
 

@@ -46,8 +46,8 @@ typedef struct Layout {
 
 /* `probe`: called with a type that was not seen before; None for one that is unknown, a kind, or a
  * tuple: a capsule with the exchange functions, what makes a guard of tensors or None (see
- * guard.h), PyTorch's is_grad_enabled and functions that say whether it looks at calls itself: how
- * many dispatch modes there are, whether autocast is on. */
+ * guard.h), and functions that say whether PyTorch records gradients, how many dispatch modes there
+ * are, whether autocast is on, and what it is set to. */
 int set_probe(PyObject* probe);
 
 /* What makes guards, borrowed; NULL: there are none, or no tensor was seen yet. */
@@ -70,5 +70,8 @@ int is_special(const Operand* operand, Recording* recording);
 int requires_gradient(PyObject* tensor);
 int may_record(void);       /* whether PyTorch gives results a history now */
 int in_dispatch_mode(void); /* which guards do not always see */
+
+/* What autocast is set to, a new reference; NULL: it is off. */
+PyObject* autocast_scope(void);
 
 #endif /* ATTUNE_PYTHON_TENSORS_H_ */
