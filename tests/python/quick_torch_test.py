@@ -146,6 +146,14 @@ class QuickTorchTest(unittest.TestCase):
             self.assertTrue(torch.equal(attune.attention(*given), want))
             self.assertEqual(module.counters()["hits"] - before["hits"], 1)
 
+    def test_a_first_call_under_autocast(self):
+        """What PyTorch says of tensors there decides nothing for later calls."""
+        code = ("import torch, attune; from attune._library import module; q = torch.zeros(1, 4, 2, 32, dtype=torch.bfloat16)\n"
+                "with torch.autocast('cpu', torch.bfloat16):\n    [attune.attention(q, q, q) for _ in range(3)]\n"
+                "[attune.attention(q, q, q) for _ in range(3)]; print(module.counters()['hits'])")
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((result.stdout.strip(), result.returncode), ("4", 0), result.stderr)
+
     def test_heads_first(self):
         """Known calls give what the first one did, in the same strides, whatever axes have one entry."""
         for shape, shape_kv in ((Q.shape, K.shape), ((1, 5, 1, 16), (1, 7, 1, 16)), ((2, 1, 4, 16), (2, 7, 2, 16)), ((0, 5, 4, 16), (0, 7, 2, 16))):

@@ -179,7 +179,8 @@ def _heads_first(*arguments, **choices):
         from ._train import train_heads_first
         return train_heads_first(q, k, v, *rest, **choices), None
     result, recipe = _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
-    return result.transpose(1, 2), None if recipe is None else lambda: recipe(heads_first=True)
+    shown = (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
+    return shown, None if recipe is None else lambda: recipe(heads_first=True)
 
 
 def _from_heads_first(*arguments, **choices):
@@ -190,7 +191,7 @@ def _from_heads_first(*arguments, **choices):
 
 def _entry(checked, name):
     """For adapters, whose tensors of PyTorch are [batch, num_heads, seqlen, head_dim]: arguments of attention(), q, k and v by place,
-    without out and return_lse. Of tensors of known calls no views are made. torch.compile traces _graph.<name>()."""
+    without out. Of tensors of known calls no views are made. torch.compile traces _graph.<name>()."""
     call = untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
     if module is not None:
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)

@@ -237,11 +237,25 @@ def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mas
     if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (dropout_p and not tensors.is_torch(seed)):
         return results[0] if len(results) == 1 else results, None
     call, operands, scores, kept, stream = made
-    recipe = lambda: quick.recipe_of_gradients(call, operands, arguments, scores, kept, stream, named)
+    recipe = lambda **shown: quick.recipe_of_gradients(call, operands, arguments, scores, kept, stream, named, **shown)
     return results[0] if len(results) == 1 else results, recipe
 
 
-differentiate = quick.function(_checked_gradients, "attention_backward", contexts=False) if module is not None else lambda *of, **choices: _checked_gradients(*of, **choices)[0]
+def _checked_heads_first(dout, q, k, v, o, *rest, **choices):
+    """The same, of operands and gradients that have their heads before their rows."""
+    found, recipe = _checked_gradients(*(x.transpose(1, 2) for x in (dout, q, k, v, o)), *rest, **choices)
+    shown = tuple(x.transpose(1, 2) for x in found) if isinstance(found, tuple) else found.transpose(1, 2)
+    return shown, None if recipe is None else lambda: recipe(heads_first=True)
+
+
+def _quickly(checked):
+    """`checked` without its recipe, by the C module where there is one."""
+    if module is None:
+        return lambda *arguments, **choices: checked(*arguments, **choices)[0]
+    return quick.function(checked, "attention_backward", quick.parameters_of(_checked_gradients), contexts=False)
+
+
+differentiate, differentiate_heads_first = _quickly(_checked_gradients), _quickly(_checked_heads_first)
 
 
 def _check_accumulate(accumulate, out, q, k, v):

@@ -124,7 +124,8 @@ def attend_from_heads_first(q, k, v, *arguments, **choices):
 
 def attend_heads_first(q, k, v, *arguments, **choices):
     """That of _attention.py."""
-    return attend_from_heads_first(q, k, v, *arguments, **choices).transpose(1, 2)
+    result = attend_from_heads_first(q, k, v, *arguments, **choices)
+    return (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
 
 
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):

@@ -49,7 +49,7 @@ def guard_maker(torch):
         return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
 
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
             x = torch.zeros(1, device="cpu")
             check = make(x)
             with torch.autocast("cpu", torch.bfloat16):
@@ -256,7 +256,7 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
 
 
-def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found):
+def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, heads_first=False):
     """What entry.h describes, for calls of attention_backward() like this one, whose gradients are `found`; None where there is none: of tensors of
     PyTorch alone."""
     if not all(type(x) is sys.modules["torch"].Tensor for x in found.values()) or capturing(call.plan.ordinal, stream):
@@ -272,6 +272,6 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found):
         places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     fresh = []
     for name, gradient in found.items():
-        model = _emptied(sys.modules["torch"].empty_like(gradient))
+        model = _emptied(sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient))
         fresh.append((sys.modules["torch"].empty_like, (model,), {}, (of_gradients(name, Tensor.data.offset),), gradient.dim()))
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)

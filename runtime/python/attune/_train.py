@@ -25,9 +25,8 @@ class _Trained(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, choices, names, return_lse, heads_first, q, k, v, *features):
-        rows = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)) if heads_first else (q, k, v)
-        o, lse = _attention.attention(*rows, return_lse=True, **choices, **dict(zip(names, features)))
-        o = o.transpose(1, 2) if heads_first else o
+        attend = _attention.attend_heads_first if heads_first else _attention.attention
+        o, lse = attend(q, k, v, return_lse=True, **choices, **dict(zip(names, features)))
         ctx.set_materialize_grads(False)
         ctx.choices, ctx.names, ctx.heads_first = choices, names, heads_first
         ctx.save_for_backward(q, k, v, o, lse, *features)
@@ -40,22 +39,23 @@ class _Trained(torch.autograd.Function):
             return (None,) * (4 + len(needs))
         q, k, v, o, lse, *features = ctx.saved_tensors
         dout = torch.zeros_like(o) if dout is None else dout
-        rows = tuple(x.transpose(1, 2) for x in (dout, q, k, v, o)) if ctx.heads_first else (dout, q, k, v, o)
-        found = _gradients(rows, lse, dlse, needs[:3], {**ctx.choices, **dict(zip(ctx.names, features))},
-                           [name for name, needed in zip(ctx.names, needs[3:]) if needed])
-        of_operands = (found[name].transpose(1, 2) if ctx.heads_first and name in found else found.get(name) for name in "qkv")
-        return None, None, None, None, *of_operands, *(found.get(name) for name in ctx.names)
+        given = {**ctx.choices, **dict(zip(ctx.names, features))}
+        learned = [name for name, needed in zip(ctx.names, needs[3:]) if needed]
+        found = _gradients((dout, q, k, v, o), lse, dlse, needs[:3], given, learned, ctx.heads_first)
+        return None, None, None, None, *(found.get(name) for name in "qkv"), *(found.get(name) for name in ctx.names)
 
 
-def _gradients(rows, lse, dlse, needs, given, learned):
+def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
     """By name. Where a second derivative or another's eye is on the call, by the ops."""
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
-    by_ops = torch.is_grad_enabled() or not in_plain_scope() or needs_op(*rows, autocast=False) is not None
+    by_ops = torch.is_grad_enabled() or not in_plain_scope() or needs_op(*operands, autocast=False) is not None
+    rows = tuple(x.transpose(1, 2) for x in operands) if heads_first and (by_ops or learned) else operands
     found = {}
     if asked and by_ops:
-        found = dict(zip("qkv", _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)))
+        made = [x.transpose(1, 2) if heads_first and x is not None else x for x in _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)]
+        found = dict(zip("qkv", made))
     elif asked:
-        made = _backward.differentiate(*rows, lse, dlse, asked, **given)
+        made = (_backward.differentiate_heads_first if heads_first else _backward.differentiate)(*operands, lse, dlse, asked, **given)
         found = dict(zip(asked, made if isinstance(made, tuple) else (made,)))
     for name in learned:
         found[name] = (_graph.differentiate_scores if by_ops else score_gradient_checked)(name, *rows, lse, dlse=dlse, **given)
