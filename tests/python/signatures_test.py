@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """attune.sdpa, attune.flash and attune.flex against float64: PyTorch's and FlashAttention's published grids of the forward (published_grids.py),
-random calls, refusals. Arguments: cpu or cuda; whole: every point of the grids, not a sample; I/N: of those, the part I of N. Skips
-aloud (status 77) without PyTorch or the device."""
+random calls, refusals. Arguments: cpu or cuda; whole: every point of the grids, not a sample; I/N: of those, the part I of N; 200s: as many of
+those, in disorder, as 200 seconds give. Skips aloud (status 77) without PyTorch or the device.
+
+    for i in $(seq 0 11); do python3 tests/python/signatures_test.py cuda whole $i/12 200s & done; wait       as many as 12 processes reach"""
+import functools
 import os
 import random
 import sys
+import time
 import unittest
 import warnings
 import zlib
@@ -23,25 +27,47 @@ import attune.sdpa
 import published_grids as grids
 from attune._dropout import drawn_seed
 
-WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i]]
+WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i] or sys.argv[i][0].isdigit()]
 DEVICE, WHOLE = "cuda" if "cuda" in WORDS else "cpu", "whole" in WORDS
 PART, PARTS = next((tuple(map(int, word.split("/"))) for word in WORDS if "/" in word), (0, 1))
+TIME = next((float(word[:-1]) for word in WORDS if word.endswith("s")), float("inf"))
+GRIDS = ("SDPA_CPU", "SDPA_CPU_MASK", "SDPA_FLASH", "SDPA_EFFICIENT", "SDPA_EFFICIENT_MASK", "FLASH_2", "FLASH_2_PACKED", "FLASH_4")
+LONGEST = 2048  # of masks of dropout that are kept
 SAMPLE = 1 if DEVICE == "cpu" else 12                                           # points of a grid where not all are asked for
 TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2, torch.float16: 4e-3}  # of o, whose elements are about 1 and less
 
 
 def draw(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(zlib.crc32(repr((shape, seed)).encode()))
-    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+    generator = torch.Generator(DEVICE).manual_seed(zlib.crc32(repr((shape, seed)).encode()))
+    return torch.randn(*shape, generator=generator, device=DEVICE).to(dtype)
 
 
 def sample(grid, name):
     """Points of a grid, or some small ones of it, drawn by its name."""
     found = list(grids.points(grid))
+    if not WHOLE:
+        small = [point for point in found if grids.size_of(point) <= (1 << 17 if DEVICE == "cpu" else 1 << 22)]
+        found = random.Random(name).sample(small, min(SAMPLE, len(small)))
+    elif TIME < float("inf"):
+        random.Random(name).shuffle(found)
+    found, done = found[PART::PARTS] if WHOLE else found, 0
+    share = len(found) / sum(len(list(grids.points(getattr(grids, each)))[PART::PARTS]) for each in GRIDS) if WHOLE else 1
+    end = time.monotonic() + TIME * share
+    for point in found:
+        if time.monotonic() > end:
+            break
+        yield point
+        done += 1
     if WHOLE:
-        return found[PART::PARTS]
-    small = [point for point in found if grids.size_of(point) <= (1 << 17 if DEVICE == "cpu" else 1 << 22)]
-    return random.Random(name).sample(small, min(SAMPLE, len(small)))
+        print(f"{name}: {done} of {len(found)} points", flush=True)
+
+
+@functools.lru_cache(maxsize=None)
+def kept_of(batch, heads, dropout_p):
+    """What is kept of the longest call of a grid by the seed that dropped() draws: of shorter ones it is the beginning."""
+    torch.manual_seed(9)
+    q = torch.empty(0, device=DEVICE)
+    return attune.dropout_mask((batch, heads, LONGEST, LONGEST), dropout_p, drawn_seed(q), like=q)
 
 
 def dropped(call, q, keys, dropout_p):
@@ -50,8 +76,11 @@ def dropped(call, q, keys, dropout_p):
         return call(), None
     torch.manual_seed(9)
     result = call()
-    torch.manual_seed(9)
-    keep = attune.dropout_mask((q.shape[0], q.shape[2], q.shape[1], keys), dropout_p, drawn_seed(q), like=q)
+    if WHOLE and DEVICE == "cuda":
+        keep = kept_of(q.shape[0], q.shape[2], dropout_p)[:, :, :q.shape[1], :keys]
+    else:
+        torch.manual_seed(9)
+        keep = attune.dropout_mask((q.shape[0], q.shape[2], q.shape[1], keys), dropout_p, drawn_seed(q), like=q)
     return result, keep / (1 - attune.dropout_rate(dropout_p))
 
 
