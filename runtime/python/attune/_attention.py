@@ -176,11 +176,15 @@ def _heads_first(*arguments, **choices):
     """As _checked(), of operands and o that have their heads before their rows."""
     q, k, v, *rest = arguments
     if records_gradients(q, k, v):
-        from ._train import train_heads_first
-        return train_heads_first(q, k, v, *rest, **choices), None
+        return _train_heads_first(q, k, v, *rest, **choices), None
     result, recipe = _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
     shown = (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
     return shown, None if recipe is None else lambda: recipe(heads_first=True)
+
+
+def _train_heads_first(*arguments, **choices):
+    from ._train import train_heads_first
+    return train_heads_first(*arguments, **choices)
 
 
 def _from_heads_first(*arguments, **choices):
@@ -189,22 +193,26 @@ def _from_heads_first(*arguments, **choices):
     return _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
 
 
-def _entry(checked, name):
+def _entry(checked, name, train=None):
     """For adapters, whose tensors of PyTorch are [batch, num_heads, seqlen, head_dim]: arguments of attention(), q, k and v by place,
-    without out. Of tensors of known calls no views are made. torch.compile traces _graph.<name>()."""
+    without out. Of tensors of known calls no views are made. torch.compile traces _graph.<name>(). train: what
+    calls that autograd records take at once."""
     call = untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
     if module is not None:
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
 
     @in_graphs(name)
     def entry(q, k, v, mask=None, **choices):
+        if train is not None and q.requires_grad and records_gradients(q):
+            return train(q, k, v, mask, **choices)
         return call(q, k, v, mask, **choices)
 
     entry._torchdynamo_disable = True
     return entry
 
 
-attend_heads_first, attend_from_heads_first = _entry(_heads_first, "attend_heads_first"), _entry(_from_heads_first, "attend_from_heads_first")
+attend_heads_first = _entry(_heads_first, "attend_heads_first", untraced(_train_heads_first))
+attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")
 
 
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,

@@ -29,10 +29,12 @@ def hidden():
         _local.recipes = before
 
 
+_HARMLESS = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect).add(torch._C.DispatchKey.ADInplaceOrView).raw_repr()
+
+
 def in_plain_scope():
     """Whether no key of this thread stands before the kernel's: of modes, transforms and tracing."""
-    keys = torch._C.DispatchKey
-    return torch._C._dispatch_tls_local_include_set().remove(keys.BackendSelect).remove(keys.ADInplaceOrView).raw_repr() == 0
+    return torch._C._dispatch_tls_local_include_set().raw_repr() & ~_HARMLESS == 0
 
 
 def _checked(dispatch):

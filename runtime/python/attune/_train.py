@@ -8,7 +8,7 @@ from . import _attention, _backward, _graph
 from ._eager import in_plain_scope
 from ._padding import is_between
 from ._score_gradient import LEARNED, score_gradient_checked
-from ._torch import needs_op
+from ._torch import autocast_dtype
 
 _TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks", "seed", "offset")
 _CHOICES = {"mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None, "softcap": None, "chunk": None,
@@ -48,7 +48,7 @@ class _Trained(torch.autograd.Function):
 def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
     """By name. Where a second derivative or another's eye is on the call, by the ops."""
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
-    by_ops = torch.is_grad_enabled() or not in_plain_scope() or needs_op(*operands, autocast=False) is not None
+    by_ops = torch.is_grad_enabled() or _is_watched(*operands)
     rows = tuple(x.transpose(1, 2) for x in operands) if heads_first and (by_ops or learned) else operands
     found = {}
     if asked and by_ops:
@@ -62,9 +62,15 @@ def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
     return found
 
 
+def _is_watched(*operands):
+    """Whether a mode of dispatch, a transform or a tensor of another kind is to see ops."""
+    plain = all(type(x) is torch.Tensor or type(x) is torch.nn.Parameter for x in operands)
+    return not plain or torch._C._len_torch_dispatch_stack() > 0 or not in_plain_scope()
+
+
 def _is_plain(q, k, v, given):
     """Whether the call is one that _Trained makes in the same way as the op."""
-    if not all(type(x) in (torch.Tensor, torch.nn.Parameter) for x in (q, k, v)) or not in_plain_scope() or is_between(q, k, v):
+    if _is_watched(q, k, v) or is_between(q, k, v):
         return False
     if q.dtype not in _FLOATS or any(name in _OTHERS and value is not _OTHERS[name] and value != _OTHERS[name] for name, value in given.items()):
         return False
@@ -97,6 +103,8 @@ def train(given):
 def train_heads_first(q, k, v, mask=None, **choices):
     """attention() of operands that have their heads before their rows; o has them so too."""
     given = {"mask": mask, **choices}
-    if needs_op(q, k, v) is None and _is_plain(q, k, v, given):
-        return _record(q, k, v, given, False, True)
-    return _attention.attention(*(x.transpose(1, 2) for x in (q, k, v)), **given).transpose(1, 2)
+    casts = torch._C._is_any_autocast_enabled() and autocast_dtype(q, k, v) is not None
+    if not casts and _is_plain(q, k, v, given):
+        return _record(q, k, v, given, given.pop("return_lse", False), True)
+    result = _attention.attention(*(x.transpose(1, 2) for x in (q, k, v)), **given)
+    return (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
