@@ -176,7 +176,7 @@ class QuickStreamsTest(unittest.TestCase):
             tensor.requires_grad = True
             with torch.no_grad():
                 self.assertTrue(self.ran_quickly(self.attend))
-            with mock.patch.dict(sys.modules, {"attune._graph": types.SimpleNamespace(train=lambda **given: "recorded")}):
+            with mock.patch.dict(sys.modules, {"attune._train": types.SimpleNamespace(train=lambda given: "recorded")}):
                 self.assertEqual(self.attend(), "recorded")
             tensor.requires_grad = False
         self.k._negative = True
