@@ -65,3 +65,12 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune explain --problem dtype=bf16,head_dim=64,heads=8,seqlen=64,packed_q=1
   refused 1 "packed_q is 1"
 }
+
+@test "emit shows the family that a call takes, by its rows" {
+  need_nvrtc
+  local problem=op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen_kv=4096
+  attune emit --arch sm_90a --what resources --json --problem $problem,seqlen_q=1
+  json 'o["template"] == "decode_sm80"'
+  attune emit --arch sm_90a --what resources --json --problem $problem,seqlen_q=512,mask=causal_bottom_right
+  json 'o["template"] == "cache_sm90"'
+}

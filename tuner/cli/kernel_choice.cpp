@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
@@ -111,7 +112,8 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
                            const std::string& template_name, const std::string& config_text) {
   KernelChoice choice{nullptr, spec_of(problem), shape_of(problem), arch, facts, {}};
   if (template_name.empty()) {
-    const Serving found = serving(choice.spec, {arch});
+    Serving found = serving(choice.spec, {arch});
+    found.families = by_fit(std::move(found.families), choice.spec, choice.shape);
     if (!found.best())
       throw Error(ErrorCode::kUnsupported, refusal_text(choice.spec, arch, found.refusals));
     choice.kernel_template = found.best()->kernel_template;
