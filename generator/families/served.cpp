@@ -92,6 +92,13 @@ const Served& serves_caches() {
   return served;
 }
 
+const Served& serves_appending() {
+  static const Served served{
+      Op::kAppendKv,
+      {"page_size", "packed_q", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q"}};
+  return served;
+}
+
 const Served& serves_gradients() {
   static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}, true};
   return served;

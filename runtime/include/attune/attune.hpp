@@ -50,6 +50,25 @@ struct Problem : attune_problem {
     check(attune_gradients_contiguous(this, dout, dq, dk, dv, &gradients));
     return gradients;
   }
+  // Of op append_kv; operands.append is its address.
+  attune_append_operands contiguous_append(void* k, void* v, void* cos = nullptr,
+                                           void* sin = nullptr) const {
+    attune_append_operands append;
+    check(attune_append_contiguous(this, k, v, cos, sin, &append));
+    return append;
+  }
+};
+
+// Angles of rotary embeddings; set its fields, then write cos and sin [num_positions, rotary_dim / 2] on the host.
+struct Rotary : attune_rotary {
+  explicit Rotary(int rotary_dim, float rotary_base = 10000.0F) {
+    attune_rotary_init(this);
+    this->rotary_dim = rotary_dim;
+    this->base = rotary_base;
+  }
+  void table(int64_t num_positions, float* cos, float* sin, int64_t first_position = 0) const {
+    check(attune_rotary_table(this, first_position, num_positions, cos, sin));
+  }
 };
 
 // Factors of 8-bit operands in one array [batch, num_heads, blocks]; blocks: seqlen / scale_block,
