@@ -75,6 +75,11 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     refuse(fmt::format("append.num_positions is {}; accepted are 0 and more: rows of cos and sin",
                        append.num_positions));
   if (append.row_slots == nullptr) return check_cache(p, &cache);
+  if (p.page_size == 0 && pages_of_cache(p) * p.seqlen_kv > UINT32_MAX)
+    refuse(
+        fmt::format("append.row_slots is given and the cache has {} slots of {} keys; accepted "
+                    "are caches of pages, or less than 2^32 keys",
+                    pages_of_cache(p), p.seqlen_kv));
   // Places of rows say all; requests are looked for only where angles follow from lengths.
   if (cache.page_table != nullptr || cache.slots != nullptr)
     refuse(

@@ -120,5 +120,5 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
   const long long rows = append_rows(Rule{}, args, args.cache, args.append);
   const long long end = rows * (thread + 1) / num_threads;
   for (long long i = rows * thread / num_threads; i < end; ++i)
-    append_token(args, append_row(Rule{}, args, args.cache, args.append, i));
+    append_token(args, append_row(Rule{}, args, args.cache, args.append, static_cast<int>(i)));
 }

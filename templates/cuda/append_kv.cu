@@ -178,17 +178,14 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
   using namespace attune;
   const unsigned heads_kv = static_cast<unsigned>(args.num_heads_kv);
   const unsigned heads = 2 * heads_kv + (kTurnsQ ? static_cast<unsigned>(args.num_heads_q) : 0u);
-  const long long count = append_rows(Rule{}, args, cache, append) * heads;
-  constexpr int kRowsOfBlock = kThreads / kLanes;
-  const int place_of_row = static_cast<int>(threadIdx.x) / kLanes;
-  for (long long begin = static_cast<long long>(blockIdx.x) * kRowsOfBlock; begin < count;
-       begin += static_cast<long long>(gridDim.x) * kRowsOfBlock) {
-    const long long number = begin + place_of_row;
-    const bool is_row = number < count;
-    const long long token = (is_row ? number : count - 1) / heads;
-    const unsigned head = static_cast<unsigned>((is_row ? number : count - 1) - token * heads);
-    const AppendRow row = append_row(Rule{}, args, cache, append, token);
-    const bool is_written = is_row && row.page >= 0;
+  const long long tokens = append_rows(Rule{}, args, cache, append);
+  constexpr unsigned kRowsOfBlock = kThreads / kLanes;
+  const unsigned first = blockIdx.x * kRowsOfBlock + threadIdx.x / kLanes;
+  const unsigned step = gridDim.x * kRowsOfBlock, more = step / heads, rest = step % heads;
+  long long token = first / heads;
+  for (unsigned head = first % heads; token < tokens; token += more) {
+    const AppendRow row = append_row(Rule{}, args, cache, append, static_cast<int>(token));
+    const bool is_written = row.page >= 0;
     if (head < heads_kv) {
       copy_row<kDtypeKv, kHeadDimQk, true>(
           append, append.k_new.data, place_in(append.k_new, row.batch, row.row, head), row,
@@ -205,8 +202,10 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
       const long long o = place_in(args.o, row.batch, row.row, of_q);
       copy_row<kDtypeO, kHeadDimQk, true>(append, args.q.data,
                                           place_in(args.q, row.batch, row.row, of_q), row,
-                                          args.o.data, o, 1.0f, is_row && row.is_turned);
-      if (is_row && !row.is_turned) clear_row(args.o, o);
+                                          args.o.data, o, 1.0f, row.is_turned);
+      if (!row.is_turned) clear_row(args.o, o);
     }
+    head += rest;
+    if (head >= heads) head -= heads, ++token;
   }
 }

@@ -22,7 +22,7 @@ ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, lo
                           : static_cast<const int*>(list)[at];
 }
 
-// How many rows there are.
+// How many rows there are, below 2^31.
 template <class Rule>
 ATTUNE_HOST_DEVICE inline long long append_rows(const Rule& rule, const AttentionArgs& args,
                                                 const CacheArgs& cache, const AppendArgs& append) {
@@ -51,7 +51,7 @@ ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long 
 template <class Rule>
 ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const AttentionArgs& args,
                                                const CacheArgs& cache, const AppendArgs& append,
-                                               long long number) {
+                                               int number) {
   AppendRow made{};
   const bool by_place = append.row_slots != nullptr;
   const bool finds_request =
@@ -67,9 +67,9 @@ ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const Attention
       rows = rows < args.seqlen_q ? rows : args.seqlen_q;
     }
   } else {
-    request = static_cast<int>(number / args.seqlen_q);
+    request = number / args.seqlen_q;
     made.batch = request;
-    made.row = number - static_cast<long long>(request) * args.seqlen_q;
+    made.row = number - request * args.seqlen_q;
   }
   const long long row = made.row - first;  // of its request
   if (append.positions != nullptr) {
@@ -82,19 +82,28 @@ ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const Attention
   const bool exists = !finds_request || (row >= 0 && row < rows);
   made.is_turned =
       rule.is_turned && exists && made.position >= 0 && made.position < append.num_positions;
-  const long long page_rows = rule.has_pages ? rule.page_rows : args.seqlen_kv;
+  const int page_rows = rule.has_pages ? rule.page_rows : args.seqlen_kv;
   made.page = -1;
   if (!exists || (rule.is_turned && !made.is_turned) || page_rows == 0) return made;
   if (by_place) {
     const long long place = listed(append.row_slots, append.index_bytes, number);
     if (place < 0) return made;
-    made.page = place / page_rows;
-    made.key = place % page_rows;
+    if (rule.has_pages) {
+      made.page = place / rule.page_rows;
+      made.key = place % rule.page_rows;
+    } else {  // below 2^32, see check_append
+      const unsigned long long places =
+          static_cast<unsigned long long>(cache.num_pages) * static_cast<unsigned>(page_rows);
+      if (static_cast<unsigned long long>(place) >= places) return made;
+      made.page = static_cast<unsigned>(place) / static_cast<unsigned>(page_rows);
+      made.key = static_cast<unsigned>(place) % static_cast<unsigned>(page_rows);
+    }
   } else {
     if (made.position < 0 || made.position >= args.seqlen_kv) return made;
     if (rule.has_pages) {
-      made.page = cache.page_table[request * cache.page_table_stride + made.position / page_rows];
-      made.key = made.position % page_rows;
+      const int position = static_cast<int>(made.position);
+      made.page = cache.page_table[request * cache.page_table_stride + position / page_rows];
+      made.key = position % page_rows;
     } else {
       made.page = cache.slots != nullptr ? cache.slots[request] : request;
       made.key = made.position;

@@ -286,8 +286,12 @@ class FlashTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
         with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted are factors of heads that all requests share"):
             attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1))
-        with self.assertRaisesRegex(ValueError, "k is torch.bfloat16 and its cache torch.float8_e4m3fn"):
-            attune.flash.flash_attn_with_kvcache(q, kc, vc, k.bfloat16(), v.bfloat16(), cache_seqlens=before)
+        k16, v16 = k.bfloat16(), v.bfloat16()
+        attune.flash.flash_attn_with_kvcache(q, kc, vc, k16, v16, cache_seqlens=before, k_descale=factors, v_descale=factors)
+        for b, n in enumerate((31, 1, 8)):
+            self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), (k16[b, 0].float() / factors[0][:, None]).to(kc.dtype).view(torch.uint8)))
+        with self.assertRaisesRegex(ValueError, "k is torch.float32, q is torch.bfloat16 and the cache torch.float8_e4m3fn"):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k.float(), v.float(), cache_seqlens=before)
 
     @staticmethod
     def turned(x, cos, sin, first, interleaved):

@@ -36,6 +36,10 @@ void check_rotary(const Problem& p) {
 void check(const Problem& p) {
   check_cached_problem(p, "append_kv");
   check_rotary(p);
+  constexpr int64_t kMostRows = int64_t{1} << 31;
+  if (p.batch * p.seqlen_q >= kMostRows)
+    refuse(fmt::format("batch is {} and seqlen_q {}; op append_kv takes less than 2^31 rows",
+                       p.batch, p.seqlen_q));
   if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
     refuse("op append_kv takes no mask and no window");

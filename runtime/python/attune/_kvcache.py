@@ -57,7 +57,7 @@ def _batch_of(q, lists):
     return batch
 
 
-def _dtypes(q, k_cache, v_cache, dtype_kv):
+def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     """Those of a problem's text."""
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
@@ -65,11 +65,11 @@ def _dtypes(q, k_cache, v_cache, dtype_kv):
             raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\" or \"e5m2\"")
         caches.append(tensors.dtype_name(tensor, dtype_kv, name))
     if of_q not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"q is {of_q}; accepted are bf16, fp16 and fp32")
+        raise ValueError(f"{name_of_q} is {of_q}; accepted are bf16, fp16 and fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):
         narrow = found in tensors.FP8_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
-            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and q is {of_q}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache, "
+            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
                              "and caches of e4m3 or e5m2 under bf16 and fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
@@ -187,7 +187,7 @@ def _bind(call, given, lists, lse):
     return operands, cache
 
 
-def _bind_factors(call, operands, given, scales):
+def _bind_factors(call, operands, like, scales, written=("out",)):
     """Of caches of 8 bits, one for the tensor or one for each head; returns tensors that live until the call is enqueued."""
     p, kept = call.plan.problem, []
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.FP8_NAMES
@@ -197,12 +197,13 @@ def _bind_factors(call, operands, given, scales):
                 raise ValueError(f"{name} is given, and the cache is {tensors.DTYPES[p.dtype_kv]}; factors are for 8-bit caches")
             continue
         with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
-            tensor, view, extent = factors(name, scale, given["q"], 1, p.num_heads_kv, 1, call.plan.target)
+            tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
         setattr(operands, name, view)
         if tensor is not None:
             kept.append(tensor)
-            if share_memory(operands.o.data or 0, call.extents["out"], view.data or 0, extent):
-                raise ValueError(f"out and {name} overlap in memory; accepted is out with memory of its own")
+            for other, at in zip(written, (operands.o.data,) if written == ("out",) else (operands.k.data, operands.v.data)):
+                if share_memory(at or 0, call.extents[other], view.data or 0, extent):
+                    raise ValueError(f"{other} and {name} overlap in memory; accepted is {other} with memory of its own")
     return kept
 
 
@@ -277,7 +278,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
                                            window, scale, out, context, dtype_kv, features)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
-    scales = _bind_factors(call, operands, given, dict(k_scale=k_scale, v_scale=v_scale))
+    scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, cache, scales
