@@ -48,17 +48,54 @@ ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long 
   return low;
 }
 
+// Sets page and key of a row that exists, whose request and position are known where there are no places of rows.
+template <class Rule>
+ATTUNE_HOST_DEVICE inline void find_place(const Rule& rule, const AttentionArgs& args,
+                                          const CacheArgs& cache, const AppendArgs& append,
+                                          int number, int request, AppendRow& made) {
+  const int page_rows = rule.has_pages ? rule.page_rows : args.seqlen_kv;
+  if (page_rows == 0) return;
+  if (append.row_slots != nullptr) {
+    const long long place = listed(append.row_slots, append.index_bytes, number);
+    const unsigned long long places =
+        static_cast<unsigned long long>(cache.num_pages) * static_cast<unsigned>(page_rows);
+    if (static_cast<unsigned long long>(place) >= places) return;  // below 0, too
+    if (rule.has_pages) {
+      made.page = place / rule.page_rows;
+      made.key = place % rule.page_rows;
+    } else {  // below 2^32, see check_append
+      made.page = static_cast<unsigned>(place) / static_cast<unsigned>(page_rows);
+      made.key = static_cast<unsigned>(place) % static_cast<unsigned>(page_rows);
+    }
+    return;
+  }
+  if (made.position < 0 || made.position >= args.seqlen_kv) return;
+  const int position = static_cast<int>(made.position);
+  if (rule.has_pages) {
+    made.page = cache.page_table[request * cache.page_table_stride + position / page_rows];
+    made.key = position % page_rows;
+  } else {
+    made.page = cache.slots != nullptr ? cache.slots[request] : request;
+    made.key = position;
+  }
+  if (made.page >= cache.num_pages) made.page = -1;
+}
+
 template <class Rule>
 ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const AttentionArgs& args,
                                                const CacheArgs& cache, const AppendArgs& append,
                                                int number) {
   AppendRow made{};
-  const bool by_place = append.row_slots != nullptr;
-  const bool finds_request =
-      !rule.has_begins || !by_place || (rule.is_turned && append.positions == nullptr);
+  made.page = -1;
+  const bool finds_request = !rule.has_begins || append.row_slots == nullptr ||
+                             (rule.is_turned && append.positions == nullptr);
   int request = 0;
   long long first = 0, rows = args.seqlen_q;
-  if (rule.has_begins) {
+  if (!rule.has_begins) {
+    request = number / args.seqlen_q;
+    made.batch = request;
+    made.row = number - request * args.seqlen_q;
+  } else {
     made.row = number;
     if (finds_request) {
       request = request_of_row(cache.q_begins, args.batch, number);
@@ -66,50 +103,18 @@ ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const Attention
       rows = cache.q_begins[request + 1] - first;
       rows = rows < args.seqlen_q ? rows : args.seqlen_q;
     }
-  } else {
-    request = number / args.seqlen_q;
-    made.batch = request;
-    made.row = number - request * args.seqlen_q;
   }
   const long long row = made.row - first;  // of its request
+  if (finds_request && (row < 0 || row >= rows)) return made;
   if (append.positions != nullptr) {
     made.position = listed(append.positions, append.index_bytes, number);
   } else if (finds_request) {
-    const long long length =
-        cache.kv_lengths != nullptr ? cache.kv_lengths[request] : args.seqlen_kv;
+    const int length = cache.kv_lengths != nullptr ? cache.kv_lengths[request] : args.seqlen_kv;
     made.position = length - rows + row;
   }
-  const bool exists = !finds_request || (row >= 0 && row < rows);
-  made.is_turned =
-      rule.is_turned && exists && made.position >= 0 && made.position < append.num_positions;
-  const int page_rows = rule.has_pages ? rule.page_rows : args.seqlen_kv;
-  made.page = -1;
-  if (!exists || (rule.is_turned && !made.is_turned) || page_rows == 0) return made;
-  if (by_place) {
-    const long long place = listed(append.row_slots, append.index_bytes, number);
-    if (place < 0) return made;
-    if (rule.has_pages) {
-      made.page = place / rule.page_rows;
-      made.key = place % rule.page_rows;
-    } else {  // below 2^32, see check_append
-      const unsigned long long places =
-          static_cast<unsigned long long>(cache.num_pages) * static_cast<unsigned>(page_rows);
-      if (static_cast<unsigned long long>(place) >= places) return made;
-      made.page = static_cast<unsigned>(place) / static_cast<unsigned>(page_rows);
-      made.key = static_cast<unsigned>(place) % static_cast<unsigned>(page_rows);
-    }
-  } else {
-    if (made.position < 0 || made.position >= args.seqlen_kv) return made;
-    if (rule.has_pages) {
-      const int position = static_cast<int>(made.position);
-      made.page = cache.page_table[request * cache.page_table_stride + position / page_rows];
-      made.key = position % page_rows;
-    } else {
-      made.page = cache.slots != nullptr ? cache.slots[request] : request;
-      made.key = made.position;
-    }
-  }
-  if (made.page >= cache.num_pages) made.page = -1;
+  made.is_turned = rule.is_turned && made.position >= 0 && made.position < append.num_positions;
+  if (made.is_turned || !rule.is_turned)
+    find_place(rule, args, cache, append, number, request, made);
   return made;
 }
 
