@@ -30,6 +30,7 @@ from ._append import append_kv, prepare_append_kv
 from ._attention import attention, prepare
 from ._backward import attention_backward
 from ._block_map import BlockMap
+from ._cascade import cascade, prepare_cascade
 from ._dropout import dropout_mask, dropout_rate
 from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
@@ -42,8 +43,8 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map",
-           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_append_kv", "prepare_kvcache", "prepare_merge",
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map", "cascade",
+           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
            "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
            "register_transformers", "rotary_table", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
