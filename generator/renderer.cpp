@@ -141,11 +141,14 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
 std::vector<Constant> cache_constants(const KernelSpec& spec) {
   if (!describe(spec.op).has_cache) return {};
   const bool has_pages = spec.page_size > 0;
-  return {{"bool", "kCacheArgs", "true"},
-          {"bool", "kHasPages", has_pages ? "true" : "false"},
-          {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
-          {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
-          {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
+  std::vector<Constant> constants{
+      {"bool", "kCacheArgs", "true"},
+      {"bool", "kHasPages", has_pages ? "true" : "false"},
+      {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
+      {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
+      {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
+  if (spec.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+  return constants;
 }
 
 std::vector<Constant> append_constants(const KernelSpec& spec) {

@@ -88,7 +88,9 @@ const Served& serves_mapping() {
 
 const Served& serves_caches() {
   static const Served served{
-      Op::kAttentionKvCache, {"mask", "window", "page_size", "packed_q", "packed_kv"}, true};
+      Op::kAttentionKvCache,
+      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant"},
+      true};
   return served;
 }
 

@@ -95,8 +95,12 @@ void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
 
 // Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
-  constexpr const char* kPages[] = {"", ",page_size=16", ",page_size=1", ",page_size=5,packed_q=1",
-                                    ",packed_q=1,packed_kv=1"};
+  constexpr const char* kPages[] = {"",
+                                    ",page_size=16",
+                                    ",page_size=1",
+                                    ",page_size=5,packed_q=1",
+                                    ",packed_q=1,packed_kv=1",
+                                    ",page_size=16,batch_invariant=1"};
   constexpr const char* kScores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32"};
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
                            "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
