@@ -22,7 +22,7 @@ namespace attune {
 
 constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr int kSteps = (kWidest / 8 + kLanes - 1) / kLanes;
-constexpr int kPairs = kTurned / 2;
+constexpr int kPairs = kTurned > 0 ? kTurned / 2 : 1;
 // Eight columns have the other half of their pairs in eight columns, and their angles at 16 bytes.
 constexpr bool kWholeGroups = kInterleaved ? kTurned % 8 == 0 : kPairs % 8 == 0;
 static_assert(32 % kLanes == 0 && kThreads % 32 == 0, "the threads of a row stand in one warp");
