@@ -10,6 +10,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "runtime/cache_check.hpp"
+#include "runtime/cache_lists_check.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -121,8 +122,10 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (const auto reason = tensor_map_refusal(plan.operands.list(), operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
-  if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]
+  if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]] {
     check_workspace_is_clean(plan, workspace);
+    if (plan.launch.takes_cache) check_cache_lists(plan, operands);
+  }
   try {
     KernelArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);

@@ -3,6 +3,7 @@
 """append_kv() and rotary_table(), with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, places of rows,
 packed rows, all forms of turning, 8-bit caches, rows without a place, a captured graph whose lengths change. Skips aloud (status 77) without
 NumPy, or without PyTorch and that device."""
+import os
 import unittest
 
 import attune
@@ -145,6 +146,28 @@ class AppendTest(unittest.TestCase):
         table = ints([[0, 1], [7, 2], [-5, 2], [2, 1]])
         attune.append_kv(k, v, k_cache, v_cache, ints([9, 3, 2, 3]), page_table=table)  # beyond the table, pages 7 and -5, page 2
         self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(k_cache)).all((2, 3)))], [(2, 2)])
+
+    def test_check_mode_names_what_is_outside(self):
+        os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"
+        try:
+            context = attune.Context("cuda:0" if DEVICE == "cuda" else "cpu:2", store="")
+        finally:
+            del os.environ["ATTUNE_CHECK_WORKSPACE"]
+        k, v, q = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), self.draw(2, 1, 4, 64)
+        caches, table = (filled((3, 4, 2, 64)), filled((3, 4, 2, 64))), ints([[0, 1], [2, 7]])
+        attune.append_kv(k, v, *caches, ints([8, 4]), page_table=table, context=context)
+        for message, call in ((r"cache.page_table\[1\]\[1\] is 7; accepted are 0 to 2", lambda: attune.append_kv(
+                                  k, v, *caches, ints([8, 5]), page_table=table, context=context)),
+                              (r"cache.kv_lengths\[0\] is 9; accepted are 0 to 8", lambda: attune.append_kv(
+                                  k, v, *caches, ints([9, 4]), page_table=table, context=context)),
+                              (r"append.row_slots\[1\] is 12; accepted are -1 to 11", lambda: attune.append_kv(
+                                  k, v, *caches, row_slots=ints([[-1], [12]]), context=context)),
+                              (r"cache.slots\[1\] is -2; accepted are 0 to 2", lambda: attune.append_kv(
+                                  k, v, *caches, ints([1, 4]), slots=ints([0, -2]), context=context)),
+                              (r"cache.page_table\[1\]\[1\] is 7", lambda: attune.attention_kvcache(
+                                  q, *caches, ints([8, 5]), page_table=table, context=context))):
+            with self.subTest(message=message), self.assertRaisesRegex(attune.Error, message):
+                call()
 
     def test_what_is_wrong_is_refused_by_name(self):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))
