@@ -128,5 +128,36 @@ class CascadeTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(o), tree.expected(False)[0], rtol=LIMIT, atol=LIMIT)
 
 
+@unittest.skipUnless(torch is not None, "of PyTorch")
+class FlashInferTest(unittest.TestCase):
+    def lists(self, tree):
+        """A tree's levels as FlashInfer has them."""
+        begins, indptr, indices, last = [], [], [], []
+        for level in tree.levels:
+            lengths = level["kv_lengths"].tolist()
+            counts = [-(-n // tree.page) for n in lengths]
+            begins.append(level["q_begins"])
+            indptr.append(ints(np.concatenate([[0], np.cumsum(counts)])))
+            indices.append(ints([page for row, n in zip(level["page_table"].tolist(), counts) for page in row[:n]]))
+            last.append(ints([n - (count - 1) * tree.page if count else 0 for n, count in zip(lengths, counts)]))
+        return begins, indptr, indices, last
+
+    def test_wrapper(self):
+        for layout in ("NHD", "HND"):
+            wrapper = attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, layout)
+            for seed, own in ((11, [6, 9, 0]), (12, [7, 1, 4])):  # the second plan goes into the tensors of the first
+                tree = Tree(seed, [[40], own], [[0] * 3, range(3)], [2, 1, 1])
+                cache = torch.stack(tree.cache, 1)
+                wrapper.plan(*self.lists(tree), 8, 2, 64, tree.page, causal=True)
+                held = wrapper._levels[1]["page_table"].data_ptr()
+                o = wrapper.run(tree.q, cache.transpose(2, 3).contiguous() if layout == "HND" else cache)
+                np.testing.assert_allclose(numbers(o), tree.expected(True)[0], rtol=LIMIT, atol=LIMIT)
+            self.assertEqual(wrapper._levels[1]["page_table"].data_ptr(), held)
+        with self.assertRaisesRegex(ValueError, "accepted are 2 of each"):
+            wrapper.plan(*([one[0]] for one in self.lists(tree)), 8, 2, 64, tree.page)
+        with self.assertRaisesRegex(ValueError, "kv_layout is 'DHN'"):
+            attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, "DHN")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -17,7 +17,7 @@
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
-attune.torch, attune.sdpa, attune.flash, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
+attune.torch, attune.sdpa, attune.flash, attune.flashinfer, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
 
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
 the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients
@@ -50,7 +50,7 @@ __all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", 
 
 _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
               "patch_diffusers": "diffusers", "register_transformers": "transformers"}
-_MODULES = ("flash", "flex", "sdpa", "torch")
+_MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 
 def __getattr__(name):
