@@ -78,6 +78,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.dropout;
     case ArgumentPart::kCache:
       return &arguments.cache;
+    case ArgumentPart::kAppend:
+      return &arguments.append;
   }
   return nullptr;
 }
@@ -112,8 +114,10 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   plan.steps.clear();
   for (size_t i = 0; i < structure.steps.size(); ++i) {
     plan.steps.push_back({structure.steps[i], sizes.steps[i]});
-    for (const ArgumentPart part : structure.steps[i].parts)
+    for (const ArgumentPart part : structure.steps[i].parts) {
       plan.takes_cache |= part == ArgumentPart::kCache;
+      plan.takes_append |= part == ArgumentPart::kAppend;
+    }
   }
   plan.main_step = structure.main_step;
   plan.keeps_score_units = structure.keeps_score_units;

@@ -23,7 +23,16 @@ inline constexpr const char* kEntryName = "attune_kernel";
 
 // Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
 // then its tensor maps.
-enum class ArgumentPart : int { kMap, kScores, kDropout, kBase, kScales, kGradients, kCache };
+enum class ArgumentPart : int {
+  kMap,
+  kScores,
+  kDropout,
+  kBase,
+  kScales,
+  kGradients,
+  kCache,
+  kAppend
+};
 // Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
 // make a map of blocks (families/block_map.hpp) to say.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
@@ -121,7 +130,8 @@ struct LaunchPlan {
 
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }
-  bool takes_cache = false;  // a step takes ArgumentPart::kCache
+  bool takes_cache = false;   // a step takes ArgumentPart::kCache
+  bool takes_append = false;  // a step takes ArgumentPart::kAppend
 
   bool uses_tensor_maps() const;
   // What kernels are told of the map, in a workspace that begins here. Of a plan without one all is 0.

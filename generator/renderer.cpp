@@ -12,6 +12,7 @@
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
+#include "generator/core/ops/append_kv.hpp"
 #include "generator/core/score/dependence.hpp"
 #include "generator/core/score/range_text.hpp"
 #include "generator/core/score/source_text.hpp"
@@ -140,11 +141,26 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
 std::vector<Constant> cache_constants(const KernelSpec& spec) {
   if (!describe(spec.op).has_cache) return {};
   const bool has_pages = spec.page_size > 0;
-  return {{"bool", "kCacheArgs", "true"},
-          {"bool", "kHasPages", has_pages ? "true" : "false"},
-          {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
-          {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
-          {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
+  std::vector<Constant> constants{
+      {"bool", "kCacheArgs", "true"},
+      {"bool", "kHasPages", has_pages ? "true" : "false"},
+      {"int", "kPageRows", std::to_string(has_pages ? spec.page_size : 1)},
+      {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
+      {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
+  if (spec.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+  return constants;
+}
+
+std::vector<Constant> append_constants(const KernelSpec& spec) {
+  if (!describe(spec.op).appends) return {};
+  const Dtype table = spec.rotary == ScoreTensor::kBf16   ? Dtype::kBf16
+                      : spec.rotary == ScoreTensor::kFp16 ? Dtype::kFp16
+                                                          : Dtype::kFp32;
+  return {{"bool", "kAppendArgs", "true"},
+          {"Dtype", "kDtypeTable", dtype_value(table)},
+          {"int", "kTurned", std::to_string(turned_columns(spec, spec.head_dim_qk))},
+          {"bool", "kInterleaved", spec.rotary_interleaved ? "true" : "false"},
+          {"bool", "kTurnsQ", spec.rotary_q ? "true" : "false"}};
 }
 
 GeneratedPart in_namespace(const char* path, const std::string& text) {
@@ -200,6 +216,7 @@ std::vector<Constant> constants_of(const KernelTemplate& kernel_template, const 
   for (Constant& constant : gradient_constants(spec)) constants.push_back(std::move(constant));
   if (spec.dropout > 0) constants.push_back({"bool", "kDropout", "true"});
   for (Constant& constant : cache_constants(spec)) constants.push_back(std::move(constant));
+  for (Constant& constant : append_constants(spec)) constants.push_back(std::move(constant));
   if (spec.sinks != ScoreTensor::kNone) {
     constants.push_back({"int", "kSinks", std::to_string(sinks_capture(spec))});
     constants.push_back(

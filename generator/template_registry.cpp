@@ -8,6 +8,8 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem_fields.hpp"
+#include "generator/families/append_kv_cpu.hpp"
+#include "generator/families/append_kv_cuda.hpp"
 #include "generator/families/backward_cpu.hpp"
 #include "generator/families/backward_reference_cpu.hpp"
 #include "generator/families/backward_reference_cuda.hpp"
@@ -57,6 +59,8 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &block_map_cpu(),
                                                       &merge_cuda(),
                                                       &merge_cpu(),
+                                                      &append_kv_cuda(),
+                                                      &append_kv_cpu(),
                                                       &score_gradient_sm80(),
                                                       &reference_cuda(),
                                                       &reference_cpu(),

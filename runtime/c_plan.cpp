@@ -62,6 +62,23 @@ CacheArgs cache_of(const attune_operands* operands) {
           c.kv_begins};
 }
 
+AppendArgs append_of(const attune_operands* operands) {
+  constexpr size_t kWithAppend = offsetof(attune_operands, append) + sizeof(void*);
+  if (operands->size < kWithAppend || operands->append == nullptr) return {};
+  const attune_append_operands c = read_append_operands(operands->append);
+  if (c.num_positions > INT32_MAX)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("append.num_positions is {}; accepted are 0 to {}", c.num_positions,
+                            INT32_MAX));
+  AppendArgs args{};
+  args.positions = c.positions;
+  args.row_slots = c.row_slots;
+  args.num_rows = c.num_rows;
+  args.num_positions = static_cast<int>(c.num_positions);
+  args.index_bytes = c.index_bytes;
+  return args;
+}
+
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
 
 }  // namespace
@@ -122,6 +139,11 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     if (known.launch.takes_cache) [[unlikely]] {
       cache = cache_of(operands);
       given.cache = &cache;
+    }
+    AppendArgs append;
+    if (known.launch.takes_append) [[unlikely]] {
+      append = append_of(operands);
+      given.append = &append;
     }
     if (!known.scores.reads_operands() && map == nullptr && asked.block_map == BlockMapUse::kNone)
         [[likely]]

@@ -82,7 +82,12 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .packed_kv = 0,
                                          .score_gradient = ATTUNE_SCORE_GRADIENT_NONE,
                                          .repeats = 0,
-                                         .accumulate = 0};
+                                         .accumulate = 0,
+                                         .batch_invariant = 0,
+                                         .rotary = ATTUNE_SCORE_TENSOR_NONE,
+                                         .rotary_dim = 0,
+                                         .rotary_interleaved = 0,
+                                         .rotary_q = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -125,13 +130,6 @@ ScaleView scale_of(const attune_scale& scale) {
           scale.heads_per_scale == 0 ? 1 : scale.heads_per_scale};
 }
 
-OperandView view_of(const attune_tensor& x) {
-  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
-}
-attune_tensor tensor_of_view(const OperandView& x) {
-  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
-}
-
 void read_gradients(const attune_gradient_operands* given, Operands* operands) {
   const attune_gradient_operands c =
       read_struct(given, "operands->gradients", attune_gradient_operands{}, kGradientsSize,
@@ -154,6 +152,8 @@ inline Operands from_c(const attune_operands& c) {
   operands.lse_head_stride = c.lse_head_stride;
   if (c.gradients != nullptr) [[unlikely]]
     read_gradients(c.gradients, &operands);
+  if (c.append != nullptr) [[unlikely]]
+    read_append_tensors(c.append, &operands);
   return operands;
 }
 
@@ -182,6 +182,16 @@ Fp8Options fp8_of(const attune_problem& c) {
   fp8.scale_block_q = c.scale_block_q;
   fp8.scale_block_kv = c.scale_block_kv;
   return fp8;
+}
+
+void read_append(const attune_problem& c, Problem* p) {
+  p->batch_invariant = flag("batch_invariant", c.batch_invariant);
+  p->rotary =
+      checked<ScoreTensor>("rotary", c.rotary, ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP16,
+                           "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 and _FP16");
+  p->rotary_dim = c.rotary_dim;
+  p->rotary_interleaved = flag("rotary_interleaved", c.rotary_interleaved);
+  p->rotary_q = flag("rotary_q", c.rotary_q);
 }
 
 }  // namespace
@@ -230,7 +240,12 @@ attune_problem c_problem(const Problem& p) {
           .packed_kv = p.packed_kv ? 1 : 0,
           .score_gradient = static_cast<int32_t>(p.score_gradient),
           .repeats = static_cast<int32_t>(p.repeats),
-          .accumulate = p.accumulate ? 1 : 0};
+          .accumulate = p.accumulate ? 1 : 0,
+          .batch_invariant = p.batch_invariant ? 1 : 0,
+          .rotary = static_cast<int32_t>(p.rotary),
+          .rotary_dim = p.rotary_dim,
+          .rotary_interleaved = p.rotary_interleaved ? 1 : 0,
+          .rotary_q = p.rotary_q ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -261,6 +276,7 @@ Problem problem_of(const attune_problem* given) {
   p.packed_q = flag("packed_q", c.packed_q);
   p.num_pages = c.num_pages;
   p.packed_kv = flag("packed_kv", c.packed_kv);
+  read_append(c, &p);
   constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");

@@ -120,5 +120,14 @@ void write_struct(const T& value, T* to, size_t size) {
 Problem problem_of(const attune_problem* problem);
 attune_problem c_problem(const Problem& problem);  // its inverse
 Operands operands_of(const attune_operands* operands);
+inline OperandView view_of(const attune_tensor& x) {
+  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
+}
+inline attune_tensor tensor_of_view(const OperandView& x) {
+  return {x.data, x.batch_stride, x.row_stride, x.head_stride};
+}
+// Of op append_kv: its struct, whose size is checked, and the tensors there.
+attune_append_operands read_append_operands(const attune_append_operands* append);
+void read_append_tensors(const attune_append_operands* append, Operands* operands);
 
 }  // namespace attune::c_api

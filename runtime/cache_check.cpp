@@ -56,6 +56,42 @@ void check_cache(const Problem& p, const CacheArgs* given) {
                     cache.page_table_stride, least));
 }
 
+void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {
+  CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
+  const AppendArgs append = of_rows == nullptr ? AppendArgs{} : *of_rows;
+  if (append.index_bytes != 0 && append.index_bytes != 4 && append.index_bytes != 8)
+    refuse(fmt::format("append.index_bytes is {}; accepted are 4 and 8, or 0 for 4",
+                       append.index_bytes));
+  const uintptr_t bytes = append.index_bytes == 8 ? 8 : 4;
+  for (const auto& [name, list] :
+       {std::pair{"append.positions", append.positions}, {"append.row_slots", append.row_slots}})
+    if (reinterpret_cast<uintptr_t>(list) % bytes != 0)
+      refuse(fmt::format("{} is at address {}; accepted are addresses aligned to {} bytes", name,
+                         list, bytes));
+  if (append.num_rows < 0 || append.num_rows > p.batch * p.seqlen_q)
+    refuse(fmt::format("append.num_rows is {}; accepted are 0 to {}, batch times seqlen_q",
+                       append.num_rows, p.batch * p.seqlen_q));
+  if (append.num_positions < 0)
+    refuse(fmt::format("append.num_positions is {}; accepted are 0 and more: rows of cos and sin",
+                       append.num_positions));
+  if (append.row_slots == nullptr) return check_cache(p, &cache);
+  if (p.page_size == 0 && pages_of_cache(p) * p.seqlen_kv > UINT32_MAX)
+    refuse(
+        fmt::format("append.row_slots is given and the cache has {} slots of {} keys; accepted "
+                    "are caches of pages, or less than 2^32 keys",
+                    pages_of_cache(p), p.seqlen_kv));
+  // Places of rows say all; requests are looked for only where angles follow from lengths.
+  if (cache.page_table != nullptr || cache.slots != nullptr)
+    refuse(
+        "append.row_slots is given beside cache.page_table or cache.slots; accepted is one of "
+        "them");
+  const bool finds_requests = p.rotary != ScoreTensor::kNone && append.positions == nullptr;
+  check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
+  check_list("cache.q_begins", cache.q_begins, p.packed_q,
+             p.packed_q && p.batch > 0 && finds_requests,
+             p.packed_q ? "positions follow from it" : "packed_q is 0");
+}
+
 void check_cache_factors(const Operands& operands) {
   for (const auto& [name, view] :
        {std::pair{"k_scale", &operands.k_scale}, {"v_scale", &operands.v_scale}}) {

@@ -4,12 +4,15 @@
 
 #include "generator/core/problem.hpp"
 #include "runtime/operands.hpp"
+#include "templates/shared/append_args.h"
 #include "templates/shared/cache_args.h"
 
 namespace attune {
 
 // Throws kInvalidArgument. `given` may be null: then nothing is given.
 void check_cache(const Problem& problem, const CacheArgs* given);
+// Of calls of the op append_kv, likewise.
+void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
 // Of caches of 8 bits: kernels read one factor for the tensor or one for each head. Throws likewise.
 void check_cache_factors(const Operands& operands);
 

@@ -26,9 +26,10 @@ struct EngineOptions {
   std::vector<std::filesystem::path>
       bundles;  // folders written by write_bundle; asked before the stores
   bool use_store = true;
-  bool may_compile = true;       // false = policy no_jit
-  bool check_workspace = false;  // runs wait for the GPU and refuse a workspace not initialised
-  bool keep_images = true;       // write images of plans made here into the user store
+  bool may_compile = true;  // false = policy no_jit
+  // Runs wait for the GPU and refuse a workspace not initialised, and lists of a cache that kernels would cut.
+  bool check_workspace = false;
+  bool keep_images = true;  // write images of plans made here into the user store
   Policy policy = Policy::kDefault;
   std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
   ConfigSource* config_source = nullptr;  // not owned

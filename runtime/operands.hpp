@@ -27,6 +27,9 @@ struct Operands {
   const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
   // Of problems with dropout; threshold and scale are the plan's. Null: seed and offset 0. Not owned.
   const DropoutArgs* dropout = nullptr;
+  OperandView k_new{}, v_new{}, cos{}, sin{};  // of the op append_kv
+  // Of that op: lists and numbers; its views are those above. Not owned
+  const AppendArgs* append = nullptr;
   const CacheArgs* cache = nullptr;  // of problems with a cache; num_pages is the plan's. Not owned
 };
 
@@ -49,6 +52,14 @@ constexpr OperandView Operands::*tensor_of(Role role) {
       return &Operands::dv;
     case Role::kDscores:
       return &Operands::dscores;
+    case Role::kNewK:
+      return &Operands::k_new;
+    case Role::kNewV:
+      return &Operands::v_new;
+    case Role::kCos:
+      return &Operands::cos;
+    case Role::kSin:
+      return &Operands::sin;
     default:
       return &Operands::o;
   }

@@ -10,6 +10,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "runtime/cache_check.hpp"
+#include "runtime/cache_lists_check.hpp"
 #include "runtime/operand_check.hpp"
 
 namespace attune {
@@ -52,6 +53,17 @@ void set_cache_args(const Problem& p, const Operands& operands, KernelArguments*
   if (p.packed_q && operands.lse_head_stride == 0) args->lse_head_stride = p.batch * p.seqlen_q;
 }
 
+AppendArgs append_args(const Problem& p, const Operands& operands) {
+  AppendArgs args = operands.append == nullptr ? AppendArgs{} : *operands.append;
+  args.k_new = operands.k_new;
+  args.v_new = operands.v_new;
+  args.cos = operands.cos;
+  args.sin = operands.sin;
+  if (args.num_positions == 0) args.num_positions = static_cast<int>(p.seqlen_kv);
+  if (args.index_bytes == 0) args.index_bytes = 4;
+  return args;
+}
+
 KernelArguments args_of(const Plan& plan, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
   KernelArguments args;
@@ -82,6 +94,8 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     args.dropout = dropout_args(p, operands.dropout);
   if (plan.launch.takes_cache) [[unlikely]]
     set_cache_args(p, operands, &args);
+  if (plan.launch.takes_append) [[unlikely]]
+    args.append = append_args(p, operands);
   args.workspace = workspace;
   args.scales = {operands.q_scale, operands.k_scale, operands.v_scale, operands.o_scale};
   return args;
@@ -96,7 +110,10 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
   if (plan.scores.reads_operands()) [[unlikely]]
     check_score_operands(plan.scores, operands.scores);
   if (plan.launch.takes_cache) [[unlikely]] {
-    check_cache(plan.problem, operands.cache);
+    if (plan.launch.takes_append)
+      check_append(plan.problem, operands.cache, operands.append);
+    else
+      check_cache(plan.problem, operands.cache);
     check_cache_factors(operands);
   }
   check_workspace(plan, workspace, workspace_bytes);
@@ -105,8 +122,10 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
     if (const auto reason = tensor_map_refusal(plan.operands.list(), operands))
       throw Error(ErrorCode::kInvalidArgument,
                   *reason + "; make the plan with these operands as its layout");
-  if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]]
+  if (plan.check_workspace && !plan.device->capturing(stream)) [[unlikely]] {
     check_workspace_is_clean(plan, workspace);
+    if (plan.launch.takes_cache) check_cache_lists(plan, operands);
+  }
   try {
     KernelArguments args = args_of(plan, operands, workspace);
     plan.kernel->launch(plan.launch, args, stream);

@@ -48,14 +48,16 @@ std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Rand
   return list;
 }
 
-// All pages in disorder, again from the first where there are too few.
-std::vector<int> disordered(int64_t pages, int64_t count, Random& random) {
+// All pages in disorder, again from the first where there are too few; then none where they are written to.
+std::vector<int> disordered(const Problem& p, int64_t count, Random& random) {
+  const int64_t pages = pages_of_cache(p);
+  const bool again = !describe(p.op).appends;
   std::vector<int> order(static_cast<size_t>(pages));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   std::vector<int> list;
   for (int64_t i = 0; pages > 0 && i < count; ++i)
-    list.push_back(order[static_cast<size_t>(i % pages)]);
+    list.push_back(again || i < pages ? order[static_cast<size_t>(i % pages)] : -1);
   return list;
 }
 
@@ -71,11 +73,11 @@ CacheLists lists_of(const Problem& p, bool checked, uint64_t seed) {
     return lists;
   }
   if (p.page_size == 0) {
-    lists.slots = disordered(pages_of_cache(p), p.batch, random);
+    lists.slots = disordered(p, p.batch, random);
     return lists;
   }
   lists.page_table_stride = pages_of_request(p);
-  lists.page_table = disordered(pages_of_cache(p), p.batch * lists.page_table_stride, random);
+  lists.page_table = disordered(p, p.batch * lists.page_table_stride, random);
   for (int64_t request = 0; checked && request < p.batch; ++request) {
     const int length = lists.kv_lengths[static_cast<size_t>(request)];
     const auto row = lists.page_table.begin() + request * lists.page_table_stride;

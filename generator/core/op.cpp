@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/error.hpp"
+#include "generator/core/ops/append_kv.hpp"
 #include "generator/core/ops/attention_backward.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/ops/block_map.hpp"
@@ -17,8 +18,9 @@ namespace {
 
 std::vector<const OpDescription*>& mutable_ops() {
   static std::vector<const OpDescription*> ops{
-      &prefill_op(), &quantise_op(),           &block_map_op(),
-      &merge_op(),   &attention_backward_op(), &attention_kvcache_op()};
+      &prefill_op(),  &quantise_op(),           &block_map_op(),
+      &merge_op(),    &attention_backward_op(), &attention_kvcache_op(),
+      &append_kv_op()};
   return ops;
 }
 
@@ -55,6 +57,8 @@ OperandList operands_of(const Problem& problem) { return describe(problem.op).op
 double useful_flops(const Problem& problem) { return describe(problem.op).useful_flops(problem); }
 
 double operand_bytes(const Problem& problem) {
+  const OpDescription& op = describe(problem.op);
+  if (op.useful_bytes != nullptr) return op.useful_bytes(problem);
   double bytes = 0;
   for (const OperandSpec& x : operands_of(problem))
     if (kind_of(x.role) == OperandKind::kTensor)

@@ -25,6 +25,10 @@ enum class Role : int {
   kDk,
   kDv,
   kDscores,  // the gradient of what a score feature reads
+  kNewK,     // of the op append_kv, from here on attune_operands.append
+  kNewV,
+  kCos,
+  kSin,
   kLse,
   kDlse,  // the gradient of lse
   kQScale,
@@ -32,11 +36,12 @@ enum class Role : int {
   kVScale,
   kOScale
 };
-inline constexpr int kNumRoles = 15;
+inline constexpr int kNumRoles = 19;
 
 // The places of tensors, and those of factors with their names in messages.
-inline constexpr Role kTensorRoles[] = {Role::kQ,  Role::kK,  Role::kV,  Role::kO,      Role::kDout,
-                                        Role::kDq, Role::kDk, Role::kDv, Role::kDscores};
+inline constexpr Role kTensorRoles[] = {
+    Role::kQ,  Role::kK,       Role::kV,    Role::kO,    Role::kDout, Role::kDq, Role::kDk,
+    Role::kDv, Role::kDscores, Role::kNewK, Role::kNewV, Role::kCos,  Role::kSin};
 struct FactorRole {
   Role role;
   const char* name;
@@ -53,7 +58,7 @@ enum class OperandKind {
   kFactors,  // fp32 [batch, heads, blocks of rows] of an 8-bit tensor
 };
 constexpr OperandKind kind_of(Role role) {
-  if (role <= Role::kDscores) return OperandKind::kTensor;
+  if (role <= Role::kSin) return OperandKind::kTensor;
   return role <= Role::kDlse ? OperandKind::kRowSums : OperandKind::kFactors;
 }
 
@@ -119,6 +124,9 @@ struct OpDescription {
   bool has_dropout = false;  // its problems may have it
   // Its k and v are a cache of requests (templates/shared/cache_args.h): calls say where each has its keys, and how many.
   bool has_cache = false;
+  bool appends = false;  // calls bring rows for that cache (templates/shared/append_args.h)
+  // Bytes that a call must read and write; null: those of all operands.
+  double (*useful_bytes)(const Problem& problem) = nullptr;
 };
 
 const std::vector<const OpDescription*>& all_ops();
@@ -129,7 +137,7 @@ const OpDescription& describe(Op op, const char* argument = "op");
 
 OperandList operands_of(const Problem& problem);
 double useful_flops(const Problem& problem);
-// Bytes of all tensors, each once.
+// Bytes of all tensors, each once, or what the op says of itself.
 double operand_bytes(const Problem& problem);
 
 }  // namespace attune

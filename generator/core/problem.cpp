@@ -96,6 +96,16 @@ void check_no_cache(const Problem& p, const std::string& op) {
     refuse(fmt::format("num_pages is {}; op {} has no cache: accepted is 0", p.num_pages, op));
 }
 
+void check_no_rotary(const Problem& p, const std::string& op) {
+  if (p.rotary != ScoreTensor::kNone)
+    refuse(fmt::format("rotary is {}; op {} turns nothing: accepted is none",
+                       score_tensor_name(p.rotary), op));
+  if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
+    refuse(fmt::format(
+        "rotary_dim, rotary_interleaved or rotary_q is given; op {} turns nothing: accepted is 0",
+        op));
+}
+
 }  // namespace
 
 float Problem::scale() const {
@@ -124,6 +134,9 @@ void validate(const Problem& p) {
     refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
                        repeats_text(p.repeats)));
   if (!op.has_cache) check_no_cache(p, op.name);
+  if (!op.appends) check_no_rotary(p, op.name);
+  if (p.batch_invariant && (!op.has_cache || op.appends))
+    refuse(fmt::format("batch_invariant is 1; op {} does not take it: accepted is 0", op.name));
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
     refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", p.dropout));

@@ -22,7 +22,8 @@ enum class Op : int {
       3,  // o, lse = what q with q_scale and k with k_scale, two pairs of o and lse, make together
   kAttentionBackward = 4,  // dq, dk, dv = gradients of prefill's q, k, v for those of its o and lse
   kAttentionKvCache =
-      5,  // o = attention of requests whose keys stand in a cache, each of its own length
+      5,          // o = attention of requests whose keys stand in a cache, each of its own length
+  kAppendKv = 6,  // rows of k and v of requests, written into their cache; q and k turned by angles
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // quantize is quantise, too
@@ -113,7 +114,13 @@ struct SpecFields {
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
   bool packed_q =
       false;  // rows of all requests follow each other, and each may have another number
-  bool packed_kv = false;  // so do their keys, in one slot of num_pages rows
+  bool packed_kv = false;        // so do their keys, in one slot of num_pages rows
+  bool batch_invariant = false;  // a request's bits do not depend on the others
+  // Of the op append_kv.
+  ScoreTensor rotary = ScoreTensor::kNone;  // of cosines and sines: k is turned by them
+  int rotary_dim = 0;                       // leading columns that are turned; 0: all
+  bool rotary_interleaved = false;          // neighbours make a pair; else one of each half
+  bool rotary_q = false;                    // q is turned too, into o
 
   bool operator==(const SpecFields&) const = default;
 };

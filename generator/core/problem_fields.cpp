@@ -249,6 +249,20 @@ std::vector<ProblemField> cache_fields() {
       feature(
           one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
           "no packed keys"),
+      feature(one_value(kSpec, "batch_invariant", "1: bits of a request are its own",
+                        ATTUNE_AT(batch_invariant), 0),
+              "results that may depend on the batch"),
+      feature(one_value(kSpec, "rotary", "of cos and sin of append_kv", ATTUNE_AT(rotary),
+                        ScoreTensor::kFp16),
+              "rows that are not turned"),
+      feature(one_value(kSpec, "rotary_dim", "columns that are turned; 0: all",
+                        ATTUNE_AT(rotary_dim), 0),
+              "all columns turned"),
+      feature(one_value(kSpec, "rotary_interleaved", "1: neighbours make a pair",
+                        ATTUNE_AT(rotary_interleaved), 0),
+              "pairs of one column of each half"),
+      feature(one_value(kSpec, "rotary_q", "1: q is turned too, into o", ATTUNE_AT(rotary_q), 0),
+              "k turned alone"),
   };
 }
 

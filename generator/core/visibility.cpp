@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "generator/core/op.hpp"
+#include "generator/core/ops/append_kv.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
 #include "generator/core/recognised_programs.hpp"
 #include "generator/core/score_feature.hpp"
@@ -58,6 +59,7 @@ Problem without_usual_scale(const Problem& p) {
 KeyInterval<int64_t> visible_keys(const Problem& p, int64_t row) { return visible_keys(p, p, row); }
 
 Problem canonical(const Problem& asked) {
+  if (describe(asked.op).appends) return canonical_of_append(asked);
   if (describe(asked.op).has_cache) return without_usual_scale(canonical_of_cache(asked));
   const Problem p = with_built_ins(asked);
   const Band band = band_of(p);

@@ -34,7 +34,25 @@ int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, c.at("overlap") != 0);
 }
 
+// What decides about bits has one value: whole tiles, of rows and steps that all requests have.
+std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
+  const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+  return {{"block_m", {128}, "query rows of a tile, 64 for each consumer warpgroup"},
+          {"block_n", {widest <= 128 ? 128 : 64}, "keys of a step"},
+          {"ctas_per_sm", {1}, "blocks that share a multiprocessor"},
+          {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
+          {"kv_ring", {0}, "slots of one ring for K and V together; 0 keeps them apart"},
+          {"overlap", {1}, "softmax of a step overlaps P V of the step before"},
+          {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
+          {"scheduler", {kDrawn}, "whole tiles are drawn"},
+          {"pack_heads", {sm90_pack_heads(spec).back()}, "heads that share the rows of a tile"},
+          {"row_max", {0}, "a grown row maximum is found by a test in each step"},
+          {"min_tiles", {4}, "of scheduler 3"},
+          {"charge", {2}, "of scheduler 3"}};
+}
+
 std::vector<Knob> knobs(const KernelSpec& spec) {
+  if (spec.batch_invariant) return knobs_of_own_bits(spec);
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 80, 176}
                                                      : std::vector<int64_t>{64, 80, 96, 48};
@@ -122,7 +140,8 @@ class CacheSm90 final : public KernelTemplate {
   const Served& serves() const override { return serves_caches(); }
   bool steps_scores() const override { return true; }
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
-    return shape.seqlen_q * spec.gqa_ratio > kDecodeRows ? Fit::kWell : Fit::kPoorly;
+    if (shape.seqlen_q * spec.gqa_ratio > kDecodeRows) return Fit::kWell;
+    return spec.batch_invariant ? Fit::kNever : Fit::kPoorly;
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {

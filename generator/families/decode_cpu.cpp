@@ -8,6 +8,7 @@
 
 #include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
+#include "templates/shared/decode_chunks.h"
 #include "templates/shared/decode_layout.h"
 
 namespace attune {
@@ -23,10 +24,13 @@ class DecodeCpu final : public KernelTemplate {
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
 
-  SearchSpace space(const KernelSpec&, const Arch&) const override {
-    return SearchSpace({{"keys", {64, 32, 128, 256}, "of a tile"},
-                        {"charge", {1}, "tiles that an item costs beside its own"}},
-                       {});
+  // Tiles decide where items are cut, and so about bits.
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    const std::vector<int64_t> keys =
+        spec.batch_invariant ? std::vector<int64_t>{64} : std::vector<int64_t>{64, 32, 128, 256};
+    return SearchSpace(
+        {{"keys", keys, "of a tile"}, {"charge", {1}, "tiles that an item costs beside its own"}},
+        {});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
                         const DeviceFacts&) const override {
@@ -59,6 +63,14 @@ class DecodeCpu final : public KernelTemplate {
     constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;  // of a row, beside its vectors
     const int64_t part = spec.head_dim_v + kLanes + 2;
     const int64_t state = spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kNumbers;
+    if (spec.batch_invariant) {
+      const int tiles = static_cast<int>((shape.seqlen_kv + keys - 1) / keys);
+      const int64_t slots = items * most_chunks(tiles, static_cast<int>(kLeastChunkKeys / keys));
+      return {.steps = std::vector<StepSize>(2),
+              .workspace = {{.columns = kDecodeRows *
+                                        (part * (tile_count(slots) + 1) + state * device.sm_count),
+                             .rows = shape.num_heads_kv}}};
+    }
     return {.steps = std::vector<StepSize>(2),
             .workspace = {{.columns = (2 * part + state) * kDecodeRows,
                            .rows = shape.num_heads_kv * device.sm_count}}};

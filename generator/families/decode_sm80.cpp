@@ -10,6 +10,7 @@
 #include "generator/core/score_feature.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/served.hpp"
+#include "templates/shared/decode_chunks.h"
 #include "templates/shared/decode_layout.h"
 
 namespace attune {
@@ -143,25 +144,33 @@ class DecodeSm80 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
-  // It reads keys again for each 16 rows.
+  // It reads keys again for each 16 rows. Where bits are a request's own another family takes more: they may not depend on who is faster.
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
+    if (spec.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
     return rows <= kDecodeRows ? Fit::kWell : rows <= kMostRows ? Fit::kPoorly : Fit::kNever;
   }
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
-    return SearchSpace({{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
-                        {"keys", {16, 32}, "of a tile"},
-                        {"warps", {8, 4, 12, 16, 2}, "of a block"},
-                        {"team", {1, 2, 4, 8, 16}, "warps that share a piece"},
-                        {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
-                        {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
-                        {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
-                        {"min_tiles", {8, 2, 4, 16}, "fewest tiles of a team"},
-                        {"charge", {4, 1, 8}, "tiles that an item costs beside its own"},
-                        {"cluster", {1, 2, 4, 8, 16}, "blocks that join parts in shared memory"}},
-                       {loads_suit(spec, arch), teams_fill_blocks(), clusters_suit(arch),
-                        registers_suffice(spec), memory_suffices(spec, arch)});
+    using Values = std::vector<int64_t>;
+    const bool own_bits = spec.batch_invariant;  // those of tiles and of joins decide about them
+    const Values keys = own_bits ? Values{16} : Values{16, 32};
+    const Values teams = own_bits ? Values{4} : Values{1, 2, 4, 8, 16};
+    return SearchSpace(
+        {{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
+         {"keys", keys, "of a tile"},
+         {"warps", {8, 4, 12, 16, 2}, "of a block"},
+         {"team", teams, "warps that share a piece"},
+         {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
+         {"stages", {2, 3, 4, 6}, "tiles of a warp under way"},
+         {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
+         {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "fewest tiles of a team"},
+         {"charge", own_bits ? Values{4} : Values{4, 1, 8},
+          "tiles that an item costs beside its own"},
+         {"cluster", own_bits ? Values{1} : Values{1, 2, 4, 8, 16},
+          "blocks that join parts in shared memory"}},
+        {loads_suit(spec, arch), teams_fill_blocks(), clusters_suit(arch), registers_suffice(spec),
+         memory_suffices(spec, arch)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -207,12 +216,19 @@ class DecodeSm80 final : public KernelTemplate {
     const int64_t items = shape.batch * shape.num_heads_kv *
                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
+    const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
     // Positions of the line: the kernel counts them.
-    tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
+    tile_count(items * (tiles + config.at("charge")));
+    int64_t slots = 2 * teams;
+    if (spec.batch_invariant) {
+      const int64_t heads = config.at("heads");
+      slots = items / shape.num_heads_kv * ((shape.num_heads_kv + heads - 1) / heads) * heads *
+              most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
+    }
     return {.steps = {{.grid_x = grid_extent(blocks)}},
             .workspace = {
                 {.columns = items},
-                {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v), .rows = 2 * teams}}};
+                {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v), .rows = slots}}};
   }
 
   // Microseconds of an H200, roughly: bytes of the cache at the rate that so many bytes under way allow, a warp's chain of work on its
@@ -238,7 +254,8 @@ class DecodeSm80 final : public KernelTemplate {
     if (config.at("loads") == kRows) rate *= 0.94;
     rate *= 1 + 0.01 * std::log2(static_cast<double>(config.at("heads")));
     if (config.at("loads") == kChunks) rate *= 0.97;
-    const double share = tiles / teams;
+    const double share =
+        spec.batch_invariant ? share_of_chunks(config, items, shape, device) : tiles / teams;
     const double stream = share * teams / sms * slot_bytes(spec, config) / (kBytesOfSm * rate);
     const double chain =
         share / team * std::max(kChain * keys / 16, kLatency / as_int(config, "stages"));
@@ -251,6 +268,18 @@ class DecodeSm80 final : public KernelTemplate {
   }
 
  private:
+  // Tiles of the team that has most, where each has whole pieces of all items.
+  static double share_of_chunks(const Config& config, double items, const Shape& shape,
+                                const DeviceFacts& device) {
+    const int64_t keys = config.at("keys"), heads = config.at("heads");
+    const int tiles = static_cast<int>((shape.seqlen_kv + keys - 1) / keys);
+    const int least = static_cast<int>(kLeastChunkKeys / keys);
+    const double gangs = static_cast<double>(device.sm_count * config.at("min_blocks") *
+                                             (config.at("warps") / config.at("team") / heads));
+    const double positions = items / static_cast<double>(heads) * decode_chunks(tiles, least);
+    return std::ceil(positions / gangs) * chunk_tiles(tiles, least);
+  }
+
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
       return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());

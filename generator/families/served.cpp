@@ -88,7 +88,16 @@ const Served& serves_mapping() {
 
 const Served& serves_caches() {
   static const Served served{
-      Op::kAttentionKvCache, {"mask", "window", "page_size", "packed_q", "packed_kv"}, true};
+      Op::kAttentionKvCache,
+      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant"},
+      true};
+  return served;
+}
+
+const Served& serves_appending() {
+  static const Served served{
+      Op::kAppendKv,
+      {"page_size", "packed_q", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q"}};
   return served;
 }
 

@@ -21,6 +21,7 @@ const Served& serves_score_gradients();    // of it those of biases, slopes and 
 // All that there is of op prefill, and of op attention_backward: what references and CPU kernels serve, gradients of scores by references alone.
 const Served& serves_everything();
 const Served& serves_every_gradient();
-const Served& serves_caches();  // op attention_kvcache with all its choices
+const Served& serves_appending();  // op append_kv with all its choices
+const Served& serves_caches();     // op attention_kvcache with all its choices
 
 }  // namespace attune

@@ -15,7 +15,7 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 7;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 8;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -33,6 +33,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(DropoutArgs);
     case ArgumentPart::kCache:
       return sizeof(CacheArgs);
+    case ArgumentPart::kAppend:
+      return sizeof(AppendArgs);
   }
   return 0;
 }

@@ -166,7 +166,16 @@ inline float* part_row(const KernelArguments& args, int slot, int head, int r) {
   return static_cast<float*>(args.workspace) +
          ((slot * heads + head) * kDecodeRows + r) * kPartFloats;
 }
+// Slots where items are cut by their own lengths.  // where kBatchInvariant
+inline int slots_of_chunks(const KernelArguments& args) {         // where kBatchInvariant
+  const int tiles = (args.seqlen_kv + kKeys - 1) / kKeys;         // where kBatchInvariant
+  const int parts = most_chunks(tiles, kLeastChunkKeys / kKeys);  // where kBatchInvariant
+  const int items = decode_row_tiles(args.seqlen_q, kGqaRatio);   // where kBatchInvariant
+  return args.batch * items * parts;                              // where kBatchInvariant
+}  // where kBatchInvariant
+
 inline RowStates* states_of(const KernelArguments& args, int thread, int num_threads) {
+  num_threads = (slots_of_chunks(args) + 1) / 2;  // of which each has two  // where kBatchInvariant
   char* const behind_parts = reinterpret_cast<char*>(part_row(args, 2 * num_threads, 0, 0));
   return reinterpret_cast<RowStates*>(behind_parts) +
          static_cast<long long>(thread) * args.num_heads_kv;
@@ -208,6 +217,7 @@ inline void attend_piece(const KernelArguments& args, const DecodePiece& piece, 
 inline void join_row(const KernelArguments& args, const DecodeItem& item, int first, int last,
                      int r) {
   const auto part_of = [&](int worker) {
+    return part_row(args, worker, item.kv_head, r);  // where kBatchInvariant
     return part_row(args, 2 * worker + (worker == first ? 1 : 0), item.kv_head, r);
   };
   constexpr int kLargest = kOutVectors * kLanes;
@@ -235,6 +245,7 @@ struct DecodeLine {
   }
   DecodeLine(const KernelArguments& of, int worker, int workers) : range{}, args(of) {
     range.charge = kCharge;
+    range.least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
     range.items = decode_row_tiles(args.seqlen_q, kGqaRatio);
     int total = 0;
     for (int request = 0; request < args.batch; ++request) total += range.cost(tiles_of(request));
@@ -264,6 +275,16 @@ extern "C" void attune_join(const attune::AttentionArgs* given, int thread, int 
   if (args.batch == 0 || args.seqlen_q == 0) return;
   const DecodeLine line(args, 0, num_threads);
   int start = 0, number = 0;
+  const auto join = [&](int request, int item, int slot, int parts) {  // where kBatchInvariant
+    for (int head = 0; head < args.num_heads_kv; ++head) {             // where kBatchInvariant
+      if (number++ % num_threads != thread) continue;                  // where kBatchInvariant
+      const DecodeItem joined(args, args.cache, request, item, head);  // where kBatchInvariant
+      for (int r = 0; r < joined.rows; ++r)                            // where kBatchInvariant
+        join_row(args, joined, slot, slot + parts - 1, r);             // where kBatchInvariant
+    }                                                                  // where kBatchInvariant
+  };                                                                   // where kBatchInvariant
+  each_cut_item(line, args.batch, join);                               // where kBatchInvariant
+  if (line.range.least_chunk > 0) return;                              // where kBatchInvariant
   for (int request = 0; request < args.batch; ++request) {
     const int tiles = line.tiles_of(request).count, cost = tiles + line.range.charge;
     for (int item = 0; item < line.range.items; ++item, start += cost) {

@@ -11,6 +11,7 @@
 // worker has parts of two.
 #pragma once
 
+#include "shared/decode_chunks.h"  // where kBatchInvariant
 #include "shared/host_device.h"
 
 namespace attune {
@@ -41,8 +42,12 @@ struct DecodeRange {
   int share;   // positions of a worker
   int worker;  // whose range [begin, end) is
   int begin, end;
+  // Fewest tiles of a piece where items are cut by their own lengths alone, else 0.  // where kBatchInvariant
+  int least_chunk = 0;  // where kBatchInvariant
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {
+    if (least_chunk > 0)                               // where kBatchInvariant
+      return decode_chunks(tiles.count, least_chunk);  // where kBatchInvariant
     return even > 0 ? even : tiles.count + charge;
   }
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
@@ -58,6 +63,7 @@ struct DecodeRange {
   // larger, of the line that they make then.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int number) {
+    if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
     take(total, workers, least_share, number);
     if (count < 1 || count > workers || most < 1) return;
     const int longest = most + charge;
@@ -103,6 +109,8 @@ struct DecodeWalk {
   template <class Tiles>
   ATTUNE_HOST_DEVICE bool next(const DecodeRange& range, int batch, const Tiles& tiles_of,
                                DecodePiece* piece) {
+    if (range.least_chunk > 0)                                 // where kBatchInvariant
+      return next_chunk(range, batch, tiles_of, piece, this);  // where kBatchInvariant
     while (position < range.end) {
       const DecodeTiles tiles = tiles_of(request);
       const int cost = range.item_cost(tiles);

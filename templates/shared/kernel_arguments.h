@@ -13,9 +13,11 @@
 // | scales  | ScaleArgs     | kernels that read or write 8-bit operands         |
 // | grads   | GradientArgs  | kernels of the op attention_backward              |
 // | dropout | DropoutArgs   | kernels with dropout                              |
-// | cache   | CacheArgs     | kernels of the op attention_kvcache               |
+// | cache   | CacheArgs     | kernels of the ops attention_kvcache and append_kv |
+// | append  | AppendArgs    | kernels of the op append_kv                       |
 #pragma once
 
+#include "shared/append_args.h"  // where kAppendArgs
 #include "shared/attention_args.h"
 #include "shared/block_map.h"     // where kMaskProgram
 #include "shared/cache_args.h"    // where kCacheArgs
@@ -53,6 +55,7 @@ struct KernelArguments : AttentionArgs {
   GradientArgs gradients;  // where kGradientArgs
   DropoutArgs dropout;     // where kDropout
   CacheArgs cache;         // where kCacheArgs
+  AppendArgs append;       // where kAppendArgs
   BlockMapArgs map;        // where kMaskProgram
 };
 

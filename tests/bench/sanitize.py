@@ -72,6 +72,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
            ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),
            ("cache_sm90", CACHE + ",alibi=1,sinks=fp32,window=50:0", "block_m=128,scheduler=3,min_tiles=2"),
+           # Items cut by their own lengths; rows into a cache.
+           ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
+           ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
+            "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite. Usage: library_test.py LIBRARY"""
+import pathlib
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def main():
     strangers = sorted(name for name in exported if not name.startswith("attune_"))
     needed = set(re.findall(r"\(NEEDED\).*\[(.*?)\.so", output("readelf", "-d", library)))
     unwanted = sorted(needed - ALLOWED_LIBRARIES)
-    header = open(sys.argv[2]).read()
+    header = "".join(path.read_text() for path in sorted(pathlib.Path(sys.argv[2]).parent.glob("attune*.h")))
     declared = set(re.findall(r"ATTUNE_API [^;]*?\b(attune_\w+)\(", header))
     print(f"{len(exported)} exported, needs {', '.join(sorted(needed))}")
     for name in strangers:

@@ -18,6 +18,7 @@ MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_problem": 
            "attune_capture": _library.Capture, "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
            "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
            "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
+           "attune_append_operands": _library.AppendOperands, "attune_rotary": _library.Rotary,
            "attune_cache_operands": _library.CacheOperands, "attune_dropout_operands": _library.DropoutOperands, "attune_gradient_operands": _library.GradientOperands}
 
 

@@ -16,6 +16,15 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'len(o["rows"]) == 10 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
 }
 
+@test "bits of a request may be its own" {
+  need_cpu_target
+  attune check --target cpu:3 --problem ${pages/seqlen_kv=300/seqlen_kv=3000},batch_invariant=1 --problem $packed,batch_invariant=1 --problem $keys,batch_invariant=1 --problem $scored,batch_invariant=1 --json
+  expect 0
+  json 'len(o["rows"]) == 4 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune explain --problem dtype=bf16,head_dim=64,heads=8,seqlen=64,batch_invariant=1
+  refused 1 "batch_invariant is 1" "op prefill"
+}
+
 @test "caches of 8 bits have a factor for each head" {
   need_cpu_target
   attune check --target cpu:2 --problem ${pages/bf16/bf16,dtype_kv=e4m3} --problem ${packed/fp16/fp16,dtype_kv=e5m2} --problem ${keys/bf16/bf16,dtype_kv=e5m2} --problem ${scored/bf16/bf16,dtype_kv=e4m3} --sample 2 --json

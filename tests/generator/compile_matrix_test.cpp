@@ -95,8 +95,12 @@ void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
 
 // Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
-  constexpr const char* kPages[] = {"", ",page_size=16", ",page_size=1", ",page_size=5,packed_q=1",
-                                    ",packed_q=1,packed_kv=1"};
+  constexpr const char* kPages[] = {"",
+                                    ",page_size=16",
+                                    ",page_size=1",
+                                    ",page_size=5,packed_q=1",
+                                    ",packed_q=1,packed_kv=1",
+                                    ",page_size=16,batch_invariant=1"};
   constexpr const char* kScores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32"};
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
                            "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
@@ -114,6 +118,18 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q="
                                               "2,seqlen_kv=4096{}{}",
                                               dtypes, dims, pages, kScores[specs->size() % 3]))));
+}
+
+// Caches of all types; pairs in whole groups of eight columns and not, of part of a row.
+void add_append_specs(std::vector<KernelSpec>* specs) {
+  for (const char* dtypes : {"bf16", "fp16,dtype_kv=e5m2", "fp32"})
+    for (const char* rotary : {"", ",rotary=fp32,rotary_q=1", ",rotary=bf16,rotary_dim=20",
+                               ",rotary=fp16,rotary_interleaved=1,rotary_q=1"})
+      for (const char* dims : {"head_dim=64", "head_dim_qk=192,head_dim_v=128"})
+        for (const char* pages : {"", ",page_size=3,packed_q=1"})
+          specs->push_back(spec_of(parse_problem(
+              fmt::format("op=append_kv,dtype={},{},heads=8/2,seqlen_q=2,seqlen_kv=4096{}{}",
+                          dtypes, dims, rotary, pages))));
 }
 
 // Dropout, forward and backward, beside what shares its registers.
@@ -179,6 +195,7 @@ std::vector<KernelSpec> matrix_specs() {
   add_score_gradient_specs(&specs);
   add_sums_of_gradients(&specs);
   add_cache_specs(&specs);
+  add_append_specs(&specs);
   for (KernelSpec& spec : dropout_specs()) specs.push_back(std::move(spec));
   for (const char* masks :
        {"documents=1", "mask_tensor=1,key_lengths=1", "prefix=1", "mask_tensor=1",

@@ -18,8 +18,9 @@ namespace {
 struct Line {
   std::vector<DecodeTiles> tiles;  // of requests
   int items, charge, workers, least;
-  bool alike = false;  // where items may be cut alike
-  int cluster = 1;     // of `workers`, a multiple of it
+  bool alike = false;   // where items may be cut alike
+  int least_chunk = 0;  // of items that are cut by their own lengths alone
+  int cluster = 1;      // of `workers`, a multiple of it
 
   int longest() const {
     int most = 0;
@@ -30,6 +31,7 @@ struct Line {
     DecodeRange made{};
     made.charge = charge;
     made.items = items;
+    made.least_chunk = least_chunk;
     int total = 0;
     for (const DecodeTiles& one : tiles) total += made.cost(one);
     made.take(total, workers, least, worker);
@@ -79,7 +81,9 @@ void expect_partition(const Line& line) {
       found[{piece.request, piece.item}].push_back(piece);
       if (piece.parts > 1) {
         EXPECT_TRUE(slots.insert(piece.slot).second) << "slot " << piece.slot << " is left twice";
-        EXPECT_EQ(piece.slot / 2, worker);
+        if (line.least_chunk == 0) {
+          EXPECT_EQ(piece.slot / 2, worker);
+        }
       }
     }
   EXPECT_EQ(found.size(), line.tiles.size() * static_cast<size_t>(line.items));
@@ -98,6 +102,42 @@ TEST(DecodePartition, DealsEveryTileOnce) {
       line.tiles.push_back({draw(0, 5), least == 0 && draw(0, 3) == 0 ? 0 : draw(least, longest)});
     expect_partition(line);
     if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(DecodePartition, CutsOfOwnLengthsDealEveryTileOnce) {
+  std::mt19937 random(9);
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  for (int round = 0; round < 1000; ++round) {
+    Line line{{}, draw(1, 9), draw(1, 8), draw(1, 300), draw(1, 32), true, draw(1, 16)};
+    for (int i = draw(1, 40); i > 0; --i)
+      line.tiles.push_back({draw(0, 5), draw(0, 3) == 0 ? draw(0, 3) : draw(0, 900)});
+    expect_partition(line);
+    const int most = most_chunks(line.longest(), line.least_chunk);
+    for (const DecodeTiles& one : line.tiles)
+      EXPECT_LE(decode_chunks(one.count, line.least_chunk), most);
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+// Where an item is cut follows from its own tiles, whoever else there is.
+TEST(DecodePartition, CutsOfOwnLengthsAreTheItemsOwn) {
+  const auto cuts_of_first = [](const Line& line) {
+    std::vector<std::pair<int, int>> cuts;
+    for (int worker = 0; worker < line.workers; ++worker)
+      for (const DecodePiece& piece : pieces_of(line, worker))
+        if (piece.request == 0 && piece.item == 0) cuts.emplace_back(piece.begin, piece.end);
+    std::sort(cuts.begin(), cuts.end());
+    return cuts;
+  };
+  for (const int tiles : {1, 16, 17, 300, 512, 513, 5000}) {
+    const Line alone{{{2, tiles}}, 1, 4, 132, 8, true, 16};
+    const Line beside{{{2, tiles}, {0, 7000}, {1, 3}, {0, 0}}, 3, 4, 48, 8, true, 16};
+    EXPECT_EQ(cuts_of_first(alone), cuts_of_first(beside)) << tiles;
+    EXPECT_EQ(cuts_of_first(alone).size(), static_cast<size_t>(decode_chunks(tiles, 16)));
+    EXPECT_LE(cuts_of_first(alone).size(), static_cast<size_t>(kMostChunks));
   }
 }
 
@@ -134,7 +174,7 @@ TEST(DecodePartition, ClustersHoldWholeItems) {
   int joined = 0;
   for (int round = 0; round < 1000; ++round) {
     const int cluster = 2 << draw(0, 3), longest = draw(4, 300);
-    Line line{{}, draw(1, 9), draw(1, 8), cluster * draw(1, 20), draw(1, 8), true, cluster};
+    Line line{{}, draw(1, 9), draw(1, 8), cluster * draw(1, 20), draw(1, 8), true, 0, cluster};
     for (int i = draw(1, 4); i > 0; --i)
       line.tiles.push_back({draw(0, 5), draw(0, 3) == 0 ? draw(0, longest) : longest});
     expect_partition(line);

@@ -128,6 +128,8 @@ const GoldenCase kCases[] = {
     {"decode_cpu_d80_e5m2", "decode_cpu", "cpu:x86-64",
      "op=attention_kvcache,dtype=fp16,dtype_kv=e5m2,head_dim=80,heads=8/2,batch=4,seqlen_q=1,"
      "seqlen_kv=1000"},
+    {"append_kv_cuda_d128_pages", "append_kv_cuda", "sm_90a",
+     "op=append_kv,head_dim=128,heads=4/2,seqlen=64,page_size=16,rotary=fp32,rotary_q=1"},
     {"merge_cuda_d128_mixed", "merge_cuda", "sm_90a",
      "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=128,heads=32,seqlen=4096"},
     {"merge_cpu_d40_fp16", "merge_cpu", "cpu:x86-64",

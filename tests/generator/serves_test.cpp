@@ -32,7 +32,7 @@ std::vector<Case> plain_cases() {
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text :
          {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3", "op=merge",
-          "op=attention_backward", "op=attention_kvcache",
+          "op=attention_backward", "op=attention_kvcache", "op=append_kv",
           "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3", "dtype=fp32,accuracy=fast",
           "op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
       const KernelSpec spec =
@@ -78,6 +78,11 @@ const std::map<std::string, std::string>& other_values() {
       {"page_size", "16"},
       {"packed_q", "1"},
       {"packed_kv", "1"},
+      {"batch_invariant", "1"},
+      {"rotary", "bf16"},
+      {"rotary_dim", "24"},
+      {"rotary_interleaved", "1"},
+      {"rotary_q", "1"},
       {"gradients", "kv"},
       {"score_gradient", "bias"},
       {"repeats", "b"},

@@ -24,7 +24,7 @@ def ints(values):
 
 
 def numbers(x):
-    return x.astype(np.float64) if torch is None else x.double().cpu().numpy()
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
 
 
 def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):
@@ -134,6 +134,36 @@ class KvCacheTest(unittest.TestCase):
             want = expected(numbers(q)[of], cache.keys[request], cache.values[request], causal=True)
             close(o[of], want[0])
             close(lse[:, of], want[1])
+
+    def test_bits_of_a_request_are_its_own(self):
+        """With batch_invariant: alone, beside others that are longer, shorter or none, and on any number of threads."""
+        random = np.random.default_rng(12)
+        keys, values = random.standard_normal((2, 2777, 2, 64))
+        q = random.standard_normal((3, 8, 64))
+        contexts = [None] if DEVICE == "cuda" else [attune.Context(f"cpu:{n}", store="") for n in (1, 2, 5)]
+        cuts = {}
+        for number, others in enumerate(([], [1, 9000], [0, 0, 5, 77], [300] * 40)):
+            lengths = [*others[:1], 2777, *others[1:]]
+            at = min(1, len(others))
+            cache = Cache(20 + number, lengths, 9008, 2, 64, 64, 16)
+            own = cache.given["page_table"][at]
+            for page in range(-(-2777 // 16)):
+                rows = slice(16 * page, min(16 * page + 16, 2777))
+                for stored, new in ((cache.k, keys), (cache.v, values)):
+                    stored[int(own[page]), :rows.stop - rows.start] = tensor(new[rows])
+            rows = random.standard_normal((len(lengths), 3, 8, 64))
+            rows[at] = q
+            for window in (None, (1000, 0)):
+                for context in contexts:
+                    o, lse = attune.attention_kvcache(tensor(rows), cache.k, cache.v, return_lse=True, is_causal=True, window=window, context=context,
+                                                      batch_invariant=True, **cache.given)
+                    got = (numbers(o[at]), numbers(lse[at]))
+                    want = cuts.setdefault(window, got)
+                    for mine, first in zip(got, want):
+                        np.testing.assert_array_equal(mine, first)
+        want = expected(numbers(tensor(q)), numbers(tensor(keys)), numbers(tensor(values)), causal=True)
+        close(cuts[None][0], want[0])
+        close(cuts[None][1], want[1])
 
     def test_pages_elsewhere_give_the_same_bits(self):
         random = np.random.default_rng(6)
@@ -286,8 +316,12 @@ class FlashTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
         with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted are factors of heads that all requests share"):
             attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1))
-        with self.assertRaisesRegex(ValueError, "k is torch.bfloat16 and its cache torch.float8_e4m3fn"):
-            attune.flash.flash_attn_with_kvcache(q, kc, vc, k.bfloat16(), v.bfloat16(), cache_seqlens=before)
+        k16, v16 = k.bfloat16(), v.bfloat16()
+        attune.flash.flash_attn_with_kvcache(q, kc, vc, k16, v16, cache_seqlens=before, k_descale=factors, v_descale=factors)
+        for b, n in enumerate((31, 1, 8)):
+            self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), (k16[b, 0].float() / factors[0][:, None]).to(kc.dtype).view(torch.uint8)))
+        with self.assertRaisesRegex(ValueError, "k is torch.float32, q is torch.bfloat16 and the cache torch.float8_e4m3fn"):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k.float(), v.float(), cache_seqlens=before)
 
     @staticmethod
     def turned(x, cos, sin, first, interleaved):

@@ -66,6 +66,11 @@ const std::map<std::string, std::string>& other_values() {
       {"packed_q", "1"},
       {"packed_kv", "1"},
       {"num_pages", "7"},
+      {"batch_invariant", "1"},
+      {"rotary", "bf16"},
+      {"rotary_dim", "24"},
+      {"rotary_interleaved", "1"},
+      {"rotary_q", "1"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;

@@ -38,9 +38,11 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kDropout:
       return "dropout";
     case ArgumentPart::kCache:
+      return "cache";
+    case ArgumentPart::kAppend:
       break;
   }
-  return "cache";
+  return "append";
 }
 
 std::string entry_line(const KernelChoice& choice) {

@@ -6,6 +6,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/narrow_float.hpp"
+#include "tuner/oracles/append_kv.hpp"
 #include "tuner/oracles/attention.hpp"
 #include "tuner/oracles/attention_backward.hpp"
 #include "tuner/oracles/attention_kvcache.hpp"
@@ -19,7 +20,8 @@ namespace {
 std::vector<const Oracle*>& oracles() {
   static std::vector<const Oracle*> all{&attention_oracle(),          &quantise_oracle(),
                                         &block_map_oracle(),          &merge_oracle(),
-                                        &attention_backward_oracle(), &attention_kvcache_oracle()};
+                                        &attention_backward_oracle(), &attention_kvcache_oracle(),
+                                        &append_kv_oracle()};
   return all;
 }
 

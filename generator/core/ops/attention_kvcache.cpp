@@ -20,7 +20,7 @@ constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-void check_dtypes(const Problem& p) {
+void check_dtypes(const Problem& p, const char* op) {
   const bool narrow_cache = is_fp8(p.dtype_kv) && dtype_bytes(p.dtype_q) == 2;
   const Dtype dtype_kv = narrow_cache ? p.dtype_q : p.dtype_kv;
   for (const auto& [name, dtype, as] : {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
@@ -29,10 +29,9 @@ void check_dtypes(const Problem& p) {
     if (is_fp8(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
-          fmt::format("{} is {} and dtype_q is {}; op attention_kvcache takes bf16, fp16 and "
-                      "fp32, the same of q, k, v and o, and k and v of e4m3 or e5m2 under bf16 "
-                      "and fp16",
-                      name, dtype_name(dtype), dtype_name(p.dtype_q)));
+          fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 and fp32, the same of q, "
+                      "k, v and o, and k and v of e4m3 or e5m2 under bf16 and fp16",
+                      name, dtype_name(dtype), dtype_name(p.dtype_q), op));
 }
 
 // What is looked up by row and key numbers of a call would need a place for each request.
@@ -49,26 +48,17 @@ void check_features(const Problem& p) {
 }
 
 void check(const Problem& p) {
-  check_dtypes(p);
+  check_cached_problem(p, "attention_kvcache");
   check_features(p);
   if (p.mask == Mask::kCausalTopLeft)
     refuse(
         "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows "
         "are the newest tokens");
-  if (p.page_size < 0 || p.page_size > kMaxPageSize)
-    refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
-                       kMaxPageSize));
   if (p.packed_kv && p.page_size > 0)
     refuse(
         fmt::format("packed_kv is 1 and page_size is {}; accepted is one of them: packed keys "
                     "stand in no pages",
                     p.page_size));
-  if (p.num_pages < 0 || p.num_pages >= kMaxPages)
-    refuse(fmt::format(
-        "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
-        p.num_pages, kMaxPages - 1));
-  if (p.fp8 != Fp8Options{})
-    refuse("op attention_kvcache takes no option of 8-bit operands and no accuracy");
 }
 
 // Rows of packed requests are as many as all may have; of those behind the last nothing is read or written.
@@ -102,6 +92,19 @@ double flops(const Problem& p) {
 }
 
 }  // namespace
+
+void check_cached_problem(const Problem& p, const char* op) {
+  check_dtypes(p, op);
+  if (p.page_size < 0 || p.page_size > kMaxPageSize)
+    refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
+                       kMaxPageSize));
+  if (p.num_pages < 0 || p.num_pages >= kMaxPages)
+    refuse(fmt::format(
+        "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
+        p.num_pages, kMaxPages - 1));
+  if (p.fp8 != Fp8Options{})
+    refuse(fmt::format("op {} takes no option of 8-bit operands and no accuracy", op));
+}
 
 int64_t pages_of_request(const Problem& p) {
   return p.page_size > 0 ? (p.seqlen_kv + p.page_size - 1) / p.page_size : 1;

@@ -57,6 +57,19 @@ double no_flops(const Problem&) { return 0; }
 
 }  // namespace
 
+Problem merge_problem(Dtype first, Dtype second, Dtype result, int head_dim, int num_heads,
+                      int64_t rows) {
+  Problem p;
+  p.op = Op::kMerge;
+  p.dtype_q = first;
+  p.dtype_kv = second;
+  p.dtype_o = result;
+  p.head_dim_qk = p.head_dim_v = head_dim;
+  p.num_heads_q = p.num_heads_kv = num_heads;
+  p.seqlen_q = p.seqlen_kv = rows;
+  return p;
+}
+
 const OpDescription& merge_op() {
   static const OpDescription op{Op::kMerge, "merge", "", check, operands, no_flops};
   return op;

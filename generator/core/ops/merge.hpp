@@ -7,5 +7,8 @@
 namespace attune {
 
 const OpDescription& merge_op();
+// Of `rows` rows that follow each other.
+Problem merge_problem(Dtype first, Dtype second, Dtype result, int head_dim, int num_heads,
+                      int64_t rows);
 
 }  // namespace attune

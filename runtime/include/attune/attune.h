@@ -77,7 +77,7 @@ ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
  * block_stride 1), k and k_scale the second's; o and lse may stand where the first's do. A row with lse
  * -infinity has seen no key, and its o does not count. Over a cache of requests (attune_cache_types.h):
  * op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,seqlen_kv=8192,
- * page_size=16. */
+ * page_size=16. To write into that cache, op=append_kv with rotary=fp32 (attune_append_types.h). */
 ATTUNE_API attune_status attune_problem_parse_sized(const char* text, attune_problem* problem,
                                                     size_t size);
 #define attune_problem_parse(text, problem) \
@@ -111,6 +111,21 @@ ATTUNE_API attune_status attune_gradients_contiguous_sized(const attune_problem*
 #define attune_gradients_contiguous(problem, dout, dq, dk, dv, gradients)             \
   attune_gradients_contiguous_sized((problem), (dout), (dq), (dk), (dv), (gradients), \
                                     sizeof(attune_gradient_operands))
+
+/* The same of op append_kv's new rows and angles (NULL without rotary); lists NULL. */
+ATTUNE_API attune_status attune_append_contiguous_sized(const attune_problem* problem, void* k,
+                                                        void* v, void* cos, void* sin,
+                                                        attune_append_operands* append,
+                                                        size_t size);
+#define attune_append_contiguous(problem, k, v, cos, sin, append)             \
+  attune_append_contiguous_sized((problem), (k), (v), (cos), (sin), (append), \
+                                 sizeof(attune_append_operands))
+ATTUNE_API void attune_rotary_init_sized(attune_rotary* rotary, size_t size);
+#define attune_rotary_init(rotary) attune_rotary_init_sized((rotary), sizeof(attune_rotary))
+/* Writes cos and sin [num_positions, rotary_dim / 2] of positions first_position on, on the host: angles
+ * and frequencies are rounded to fp32 as transformers rounds them. */
+ATTUNE_API attune_status attune_rotary_table(const attune_rotary* rotary, int64_t first_position,
+                                             int64_t num_positions, float* cos, float* sin);
 
 /* Cached by what the problem computes; compiles or loads at most once. Problems whose masks and
  * windows hide the same keys at these lengths are one. The 2048 plans used last are kept; a plan

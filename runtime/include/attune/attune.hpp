@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "attune/attune.h"
+#include "attune/attune_cascade.h"
 
 namespace attune {
 inline namespace api {
@@ -49,6 +50,25 @@ struct Problem : attune_problem {
     attune_gradient_operands gradients;
     check(attune_gradients_contiguous(this, dout, dq, dk, dv, &gradients));
     return gradients;
+  }
+  // Of op append_kv; operands.append is its address.
+  attune_append_operands contiguous_append(void* k, void* v, void* cos = nullptr,
+                                           void* sin = nullptr) const {
+    attune_append_operands append;
+    check(attune_append_contiguous(this, k, v, cos, sin, &append));
+    return append;
+  }
+};
+
+// Angles of rotary embeddings; set its fields, then write cos and sin [num_positions, rotary_dim / 2] on the host.
+struct Rotary : attune_rotary {
+  explicit Rotary(int rotary_dim, float rotary_base = 10000.0F) {
+    attune_rotary_init(this);
+    this->rotary_dim = rotary_dim;
+    this->base = rotary_base;
+  }
+  void table(int64_t num_positions, float* cos, float* sin, int64_t first_position = 0) const {
+    check(attune_rotary_table(this, first_position, num_positions, cos, sin));
   }
 };
 
@@ -131,6 +151,28 @@ class Context {
     void operator()(attune_context* context) const { attune_context_destroy(context); }
   };
   std::unique_ptr<attune_context, Destroy> context_;
+};
+
+// Levels of shared prefixes and what joins them (attune_cascade.h). Shared by copies.
+class Cascade {
+ public:
+  Cascade(const Context& context, const std::vector<attune_problem>& levels,
+          const attune_operands* const* layouts = nullptr) {
+    attune_cascade* cascade = nullptr;
+    check(attune_cascade_get(context.get(), levels.data(), levels.size(), layouts, &cascade));
+    cascade_.reset(cascade, attune_cascade_release);
+  }
+  std::size_t workspace_bytes() const { return attune_cascade_workspace_bytes(cascade_.get()); }
+  void init_workspace(void* workspace, std::size_t bytes, void* stream = nullptr) const {
+    check(attune_cascade_init(cascade_.get(), workspace, bytes, stream));
+  }
+  void run(const std::vector<const attune_operands*>& levels, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(attune_cascade_run(cascade_.get(), levels.data(), workspace, bytes, stream));
+  }
+
+ private:
+  std::shared_ptr<attune_cascade> cascade_;
 };
 
 inline void BlockMap::build(const Context& context, const attune_problem& problem,

@@ -4,10 +4,12 @@
 #ifndef ATTUNE_ATTUNE_TYPES_H_
 #define ATTUNE_ATTUNE_TYPES_H_
 
+#include <attune/attune_append_types.h>
 #include <attune/attune_cache_types.h>
 #include <attune/attune_context_types.h>
 #include <attune/attune_dropout_types.h>
 #include <attune/attune_gradient_types.h>
+#include <attune/attune_plan_types.h>
 #include <attune/attune_score_types.h>
 #include <attune/attune_tensor_types.h>
 #include <stddef.h>
@@ -51,7 +53,8 @@ typedef enum attune_op {
   ATTUNE_BLOCK_MAP = 2, /* o = a map of blocks of the problem's masks: see attune_block_map_build */
   ATTUNE_MERGE = 3,     /* o, lse = those of two calls over different keys together: see attune.h */
   ATTUNE_ATTENTION_BACKWARD = 4, /* gradients of attention: see attune_gradient_types.h */
-  ATTUNE_ATTENTION_KVCACHE = 5   /* attention over a cache of requests: see attune_cache_types.h */
+  ATTUNE_ATTENTION_KVCACHE = 5,  /* attention over a cache of requests: see attune_cache_types.h */
+  ATTUNE_APPEND_KV = 6           /* rows into that cache: see attune_append_types.h */
 } attune_op;
 
 /* Of 8 bits, and fp32: on a GPU exact but slow, tf32, and each finite number as two of tf32. */
@@ -74,24 +77,6 @@ typedef enum attune_mask {
   ATTUNE_CAUSAL_TOP_LEFT = 1,    /* j <= i */
   ATTUNE_CAUSAL_BOTTOM_RIGHT = 2 /* j <= i + seqlen_kv - seqlen_q */
 } attune_mask;
-
-/* The lowest rung that attune_plan_get may take. */
-typedef enum attune_policy {
-  ATTUNE_POLICY_FROM_ENVIRONMENT = -1, /* $ATTUNE_POLICY, else default */
-  ATTUNE_POLICY_DEFAULT = 0,           /* any: tuned, else the default config, else the reference */
-  ATTUNE_POLICY_NEAREST = 1,           /* some tuned shape of this kind, else ATTUNE_NOT_TUNED */
-  ATTUNE_POLICY_STRICT = 2             /* this shape or its bucket, else ATTUNE_NOT_TUNED */
-} attune_policy;
-
-/* How a plan's config was found. */
-typedef enum attune_rung {
-  ATTUNE_RUNG_PINNED = 0,
-  ATTUNE_RUNG_EXACT = 1,
-  ATTUNE_RUNG_BUCKET = 2,
-  ATTUNE_RUNG_NEAREST = 3, /* a similar shape; on a CPU also this one tuned with other threads */
-  ATTUNE_RUNG_DEFAULT_CONFIG = 4,
-  ATTUNE_RUNG_REFERENCE = 5
-} attune_rung;
 
 /* One attention call: o = softmax(scale * q k^T + mask) v. Start from attune_problem_init: bf16,
  * head dims 128, one head, batch 1, no mask, open windows, and lengths of 0, for which there is
@@ -153,6 +138,13 @@ typedef struct attune_problem {
   int32_t score_gradient; /* attune_score_gradient, of op attention_backward */
   int32_t repeats;        /* of what it names: sum of attune_repeats */
   int32_t accumulate;     /* 1 = dq, dk and dv are fp32, and what a call makes is added to them */
+  int32_t batch_invariant;    /* of op attention_kvcache: 1 = a request's bits are its own */
+  int32_t rotary;             /* attune_score_tensor of op append_kv: the type of cos and sin by
+                                 which k is turned; none = k stays */
+  int32_t rotary_dim;         /* leading columns that are turned, even; 0 = all */
+  int32_t rotary_interleaved; /* 1 = columns 2 i and 2 i + 1 make a pair; 0 = i and i +
+                                 rotary_dim / 2 */
+  int32_t rotary_q;           /* 1 = q is turned too, into o */
 } attune_problem;
 
 typedef struct attune_operands {
@@ -173,24 +165,9 @@ typedef struct attune_operands {
   const attune_block_map* block_map;         /* of problems with block_map; NULL elsewhere */
   const attune_gradient_operands* gradients; /* of op attention_backward; NULL elsewhere */
   const attune_dropout_operands* dropout;    /* of problems with dropout; NULL elsewhere */
-  const attune_cache_operands* cache;        /* of op attention_kvcache; NULL elsewhere */
+  const attune_cache_operands* cache;   /* of attention_kvcache and append_kv; NULL elsewhere */
+  const attune_append_operands* append; /* of op append_kv; NULL elsewhere */
 } attune_operands;
-
-typedef struct attune_plan_info {
-  size_t size;
-  int32_t rung;                /* attune_rung */
-  int32_t registers;           /* per thread; -1 = not known */
-  const char* kernel_template; /* texts live as long as the plan */
-  const char* arch;
-  const char* config;
-  double expected_us;     /* as tuned here for this very shape; 0 = not known */
-  size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
-  int64_t shared_bytes;   /* dynamic shared memory of a block */
-  size_t zeroed_bytes; /* the workspace's first bytes, which attune_workspace_init zeroes and every
-                             run leaves zero; what lies behind them a run may write */
-  int32_t device_ordinal; /* N of cuda:N, -1 on a CPU */
-  int32_t reserved;       /* 0 */
-} attune_plan_info;
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
-attune.torch, attune.sdpa, attune.flash, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
+attune.torch, attune.sdpa, attune.flash, attune.flashinfer, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
 
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
 the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients
@@ -26,28 +26,31 @@ of q, k, v, biases, slopes and sinks; attention_backward() and score_gradient() 
 from ._library import Error, version
 from ._context import Context, Plan
 from . import block_map
+from ._append import append_kv, prepare_append_kv
 from ._attention import attention, prepare
 from ._backward import attention_backward
 from ._block_map import BlockMap
+from ._cascade import cascade, prepare_cascade
 from ._dropout import dropout_mask, dropout_rate
 from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
 from ._problem import problem_text
 from ._programs import mask_mod, score_mod
 from ._quantise import prepare_quantise, quantise
+from ._rotary import rotary_table
 from ._score_gradient import score_gradient
 from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "attention", "attention_backward", "attention_kvcache", "block_map",
-           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_kvcache", "prepare_merge",
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map", "cascade",
+           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
            "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
-           "register_transformers", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+           "register_transformers", "rotary_table", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 
 _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
               "patch_diffusers": "diffusers", "register_transformers": "transformers"}
-_MODULES = ("flash", "flex", "sdpa", "torch")
+_MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 
 def __getattr__(name):

@@ -23,7 +23,7 @@ from ._torch import capturing, on_stream, refuse_gradients, stream_address, sync
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache"}  # of attune_op, by functions of their names
+OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache", 6: "append_kv"}  # of attune_op, by functions of their names
 contexts = weakref.WeakSet()  # all that are open
 plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")

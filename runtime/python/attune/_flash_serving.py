@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashAttention's functions for serving on attune: flash_attn_with_kvcache and the varlen functions. See flash.py."""
+from ._append import append_kv
 from ._attention import attention
 from ._kvcache import attention_kvcache
 from ._known import tell_ignored, window_of
@@ -27,13 +28,10 @@ def _rotated(x, cos, sin, positions, interleaved):
     return whole
 
 
-def _append(name, cache, new, positions, block_table, slots):
-    """Writes rows [batch, seqlen_new, heads, head_dim] at their positions [batch, seqlen_new]."""
-    if cache.dtype.itemsize == 1:
-        if new.dtype != cache.dtype:
-            raise ValueError(f"{name} is {new.dtype} and its cache {cache.dtype}; accepted is the cache's dtype: it is written as it stands")
-        import torch
-        cache, new = cache.view(torch.uint8), new.view(torch.uint8)
+def _write_codes(cache, new, positions, block_table, slots):
+    """Writes rows [batch, seqlen_new, heads, head_dim] of a cache's own 8 bits at their positions [batch, seqlen_new], by PyTorch's operations."""
+    import torch
+    cache, new = cache.view(torch.uint8), new.view(torch.uint8)
     if block_table is not None:
         page = cache.shape[1]
         pages = block_table.long().gather(1, positions // page)
@@ -41,6 +39,29 @@ def _append(name, cache, new, positions, block_table, slots):
         return
     batch = slots.long() if slots is not None else positions.new_tensor(range(new.shape[0]))
     cache[batch[:, None], positions] = new
+
+
+def _append(q, k_cache, v_cache, k, v, cos, sin, before, turns_alike, interleaved, places, scales):
+    """Writes k and v behind `before` keys of each request, turned; returns q turned, and lengths. `turns_alike`: rows of q stand where those of k do."""
+    import torch
+    lengths = k.shape[1] if before is None else before + k.shape[1]
+    if not torch.is_tensor(lengths):
+        lengths = torch.full((k.shape[0],), lengths, dtype=torch.int32, device=k.device)
+    if k.dtype == k_cache.dtype and k.dtype.itemsize == 1:
+        if cos is not None:
+            raise ValueError(f"rotary_cos is given and k is {k.dtype}; accepted is k of 16 bits, which is turned and then rounded")
+        positions = (lengths - k.shape[1]).long()[:, None] + torch.arange(k.shape[1], device=k.device)
+        for cache, new in ((k_cache, k), (v_cache, v)):
+            _write_codes(cache, new, positions, places["page_table"], places["slots"])
+        return q, lengths
+    if k.dtype != q.dtype:
+        raise ValueError(f"k is {k.dtype}, q is {q.dtype} and the cache {k_cache.dtype}; accepted is k of q's dtype, or of an 8-bit cache's, written as it stands")
+    with torch.no_grad():
+        turned = append_kv(k, v, k_cache, v_cache, lengths, cos=cos, sin=sin, interleaved=interleaved, q=q if turns_alike else None, **places, **scales)
+    if turned is None and cos is not None:  # all rows at the first new position
+        first = (lengths - k.shape[1]).long()[:, None].expand(-1, q.shape[1])
+        turned = _rotated(q, cos, sin, first + (torch.arange(q.shape[1], device=q.device) if turns_alike is None else 0), interleaved)
+    return q if turned is None else turned, lengths
 
 
 def _factors_of_heads(k_cache, **descales):
@@ -70,9 +91,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
 
     k_descale, v_descale (version 3): float32 [batch, num_heads_kv] of caches of 8 bits, expanded from [1, num_heads_kv]; None is 1. Then q has 16 bits, and k and
-    v are of the cache's dtype.
+    v too, which are divided by them and rounded, or the cache's dtype, which is written as it stands.
 
-    Writing and turning are PyTorch's operations, on the same stream. num_splits is ignored. Refused: cache_leftpad."""
+    Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits is ignored. Refused: cache_leftpad."""
     import torch
     if cache_leftpad is not None:
         raise ValueError("cache_leftpad is given; accepted is None: keys of a request begin at the first place of its slot or pages")
@@ -81,23 +102,18 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     if rotary_cos is not None and k is None:
         raise ValueError("rotary_cos is given without k; accepted is rotary_cos with k and v, which it turns before they are written")
     _ignore("flash_attn_with_kvcache", num_splits=num_splits)
-    batch, rows = q.shape[:2]
     if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+        cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
+    scales = _factors_of_heads(k_cache, k_descale=k_descale, v_descale=v_descale)
     if k is not None:
-        before = torch.zeros(batch, dtype=torch.int64, device=q.device) if cache_seqlens is None else cache_seqlens.long()
-        positions = before[:, None] + torch.arange(k.shape[1], device=q.device)
-        if rotary_cos is not None:
-            k = _rotated(k, rotary_cos, rotary_sin, positions, rotary_interleaved)
-            moves = causal or window_of(window_size) is not None  # else all rows stand at the first new position
-            of_rows = before[:, None] + (torch.arange(rows, device=q.device) if moves else torch.zeros(rows, dtype=torch.int64, device=q.device))
-            q = _rotated(q, rotary_cos, rotary_sin, of_rows, rotary_interleaved)
-        _append("k", k_cache, k, positions, block_table, cache_batch_idx)
-        _append("v", v_cache, v, positions, block_table, cache_batch_idx)
-        cache_seqlens = (before + k.shape[1]).int()
+        moves = causal or window_of(window_size) is not None or q.shape[1] == 1  # else all rows stand at the first new position
+        alike = rotary_cos is not None and moves and q.shape[1] == k.shape[1]
+        turns_alike = True if alike else None if moves else False
+        q, cache_seqlens = _append(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, turns_alike, rotary_interleaved,
+                                   dict(page_table=block_table, slots=cache_batch_idx), scales)
     found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
                               window=window_of(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
-                              alibi_slopes=alibi_slopes, **_factors_of_heads(k_cache, k_descale=k_descale, v_descale=v_descale))
+                              alibi_slopes=alibi_slopes, **scales)
     return found if return_softmax_lse else found[0]
 
 

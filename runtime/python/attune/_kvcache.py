@@ -57,7 +57,7 @@ def _batch_of(q, lists):
     return batch
 
 
-def _dtypes(q, k_cache, v_cache, dtype_kv):
+def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     """Those of a problem's text."""
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
@@ -65,11 +65,11 @@ def _dtypes(q, k_cache, v_cache, dtype_kv):
             raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\" or \"e5m2\"")
         caches.append(tensors.dtype_name(tensor, dtype_kv, name))
     if of_q not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"q is {of_q}; accepted are bf16, fp16 and fp32")
+        raise ValueError(f"{name_of_q} is {of_q}; accepted are bf16, fp16 and fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):
         narrow = found in tensors.FP8_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
-            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and q is {of_q}; accepted are bf16, fp16 and fp32, the same of q, k_cache and v_cache, "
+            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
                              "and caches of e4m3 or e5m2 under bf16 and fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
@@ -114,7 +114,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
-    text += ",packed_kv=1" if packed_kv else ""
+    text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else "")
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
 
@@ -159,7 +159,7 @@ def _rows_of_lse(q, lists, seqlen_q):
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
-           choices_of(**keywords), None if scores is None else scores.key)
+           choices_of(**{name: value for name, value in keywords.items() if name != "batch_invariant"}), keywords["batch_invariant"], None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
     call = context.recent.find(key)
     if call is None:
@@ -187,7 +187,7 @@ def _bind(call, given, lists, lse):
     return operands, cache
 
 
-def _bind_factors(call, operands, given, scales):
+def _bind_factors(call, operands, like, scales, written=("out",)):
     """Of caches of 8 bits, one for the tensor or one for each head; returns tensors that live until the call is enqueued."""
     p, kept = call.plan.problem, []
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.FP8_NAMES
@@ -197,12 +197,13 @@ def _bind_factors(call, operands, given, scales):
                 raise ValueError(f"{name} is given, and the cache is {tensors.DTYPES[p.dtype_kv]}; factors are for 8-bit caches")
             continue
         with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
-            tensor, view, extent = factors(name, scale, given["q"], 1, p.num_heads_kv, 1, call.plan.target)
+            tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
         setattr(operands, name, view)
         if tensor is not None:
             kept.append(tensor)
-            if share_memory(operands.o.data or 0, call.extents["out"], view.data or 0, extent):
-                raise ValueError(f"out and {name} overlap in memory; accepted is out with memory of its own")
+            for other, at in zip(written, (operands.o.data,) if written == ("out",) else (operands.k.data, operands.v.data)):
+                if share_memory(at or 0, call.extents[other], view.data or 0, extent):
+                    raise ValueError(f"{other} and {name} overlap in memory; accepted is {other} with memory of its own")
     return kept
 
 
@@ -237,10 +238,10 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
 
 
 def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-              dtype_kv, features):
+              dtype_kv, batch_invariant, features):
     given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
     return call, given, lists, scores
 
@@ -248,7 +249,7 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
 @untraced
 def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
                       seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                      score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None):
+                      score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
@@ -267,6 +268,9 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
 
+    batch_invariant: a request's results have the same bits whatever else is in the batch, of any number of requests, in pages anywhere, as long as its
+    own rows, keys and seqlen_q are the same; without it, as long as all is the same.
+
     Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
     [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
     Inside a CUDA graph's capture call prepare_kvcache() before."""
@@ -274,10 +278,10 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
                       *features.items()))
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
-                                           window, scale, out, context, dtype_kv, features)
+                                           window, scale, out, context, dtype_kv, batch_invariant, features)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
-    scales = _bind_factors(call, operands, given, dict(k_scale=k_scale, v_scale=v_scale))
+    scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, cache, scales
@@ -287,8 +291,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
 
 def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
                     seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                    score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None):
+                    score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-                     dtype_kv, features)[0].plan
+                     dtype_kv, batch_invariant, features)[0].plan

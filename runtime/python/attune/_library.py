@@ -43,7 +43,8 @@ class Problem(ctypes.Structure):
                 ("score_mod", ctypes.c_void_p), ("mask_mod", ctypes.c_void_p), ("sinks", ctypes.c_int32), ("block_map", ctypes.c_int32),
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
                 ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32),
-                ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32)]
+                ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32),
+                *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q"))]
 
 
 class Tensor(ctypes.Structure):
@@ -105,12 +106,27 @@ class CacheOperands(ctypes.Structure):
                 ("page_table_stride", ctypes.c_int64), ("slots", ctypes.c_void_p), ("kv_begins", ctypes.c_void_p), ("num_pages", ctypes.c_int64)]
 
 
+class AppendOperands(ctypes.Structure):
+    """attune_append_operands."""
+    _fields_ = [("size", ctypes.c_size_t), ("k", Tensor), ("v", Tensor), ("cos", Tensor), ("sin", Tensor), ("positions", ctypes.c_void_p),
+                ("row_slots", ctypes.c_void_p), ("index_bytes", ctypes.c_int32), ("reserved", ctypes.c_int32), ("num_rows", ctypes.c_int64),
+                ("num_positions", ctypes.c_int64)]
+
+
+class Rotary(ctypes.Structure):
+    """attune_rotary."""
+    _fields_ = [("size", ctypes.c_size_t), ("rotary_dim", ctypes.c_int32), ("scaling", ctypes.c_int32),
+                *((name, ctypes.c_float) for name in ("base", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale",
+                                                      "mscale_all_dim", "attention_factor")),
+                ("original_max_position", ctypes.c_int32), ("frequencies", ctypes.c_void_p)]
+
+
 class Operands(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", ctypes.c_void_p),
                 ("lse_batch_stride", ctypes.c_int64), ("lse_head_stride", ctypes.c_int64), ("q_scale", Scale), ("k_scale", Scale),
                 ("v_scale", Scale), ("o_scale", Scale), ("scores", ctypes.POINTER(ScoreOperands)),
                 ("block_map", ctypes.POINTER(BlockMapStruct)), ("gradients", ctypes.POINTER(GradientOperands)),
-                ("dropout", ctypes.POINTER(DropoutOperands)), ("cache", ctypes.POINTER(CacheOperands))]
+                ("dropout", ctypes.POINTER(DropoutOperands)), ("cache", ctypes.POINTER(CacheOperands)), ("append", ctypes.POINTER(AppendOperands))]
 
 
 class PlanInfo(ctypes.Structure):
@@ -141,6 +157,8 @@ _SIGNATURES = {
     "attune_block_map_init_sized": (ctypes.c_int, [ctypes.POINTER(Problem), ctypes.POINTER(BlockMapStruct), ctypes.c_size_t]),
     "attune_block_map_build": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(ScoreOperands),
                                               ctypes.POINTER(BlockMapStruct), ctypes.c_void_p]),
+    "attune_rotary_init_sized": (None, [ctypes.POINTER(Rotary), ctypes.c_size_t]),
+    "attune_rotary_table": (ctypes.c_int, [ctypes.POINTER(Rotary), ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]),
     "attune_dropout_rate": (ctypes.c_double, [ctypes.c_float]),
     "attune_dropout_mask": (ctypes.c_int, [ctypes.c_float, ctypes.c_uint64, ctypes.c_uint64, *[ctypes.c_int64] * 4, ctypes.c_void_p]),
     "attune_run": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Operands), ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]),

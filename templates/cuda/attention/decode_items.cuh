@@ -51,6 +51,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   range->charge = kCharge;
   range->items = head_groups(parts.base) * decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
   range->even = 0;
+  range->least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
   int total = 0, most = 0;
   for (int first = 0; first < batch; first += 32) {
     if (first > 0) requests.load(first);

@@ -155,6 +155,7 @@ class DecodeJoin {
 
   // Slots of parts after the first stand two apart; that of the first is its worker's second.
   __device__ __forceinline__ float* part_of(const DecodePiece& piece, int part) const {
+    return slot(piece.slot - piece.part + part);  // where kBatchInvariant
     const int of_first = piece.slot - (piece.part == 0 ? 1 : 0) - 2 * piece.part;
     return slot(of_first + 2 * part + (part == 0 ? 1 : 0));
   }

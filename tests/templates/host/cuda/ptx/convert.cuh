@@ -16,6 +16,13 @@ unsigned pack(float low, float high) {
 
 inline float fp16_to_float(unsigned short bits) { return load_element(Dtype::kFp16, &bits, 0); }
 
+inline float bf16_to_float(unsigned short bits) { return load_element(Dtype::kBf16, &bits, 0); }
+inline unsigned short float_to_bf16(float value) {
+  unsigned short bits;
+  store_element(Dtype::kBf16, &bits, 0, value);
+  return bits;
+}
+
 inline unsigned fma_fp16(unsigned a, unsigned b, unsigned c) {
   const auto value = [](unsigned bits, int half) {
     return fp16_to_float(static_cast<unsigned short>(bits >> 16 * half));

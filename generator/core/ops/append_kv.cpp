@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// See append_kv.hpp.
+#include "generator/core/ops/append_kv.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "generator/core/error.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+#include "generator/core/score_feature.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void check_rotary(const Problem& p) {
+  if (p.rotary == ScoreTensor::kNone) {
+    if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
+      refuse(
+          "rotary is none, and rotary_dim, rotary_interleaved or rotary_q is given; accepted with "
+          "them is rotary=fp32, bf16 or fp16, the type of cosines and sines");
+    return;
+  }
+  if (p.rotary_dim < 0 || p.rotary_dim > p.head_dim_qk || p.rotary_dim % 2 != 0)
+    refuse(
+        fmt::format("rotary_dim is {}; accepted are even numbers from 2 to head_dim_qk, {}, or "
+                    "0 for all columns",
+                    p.rotary_dim, p.head_dim_qk));
+}
+
+void check(const Problem& p) {
+  check_cached_problem(p, "append_kv");
+  check_rotary(p);
+  constexpr int64_t kMostRows = int64_t{1} << 31;
+  if (p.batch * p.seqlen_q >= kMostRows)
+    refuse(fmt::format("batch is {} and seqlen_q {}; op append_kv takes less than 2^31 rows",
+                       p.batch, p.seqlen_q));
+  if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
+  if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
+    refuse("op append_kv takes no mask and no window");
+  if (p.softmax_scale) refuse("scale is given; op append_kv has no scores to scale");
+  for (const ScoreFeature* feature : score_features())
+    if (feature->is_on(p))
+      refuse(fmt::format("{} is given; op append_kv has no scores", feature->field));
+}
+
+OperandSpec written(OperandSpec operand) {
+  operand.written = true;
+  return operand;
+}
+
+OperandList operands(const Problem& p) {
+  const int64_t pages = pages_of_cache(p), keys = p.page_size > 0 ? p.page_size : p.seqlen_kv;
+  const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
+  const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
+  const int heads_kv = p.num_heads_kv;
+  OperandList all{{Role::kNewK, "append.k", p.dtype_q, batch, rows, heads_kv, p.head_dim_qk},
+                  {Role::kNewV, "append.v", p.dtype_q, batch, rows, heads_kv, p.head_dim_v},
+                  written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk}),
+                  written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v})};
+  if (p.rotary != ScoreTensor::kNone) {
+    const Dtype dtype = p.rotary == ScoreTensor::kFp32   ? Dtype::kFp32
+                        : p.rotary == ScoreTensor::kBf16 ? Dtype::kBf16
+                                                         : Dtype::kFp16;
+    const int pairs = turned_columns(p, p.head_dim_qk) / 2;
+    all.add({Role::kCos, "append.cos", dtype, 1, p.seqlen_kv, 1, pairs});
+    all.add({Role::kSin, "append.sin", dtype, 1, p.seqlen_kv, 1, pairs});
+  }
+  if (p.rotary_q) {
+    all.add({Role::kQ, "q", p.dtype_q, batch, rows, p.num_heads_q, p.head_dim_qk});
+    all.add(written({Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk}));
+  }
+  if (!is_fp8(p.dtype_kv)) return all;
+  for (const auto& [role, name] :
+       {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
+    OperandSpec scale{role, name, p.dtype_kv, 1, keys, heads_kv};  // of all requests
+    scale.optional = true;
+    all.add(scale);
+  }
+  return all;
+}
+
+double no_flops(const Problem&) { return 0; }
+
+// Rows once read and once written.
+double bytes(const Problem& p) {
+  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q);
+  const double of_kv = static_cast<double>(p.num_heads_kv) * (p.head_dim_qk + p.head_dim_v) *
+                       (dtype_bytes(p.dtype_q) + dtype_bytes(p.dtype_kv));
+  const double of_q =
+      p.rotary_q ? static_cast<double>(p.num_heads_q) * p.head_dim_qk * 2 * dtype_bytes(p.dtype_q)
+                 : 0;
+  return rows * (of_kv + of_q);
+}
+
+}  // namespace
+
+int turned_columns(const SpecFields& fields, int head_dim_qk) {
+  if (fields.rotary == ScoreTensor::kNone) return 0;
+  return fields.rotary_dim > 0 ? fields.rotary_dim : head_dim_qk;
+}
+
+Problem canonical_of_append(const Problem& asked) {
+  Problem p = asked;
+  if (p.rotary_dim == p.head_dim_qk) p.rotary_dim = 0;
+  return p;
+}
+
+const OpDescription& append_kv_op() {
+  static const OpDescription op{.op = Op::kAppendKv,
+                                .name = "append_kv",
+                                .alias = "",
+                                .validate = check,
+                                .operands = operands,
+                                .useful_flops = no_flops,
+                                .keeps_programs = true,
+                                .has_cache = true,
+                                .appends = true,
+                                .useful_bytes = bytes};
+  return op;
+}
+
+}  // namespace attune

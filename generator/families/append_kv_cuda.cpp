@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// See append_kv_cuda.hpp, and templates/cuda/append_kv.cu for what the knobs do.
+#include "generator/families/append_kv_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/core/ops/append_kv.hpp"
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/served.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kMostSteps = 4;           // of eight columns, in the registers of a thread
+constexpr int64_t kResidentThreads = 2048;  // of a multiprocessor, at most
+
+int64_t steps_of(const KernelSpec& spec, int64_t lanes) {
+  return (std::max(spec.head_dim_qk, spec.head_dim_v) / 8 + lanes - 1) / lanes;
+}
+
+Constraint lanes_suit_rows(const KernelSpec& spec) {
+  return {"lanes", {"lanes"}, [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+            if (steps > kMostSteps)
+              return fmt::format("lanes is {}; each holds {} times eight columns, at most {} fit",
+                                 lanes, steps, kMostSteps);
+            if (lanes > 2 && steps_of(spec, lanes / 2) == 1)
+              return fmt::format("lanes is {}; half of them hold nothing", lanes);
+            return std::nullopt;
+          }};
+}
+
+int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
+  return 2 * shape.num_heads_kv + (spec.rotary_q ? shape.num_heads_q : 0);
+}
+
+class AppendKvCuda final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "append_kv_cuda"; }
+  std::string_view source_path() const override { return "cuda/append_kv.cu"; }
+  std::string_view knobs_path() const override { return "cuda/append_kv_knobs.cuh"; }
+  const Served& serves() const override { return serves_appending(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads of a row"},
+                        {"threads", {256, 128, 512}, "threads of a block"}},
+                       {lanes_suit_rows(spec)});
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {
+    const int threads = static_cast<int>(config.at("threads"));
+    return {.threads = threads, .max_registers = std::min(255, 65536 / threads)};
+  }
+
+  LaunchStructure structure(const KernelSpec&, const Config& config) const override {
+    return {.steps = {{.parts = {ArgumentPart::kBase, ArgumentPart::kScales, ArgumentPart::kCache,
+                                 ArgumentPart::kAppend},
+                       .threads = static_cast<unsigned>(config.at("threads"))}}};
+  }
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t rows = config.at("threads") / config.at("lanes");
+    const int64_t blocks = (shape.batch * shape.seqlen_q * heads_of(spec, shape) + rows - 1) / rows;
+    const int64_t resident = device.sm_count * (kResidentThreads / config.at("threads"));
+    return {.steps = {{.grid_x = grid_extent(std::min(blocks, resident))}}};
+  }
+
+  // Bytes; more where lanes of the last step idle, and where a thread has several steps: few rows are a launch's time, and shorter with
+  // more threads.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts&) const override {
+    const double rows = static_cast<double>(shape.batch * shape.seqlen_q) *
+                        static_cast<double>(heads_of(spec, shape));
+    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
+    const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+    const double used = widest / static_cast<double>(8 * lanes * steps);
+    const double penalty =
+        0.05 * static_cast<double>(steps - 1) + 0.1 * (1 / used - 1) +
+        0.01 * std::abs(std::log2(static_cast<double>(config.at("threads")) / 256));
+    return rows * widest * (1 + penalty);
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
+    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& append_kv_cuda() {
+  static const AppendKvCuda instance;
+  return instance;
+}
+
+}  // namespace attune

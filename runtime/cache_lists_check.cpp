@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// See cache_lists_check.hpp.
+#include "runtime/cache_lists_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "generator/core/error.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+
+namespace attune {
+namespace {
+
+class ListsCheck {
+ public:
+  ListsCheck(const Plan& plan, const Operands& operands)
+      : problem_(plan.problem), device_(*plan.device) {
+    if (operands.cache != nullptr) cache_ = *operands.cache;
+    if (operands.append != nullptr) append_ = *operands.append;
+    if (cache_.num_pages == 0) cache_.num_pages = static_cast<int>(pages_of_cache(problem_));
+    appends_ = plan.launch.takes_append;
+  }
+
+  void run() {
+    device_.synchronize();
+    const auto batch = static_cast<size_t>(problem_.batch);
+    lengths_ = cache_.kv_lengths == nullptr ? std::vector<int64_t>(batch, problem_.seqlen_kv)
+                                            : numbers(cache_.kv_lengths, problem_.batch, 4);
+    const bool needs_angles = problem_.rotary != ScoreTensor::kNone && append_.positions == nullptr;
+    const int64_t most = needs_angles && append_.num_positions > 0
+                             ? std::min<int64_t>(problem_.seqlen_kv, append_.num_positions)
+                             : problem_.seqlen_kv;
+    const bool counts = append_.row_slots == nullptr || needs_angles;
+    for (size_t i = 0; counts && cache_.kv_lengths != nullptr && i < batch; ++i)
+      check("cache.kv_lengths", i, lengths_[i], 0, most, "keys that there is room for");
+    const std::vector<int64_t> q_begins =
+        begins("cache.q_begins", cache_.q_begins, problem_.seqlen_q);
+    begins("cache.kv_begins", cache_.kv_begins, problem_.seqlen_kv);
+    check_rows(q_begins);
+    if (append_.row_slots != nullptr) return;
+    for (size_t i = 0; cache_.slots != nullptr && i < batch; ++i)
+      check("cache.slots", i, numbers(cache_.slots + i, 1, 4)[0], 0, cache_.num_pages - 1,
+            "the last slot");
+    for (size_t i = 0; cache_.page_table != nullptr && i < batch; ++i)
+      check_pages(i, q_begins.empty() ? problem_.seqlen_q : q_begins[i + 1] - q_begins[i]);
+  }
+
+ private:
+  std::vector<int64_t> numbers(const void* list, int64_t count, int bytes) const {
+    std::vector<int64_t> wide(static_cast<size_t>(count));
+    if (count == 0) return wide;
+    if (bytes == 8) {
+      device_.copy_to_host(wide.data(), list, count * 8);
+      return wide;
+    }
+    std::vector<int> narrow(wide.size());
+    device_.copy_to_host(narrow.data(), list, count * 4);
+    std::copy(narrow.begin(), narrow.end(), wide.begin());
+    return wide;
+  }
+
+  static void check(const char* name, size_t at, int64_t value, int64_t least, int64_t most,
+                    const char* what) {
+    if (value >= least && value <= most) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}[{}] is {}; accepted are {} to {}, {} (looked at because "
+                            "ATTUNE_CHECK_WORKSPACE is 1)",
+                            name, at, value, least, most, what));
+  }
+
+  std::vector<int64_t> begins(const char* name, const int* list, int64_t most) const {
+    if (list == nullptr) return {};
+    const std::vector<int64_t> found = numbers(list, problem_.batch + 1, 4);
+    check(name, 0, found[0], 0, problem_.batch * most, "all rows");
+    for (size_t i = 1; i < found.size(); ++i)
+      check(name, i, found[i], found[i - 1], found[i - 1] + most, "the most of a request further");
+    return found;
+  }
+
+  // Positions and places of rows, where a call names them.
+  void check_rows(const std::vector<int64_t>& q_begins) const {
+    int64_t rows = append_.num_rows > 0 ? append_.num_rows : problem_.batch * problem_.seqlen_q;
+    if (!q_begins.empty()) rows = std::min(rows, q_begins.back());
+    const int bytes = append_.index_bytes == 8 ? 8 : 4;
+    const int64_t keys = problem_.page_size > 0 ? problem_.page_size : problem_.seqlen_kv;
+    const int64_t positions = problem_.rotary != ScoreTensor::kNone && append_.num_positions > 0
+                                  ? append_.num_positions
+                                  : problem_.seqlen_kv;
+    const bool counts = problem_.rotary != ScoreTensor::kNone || append_.row_slots == nullptr;
+    if (append_.positions != nullptr && counts) {
+      const auto found = numbers(append_.positions, rows, bytes);
+      for (size_t i = 0; i < found.size(); ++i)
+        check("append.positions", i, found[i], 0, positions - 1, "the last position");
+    }
+    if (append_.row_slots != nullptr) {
+      const auto found = numbers(append_.row_slots, rows, bytes);
+      for (size_t i = 0; i < found.size(); ++i)
+        check("append.row_slots", i, found[i], -1, cache_.num_pages * keys - 1, "the last place");
+    }
+  }
+
+  // Pages of the keys that a request has, or of its new rows.
+  void check_pages(size_t request, int64_t rows) const {
+    const int64_t length = lengths_[request], page = problem_.page_size;
+    const int64_t first = appends_ ? std::max<int64_t>(0, length - rows) / page : 0;
+    const int64_t end = (length + page - 1) / page;
+    if (end <= first) return;
+    const int* const row =
+        cache_.page_table + static_cast<int64_t>(request) * cache_.page_table_stride + first;
+    const std::vector<int64_t> ids = numbers(row, end - first, 4);
+    const std::string name = fmt::format("cache.page_table[{}]", request);
+    for (size_t i = 0; i < ids.size(); ++i)
+      check(name.c_str(), static_cast<size_t>(first) + i, ids[i], 0, cache_.num_pages - 1,
+            "the last page");
+  }
+
+  const Problem& problem_;
+  const Device& device_;
+  CacheArgs cache_{};
+  AppendArgs append_{};
+  bool appends_ = false;
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace
+
+void check_cache_lists(const Plan& plan, const Operands& operands) {
+  ListsCheck(plan, operands).run();
+}
+
+}  // namespace attune

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""append_kv(): rows of k and v into the cache that attention_kvcache() reads. What is settled for tensors of the same shapes, strides and choices
+is made once, as of merge()."""
+import ctypes
+from collections import namedtuple
+
+from . import _tensors as tensors
+from ._context import context_of, refuse_capture
+from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _bind_factors, _check_list, _dtypes, _packed_view, _rounded)
+from ._library import AppendOperands, CacheOperands, Operands, Tensor
+from ._operands import extent_of, operand_address, share_memory
+from ._problem import check_beside, whole
+from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+
+_ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
+_MOST_PAGE_ROWS = 65536  # of a problem
+
+_Call = namedtuple("_Call", "plan template extents stride tables rows index_bytes")
+
+
+def _check_index(name, tensor, shape, like):
+    check_beside(name, tensor, like)
+    tensors.check_plain(name, tensor)
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {shape}, an integer for each row of k")
+    found = str(tensor.dtype).rpartition(".")[2]
+    if found not in ("int32", "int64"):
+        raise ValueError(f"{name} is {found}; accepted are int32 and int64")
+    wanted, strides = 1, tensors.element_strides(name, tensor)
+    for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
+        if extent > 1 and stride != wanted:
+            raise ValueError(f"{name} has strides {tuple(strides)}; accepted is a contiguous tensor (a copy is)")
+        wanted *= extent
+    return 8 if found == "int64" else 4
+
+
+def _check_indices(given, k):
+    """Bytes of an integer of positions and row_slots."""
+    found = {name: _check_index(name, given[name], tuple(k.shape[:-2]), k) for name in ("positions", "row_slots") if given[name] is not None}
+    if len(set(found.values())) > 1:
+        raise ValueError("positions and row_slots are of different types; accepted are int32 or int64 of both")
+    return next(iter(found.values()), 4)
+
+
+def _table_text(given):
+    """What the problem says of turning."""
+    cos, sin, q = given["cos"], given["sin"], given["q"]
+    if (cos is None) != (sin is None):
+        raise ValueError("cos and sin go together; accepted are both or none")
+    if cos is None:
+        if q is not None:
+            raise ValueError("q is given without cos and sin; accepted is q with the angles by which it is turned")
+        return ""
+    for name, table in (("cos", cos), ("sin", sin)):
+        check_beside(name, table, given["k"])
+        tensors.check_plain(name, table)
+        tensors.check_rank(name, table, "[positions, rotary_dim / 2]")
+        if tuple(table.shape) != tuple(cos.shape) or tensors.dtype_text(table.dtype) != tensors.dtype_text(cos.dtype):
+            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)} of shape {tuple(table.shape)} and cos {tensors.dtype_text(cos.dtype)} of "
+                             f"{tuple(cos.shape)}; accepted are tables alike")
+        if tensors.dtype_text(table.dtype) not in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)}; accepted are fp32, bf16 and fp16")
+    if not 1 <= cos.shape[1] <= given["k"].shape[-1] // 2:
+        raise ValueError(f"cos has shape {tuple(cos.shape)}; accepted are 1 to {given['k'].shape[-1] // 2} columns, half of those that are turned")
+    return (f",rotary={tensors.dtype_text(cos.dtype)},rotary_dim={2 * cos.shape[1]}" + (",rotary_interleaved=1" if given["interleaved"] else "")
+            + ("" if q is None else ",rotary_q=1"))
+
+
+def _check_rows(given):
+    k, v, q = given["k"], given["v"], given["q"]
+    dimensions = _ROWS if len(k.shape) == 4 else _PACKED_ROWS
+    for name, tensor in (("k", k), ("v", v), ("q", q), ("q_out", given["q_out"])):
+        if tensor is None:
+            continue
+        check_beside(name, tensor, k)
+        tensors.check_plain(name, tensor)
+        tensors.check_rank(name, tensor, dimensions)
+        if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; accepted are as many rows")
+    if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
+        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; accepted is the same but for head_dim")
+    if q is not None and q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; accepted is the same head_dim")
+
+
+def _problem(given, lists, seqlen_q, dtype_kv):
+    """The problem's text, and whether rows are packed."""
+    k, v, k_cache, v_cache, q = (given[name] for name in ("k", "v", "k_cache", "v_cache", "q"))
+    _check_rows(given)
+    by_place, packed = given["row_slots"] is not None, len(k.shape) == 3
+    if packed and lists["q_begins"] is None and not by_place:
+        raise ValueError(f"k has shape {tuple(k.shape)}; accepted are {_ROWS}, or {_PACKED_ROWS} with q_begins and seqlen_q, or with row_slots")
+    if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
+        raise ValueError("row_slots is given with cos and sin, without positions and q_begins; accepted is one of them, which says where rows stand")
+    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
+        check_beside(name, tensor, k)
+        tensors.check_plain(name, tensor)
+        tensors.check_rank(name, tensor, _PAGES if by_place or lists["page_table"] is not None else _SLOTS)
+    if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
+        raise ValueError(f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; accepted are the same heads, "
+                         "and caches alike but for their head_dim")
+    dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, "k")
+    if not packed:
+        batch, rows = k.shape[:2]
+    elif lists["q_begins"] is None:
+        batch, rows = 1, _rounded(k.shape[0])
+    else:
+        batch, rows = _batch_of(k, lists), _rounded(seqlen_q)
+    if lists["q_begins"] is None and not (packed and by_place):
+        _batch_of(k, lists)
+    keys = k_cache.shape[1]
+    has_pages = lists["page_table"] is not None or (by_place and keys <= _MOST_PAGE_ROWS)
+    longest = lists["page_table"].shape[1] * keys if lists["page_table"] is not None else keys
+    heads_kv = k.shape[-2]
+    heads = heads_kv if q is None else q.shape[-2]
+    text = (f"op=append_kv,{dtypes},head_dim_qk={k.shape[-1]},head_dim_v={v.shape[-1]},heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},"
+            f"seqlen_kv={longest}")
+    if k_cache.shape[0]:
+        text += f",num_pages={k_cache.shape[0]}"
+    elif batch and longest:
+        raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
+    return text + (f",page_size={keys}" if has_pages else "") + (",packed_q=1" if packed else "") + _table_text(given)
+
+
+def _table_tensor(name, table):
+    """The struct of cos or sin without its address, and rows."""
+    if table is None:
+        return Tensor()
+    row, column = tensors.element_strides(name, table)
+    if table.shape[1] > 1 and column != 1 or row * tensors.item_bytes(table) % 16:
+        raise ValueError(f"{name} has strides {(row, column)} of {tensors.item_bytes(table)}-byte elements; accepted are rows at multiples of 16 bytes and "
+                         "contiguous columns (rotary_table() makes such)")
+    return Tensor(None, row * table.shape[0], row, row)
+
+
+def _make_call(context, given, lists, seqlen_q, dtype_kv):
+    k, packed = given["k"], len(given["k"].shape) == 3
+    for name, tensor in lists.items():
+        if tensor is not None:
+            _check_list(name, tensor, k)
+    text = _problem(given, lists, seqlen_q, dtype_kv)
+    index_bytes = _check_indices(given, k)
+    refuse_capture(ordinal_of(tensors.target_of(k)), "append_kv")
+    plan = context.plan_with_strides(text, None)  # kernels take all strides
+    p = plan.problem
+    dtype, dtype_kv = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv))
+    extents = {}
+    for name in ("k", "v", "q", "q_out"):
+        if given[name] is not None:
+            seen = given[name][None] if packed else given[name]
+            extents[name] = extent_of(name, seen, tuple(seen.shape), dtype, plan.target, k)
+    for name in ("k_cache", "v_cache"):
+        extents[name] = extent_of(name, given[name], tuple(given[name].shape), dtype_kv, plan.target, k)
+    places = dict(q="q", k="k_cache", v="v_cache", o="q_out")
+    fields = {field: Tensor(None, *extents[name].strides[:3]) for field, name in places.items() if name in extents}
+    template = Operands(size=ctypes.sizeof(Operands), **fields)
+    tables = tuple(_table_tensor(name, given[name]) for name in ("cos", "sin"))
+    plan.prepare()  # captures of later steps need no call of their own
+    table = lists["page_table"]
+    stride = 0 if table is None else tensors.element_strides("page_table", table)[0]
+    rows = k.shape[0] if packed else k.shape[0] * k.shape[1]
+    return _Call(plan, template, extents, stride, tables, rows, index_bytes)
+
+
+def _call_of(context, given, lists, seqlen_q, dtype_kv):
+    key = ("append_kv", seqlen_q, dtype_kv, bool(given["interleaved"]),
+           *(None if given[name] is None else tensors.signature(name, given[name]) for name in given if name != "interleaved"),
+           *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()))
+    context = context_of(context, tensors.check_device("k", given["k"]))
+    call = context.recent.find(key)
+    if call is None:
+        call = _make_call(context, given, lists, seqlen_q, dtype_kv)
+        context.recent.keep(key, call)
+    return call
+
+
+def _refuse_overlap(at, extents):
+    for i, name in enumerate(("k_cache", "v_cache", "q_out")):
+        for other in ("k", "v", "q", *("k_cache", "v_cache")[:i]):
+            if name not in at or other not in at or (name, other) == ("q_out", "q") and (at[name], extents[name]) == (at[other], extents[other]):
+                continue
+            if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
+                raise ValueError(f"{name} and {other} overlap in memory; accepted are caches with memory of their own, and q_out=q")
+
+
+def _bind(call, given, lists):
+    operands = Operands.from_buffer_copy(call.template)
+    at = {name: operand_address(name, given[name], name not in ("k", "v", "q")) for name in call.extents}
+    _refuse_overlap(at, call.extents)
+    operands.k.data, operands.v.data = at["k_cache"], at["v_cache"]
+    if "q" in at:
+        operands.q.data, operands.o.data = at["q"], at["q_out"]
+    rows = {name: Tensor(at[name], *call.extents[name].strides[:3]) for name in ("k", "v")}
+    tables = {}
+    for name, template in zip(("cos", "sin"), call.tables):
+        tables[name] = Tensor.from_buffer_copy(template)
+        if given[name] is not None:
+            tables[name].data = operand_address(name, given[name])
+    indices = {name: None if given[name] is None else tensors.address(name, given[name]) for name in ("positions", "row_slots")}
+    append = AppendOperands(size=ctypes.sizeof(AppendOperands), index_bytes=call.index_bytes, num_rows=call.rows,
+                            num_positions=0 if given["cos"] is None else given["cos"].shape[0], **rows, **tables, **indices)
+    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride,
+                          **{name: None if tensor is None else tensors.address(name, tensor) for name, tensor in lists.items()})
+    operands.append, operands.cache = ctypes.pointer(append), ctypes.pointer(cache)
+    return operands, (append, cache)
+
+
+def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out):
+    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=cos, sin=sin, interleaved=interleaved, q=q,
+                 q_out=q_out)
+    lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=None)
+    for name, tensor in (*given.items(), *lists.items()):
+        if name != "interleaved" and (tensor is not None or name in ("k", "v", "k_cache", "v_cache")):
+            tensors.signature(name, tensor)  # refuses what is no tensor
+    if (q_begins is None) != (seqlen_q is None):
+        raise ValueError("q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is known to the caller alone; "
+                         f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+    if seqlen_q is not None and whole("seqlen_q", seqlen_q) < 0:
+        raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
+    places = [name for name in ("page_table", "slots", "row_slots") if {**given, **lists}[name] is not None]
+    if len(places) > 1:
+        raise ValueError(f"{' and '.join(places)} are given; accepted is one of them")
+    if q is None and q_out is not None:
+        raise ValueError("q_out is given without q; accepted is q_out with q, which it takes")
+    if q is not None and q_out is None:
+        given["q_out"] = tensors.empty(q, tuple(q.shape), q.dtype)
+    return given, lists
+
+
+@untraced
+def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
+              cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, dtype_kv=None, context=None):
+    """Writes rows of k and v into the cache of attention_kvcache(); turns k, and q, by rotary angles before; all in one launch.
+
+    k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests end to
+    end, [rows, num_heads_kv, head_dim], of which a request has at most `seqlen_q`. bf16, fp16 and fp32.
+    k_cache, v_cache, page_table, slots: as of attention_kvcache(). kv_lengths: int32 [batch], keys of each request with these new ones: row i stands at
+    position kv_lengths - rows + i. None: the cache's room.
+    row_slots: instead of page_table and slots the place of each row's key, page * page_size + key of the page; below 0: the row is not written. positions:
+    instead of kv_lengths where each row stands. Both int32, or both int64, of the shape of k's rows; k may be [rows, ..] without q_begins then.
+    All lists are read on the device by each call: a captured CUDA graph follows what they say.
+
+    cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them), by which the first rotary_dim columns of k are turned, pairs
+    being (i, i + rotary_dim / 2), or with interleaved (2 i, 2 i + 1). q: as k with its own heads, turned likewise into q_out, which may be q; a
+    new tensor where it is None. Arithmetic is fp32, rounded once.
+    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value.
+
+    A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
+    q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
+    Inside a CUDA graph's capture call prepare_append_kv() before."""
+    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
+    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
+    call = _call_of(context, given, lists, seqlen_q, dtype_kv)
+    operands, kept = _bind(call, given, lists)
+    scales = _bind_factors(call, operands, k, dict(k_scale=k_scale, v_scale=v_scale), ("k_cache", "v_cache"))
+    if call.rows:
+        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    del kept, scales
+    return given["q_out"]
+
+
+def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None,
+                      positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, dtype_kv=None, context=None):
+    """As prepare(), for append_kv() with these arguments. Returns the plan."""
+    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
+    return _call_of(context, given, lists, seqlen_q, dtype_kv).plan

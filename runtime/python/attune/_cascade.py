@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cascade(): attention over prefixes that requests share, once for all of them, and over what each has alone. Made of attention_kvcache() and
+merge()."""
+from . import _tensors as tensors
+from ._kvcache import attention_kvcache, prepare_kvcache
+from ._merge import merge, prepare_merge
+from ._torch import refuse_gradients, untraced
+
+_ROWS = "[rows of all requests, num_heads, head_dim]"
+_KEYS = ("k_cache", "v_cache", "q_begins", "seqlen_q")
+_MORE = ("kv_lengths", "page_table", "slots", "kv_begins", "seqlen_kv", "k_scale", "v_scale", "dtype_kv")
+
+
+def _check_levels(q, levels):
+    tensors.signature("q", q)  # refuses what is no tensor
+    tensors.check_rank("q", q, _ROWS)
+    levels = list(levels)
+    if not levels:
+        raise ValueError("levels is empty; accepted are 1 and more, from the keys that most requests share to those of each")
+    for number, level in enumerate(levels):
+        missing = [name for name in _KEYS if level.get(name) is None]
+        unknown = [name for name in level if name not in (*_KEYS, *_MORE)]
+        if missing or unknown:
+            raise ValueError(f"levels[{number}] {'lacks ' + missing[0] if missing else 'has ' + repr(unknown[0])}; accepted are {', '.join(_KEYS)}, and "
+                             f"{', '.join(_MORE)}, as of attention_kvcache()")
+    return levels
+
+
+def _calls(q, levels, is_causal, scale, softcap, sinks, out, context):
+    """Arguments of attention_kvcache() for each level: masks and sinks are the last one's, which alone writes into `out`."""
+    for number, level in enumerate(levels):
+        level, last = dict(level), number == len(levels) - 1
+        given = dict(scale=scale, softcap=softcap, context=context, return_lse=True)
+        if last:
+            given.update(is_causal=is_causal, sinks=sinks, out=out)
+        yield (q, level.pop("k_cache"), level.pop("v_cache"), level.pop("kv_lengths", None)), {**level, **given}
+
+
+def _states(o, lse):
+    """[rows, heads, d] and [heads, rows] as merge() has them."""
+    return o[None], lse[None]
+
+
+@untraced
+def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+    """Attention of requests that share prefixes: keys that several have in common are read once for all of them.
+
+    q: [rows, num_heads_q, head_dim], the newest tokens of all requests end to end. levels: dicts of what attention_kvcache() takes of packed rows, from
+    the widest prefix to what each request has alone: k_cache, v_cache, q_begins (int32: where the rows of each group begin), seqlen_q (most
+    rows of a group), kv_lengths, and page_table, slots or kv_begins with seqlen_kv; k_scale, v_scale, dtype_kv of 8-bit caches. Rows that share keys
+    stand side by side: q_begins of a level bounds its groups, from 0 to all rows, and of the last level the requests. A group
+    without keys has kv_lengths 0. All levels may be of one cache.
+
+    Every row sees all keys of its groups; is_causal counts in the last level, whose newest key is that of the last row. sinks count once.
+    Results are joined as merge() joins them, in fp32. Lists are read on the device: a captured CUDA graph follows what they say.
+
+    Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. No gradients. Inside a CUDA graph's capture
+    call prepare_cascade() before."""
+    refuse_gradients((("q", q), ("out", out), ("sinks", sinks)))
+    levels = _check_levels(q, levels)
+    state = None
+    calls = list(_calls(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context))
+    for number, (given, keywords) in enumerate(calls):
+        found = attention_kvcache(*given, **keywords)
+        if state is None:
+            state = found
+            continue
+        joined = out if number == len(levels) - 1 else tensors.empty(q, tuple(found[0].shape), tensors.native_dtype(q, "fp32"))
+        if joined is None:
+            joined = tensors.empty(q, tuple(found[0].shape), q.dtype)
+        o, lse = merge(*_states(*state), *_states(*found), out=joined[None], context=context)
+        state = joined, lse[0]
+    return state if return_lse else state[0]
+
+
+def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+    """As prepare(), for cascade() with these arguments: plans and workspaces of all levels. Returns the plans."""
+    levels = _check_levels(q, levels)
+    plans = [prepare_kvcache(*given, **keywords) for given, keywords in _calls(q, levels, is_causal, scale, softcap, sinks, None, context)]
+    fp32, shape = tensors.native_dtype(q, "fp32"), (*q.shape[:2], levels[-1]["v_cache"].shape[-1])
+    lse = tensors.empty(q, (q.shape[1], q.shape[0]), fp32)
+    before = tensors.empty(q, shape, q.dtype)
+    for number in range(1, len(levels)):
+        found = tensors.empty(q, shape, q.dtype)
+        joined = tensors.empty(q, shape, q.dtype if number == len(levels) - 1 else fp32)
+        plans.append(prepare_merge(*_states(before, lse), *_states(found, lse), out=joined[None], context=context))
+        before = joined
+    return plans

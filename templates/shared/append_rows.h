@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a call of append_kv as kernels see them: which request a row is of, where it stands, and where its key goes.
+#pragma once
+
+#include "shared/append_args.h"
+#include "shared/cache_args.h"
+#include "shared/host_device.h"
+
+namespace attune {
+
+// What is compiled in: Rules have has_pages, page_rows, has_begins and is_turned.
+struct AppendRow {
+  long long batch, row;  // of k_new, v_new, q and o
+  long long position;
+  long long page;  // or slot; below 0: the row is not written
+  long long key;   // of the page
+  bool is_turned;  // there are angles for it
+};
+
+ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, long long at) {
+  return index_bytes == 8 ? static_cast<const long long*>(list)[at]
+                          : static_cast<const int*>(list)[at];
+}
+
+// How many rows there are, below 2^31.
+template <class Rule>
+ATTUNE_HOST_DEVICE inline long long append_rows(const Rule& rule, const AttentionArgs& args,
+                                                const CacheArgs& cache, const AppendArgs& append) {
+  const long long most = static_cast<long long>(args.batch) * args.seqlen_q;
+  long long rows = append.num_rows > 0 ? append.num_rows : most;
+  if (rule.has_begins && cache.q_begins != nullptr) {
+    const long long last = cache.q_begins[args.batch];
+    rows = last < rows ? last : rows;
+  }
+  return rows < most ? rows : most;
+}
+
+// The last request that begins at this row or before it.
+ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long long row) {
+  int low = 0, high = batch;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (begins[middle] <= row)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// Sets page and key of a row that exists, whose request and position are known where there are no places of rows.
+template <class Rule>
+ATTUNE_HOST_DEVICE inline void find_place(const Rule& rule, const AttentionArgs& args,
+                                          const CacheArgs& cache, const AppendArgs& append,
+                                          int number, int request, AppendRow& made) {
+  const int page_rows = rule.has_pages ? rule.page_rows : args.seqlen_kv;
+  if (page_rows == 0) return;
+  if (append.row_slots != nullptr) {
+    const long long place = listed(append.row_slots, append.index_bytes, number);
+    const unsigned long long places =
+        static_cast<unsigned long long>(cache.num_pages) * static_cast<unsigned>(page_rows);
+    if (static_cast<unsigned long long>(place) >= places) return;  // below 0, too
+    if (rule.has_pages) {
+      made.page = place / rule.page_rows;
+      made.key = place % rule.page_rows;
+    } else {  // below 2^32, see check_append
+      made.page = static_cast<unsigned>(place) / static_cast<unsigned>(page_rows);
+      made.key = static_cast<unsigned>(place) % static_cast<unsigned>(page_rows);
+    }
+    return;
+  }
+  if (made.position < 0 || made.position >= args.seqlen_kv) return;
+  const int position = static_cast<int>(made.position);
+  if (rule.has_pages) {
+    made.page = cache.page_table[request * cache.page_table_stride + position / page_rows];
+    made.key = position % page_rows;
+  } else {
+    made.page = cache.slots != nullptr ? cache.slots[request] : request;
+    made.key = position;
+  }
+  if (made.page >= cache.num_pages) made.page = -1;
+}
+
+template <class Rule>
+ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const AttentionArgs& args,
+                                               const CacheArgs& cache, const AppendArgs& append,
+                                               int number) {
+  AppendRow made{};
+  made.page = -1;
+  const bool finds_request = !rule.has_begins || append.row_slots == nullptr ||
+                             (rule.is_turned && append.positions == nullptr);
+  int request = 0;
+  long long first = 0, rows = args.seqlen_q;
+  if (!rule.has_begins) {
+    request = number / args.seqlen_q;
+    made.batch = request;
+    made.row = number - request * args.seqlen_q;
+  } else {
+    made.row = number;
+    if (finds_request) {
+      request = request_of_row(cache.q_begins, args.batch, number);
+      first = cache.q_begins[request];
+      rows = cache.q_begins[request + 1] - first;
+      rows = rows < args.seqlen_q ? rows : args.seqlen_q;
+    }
+  }
+  const long long row = made.row - first;  // of its request
+  if (finds_request && (row < 0 || row >= rows)) return made;
+  if (append.positions != nullptr) {
+    made.position = listed(append.positions, append.index_bytes, number);
+  } else if (finds_request) {
+    const int length = cache.kv_lengths != nullptr ? cache.kv_lengths[request] : args.seqlen_kv;
+    made.position = length - rows + row;
+  }
+  made.is_turned = rule.is_turned && made.position >= 0 && made.position < append.num_positions;
+  if (made.is_turned || !rule.is_turned)
+    find_place(rule, args, cache, append, number, request, made);
+  return made;
+}
+
+}  // namespace attune

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// See append_kv.hpp. It states for itself where rows go and what turning does. Kernels are launched twice: with lengths and tables, and with
+// positions and places of rows.
+#include "tuner/oracles/append_kv.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "generator/core/narrow_float.hpp"
+#include "generator/core/ops/append_kv.hpp"
+#include "generator/core/ops/attention_kvcache.hpp"
+#include "tuner/device_memory.hpp"
+
+namespace attune {
+namespace {
+
+// A row of a call: which one, where it stands, where it goes (page below 0: nowhere).
+struct Row {
+  int64_t batch, row, position, page, key;
+};
+
+struct Value {
+  double want, magnitude;  // of the largest number that was added or taken away
+};
+
+// Between neighbours of the type about this value.
+double spacing(Dtype dtype, double value) {
+  const auto [mantissa, least] = dtype == Dtype::kFp32   ? std::pair{23, -126}
+                                 : dtype == Dtype::kBf16 ? std::pair{7, -126}
+                                 : dtype == Dtype::kFp16 ? std::pair{10, -14}
+                                 : dtype == Dtype::kE4m3 ? std::pair{3, -6}
+                                                         : std::pair{2, -14};
+  const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
+  return std::ldexp(1.0, exponent - mantissa);
+}
+
+class AppendExpectation final : public Expectation {
+ public:
+  explicit AppendExpectation(const OracleBench& bench)
+      : bench_(bench), problem_(bench.problem), operands_(operands_of(problem_)) {
+    for (const OperandSpec& operand : operands_)
+      if (!operand.written && kind_of(operand.role) == OperandKind::kTensor)
+        given_[operand.role] = read(operand);
+  }
+
+  CheckError check(const std::function<void(const Operands&)>& launch) override {
+    const Operands operands = bench_.inputs.poisoned();
+    launch(operands);
+    compare(operands, rows_by_lists());
+    check_places(launch);
+    return {max_, values_ > 0 ? sum_ / static_cast<double>(values_) : 0, wrong_};
+  }
+
+ private:
+  // [batch, rows, heads, columns]
+  struct Tensor {
+    OperandSpec spec;
+    std::vector<float> values;
+    const float* at(int64_t batch, int64_t row, int64_t head) const {
+      return values.data() + ((batch * spec.rows + row) * spec.heads + head) * spec.columns;
+    }
+  };
+
+  Tensor read(const OperandSpec& operand) const {
+    Tensor tensor{operand, {}};
+    const OperandView& view = bench_.inputs.set(0).*tensor_of(operand.role);
+    for (int64_t batch = 0; batch < operand.batch && operand.rows > 0; ++batch) {
+      const std::vector<float> rows =
+          tensor_rows(bench_.device, operand, view, batch, 0, operand.rows);
+      tensor.values.insert(tensor.values.end(), rows.begin(), rows.end());
+    }
+    return tensor;
+  }
+
+  int64_t page_rows() const {
+    return problem_.page_size > 0 ? problem_.page_size : problem_.seqlen_kv;
+  }
+
+  std::vector<Row> rows_by_lists() const {
+    const CacheLists& lists = bench_.inputs.cache();
+    std::vector<Row> rows;
+    for (int64_t request = 0; request < problem_.batch; ++request) {
+      const auto index = static_cast<size_t>(request);
+      const int64_t first = problem_.packed_q ? lists.q_begins[index] : 0;
+      const int64_t count =
+          problem_.packed_q ? lists.q_begins[index + 1] - first : problem_.seqlen_q;
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t position = lists.kv_lengths[index] - count + i;
+        Row row{problem_.packed_q ? 0 : request, first + i, position, -1, 0};
+        if (position >= 0 && problem_.page_size > 0) {
+          row.page = lists.page_table[static_cast<size_t>(request * lists.page_table_stride +
+                                                          position / problem_.page_size)];
+          row.key = position % problem_.page_size;
+        } else if (position >= 0) {
+          row.page = lists.slots[index];
+          row.key = position;
+        }
+        rows.push_back(row);
+      }
+    }
+    return rows;
+  }
+
+  // Rows in places of their own, in disorder; every fifth nowhere. Packed rows are as many as there may be.
+  void check_places(const std::function<void(const Operands&)>& launch) {
+    const int64_t places = pages_of_cache(problem_) * page_rows();
+    const int64_t count = problem_.batch * problem_.seqlen_q;
+    if (count == 0 || places < count) return;
+    std::mt19937_64 random(count);
+    std::vector<int64_t> slots, positions;
+    std::vector<Row> rows;
+    const int64_t step = places / count;
+    for (int64_t i = 0; i < count; ++i) {
+      const auto within = static_cast<int64_t>(random() % static_cast<uint64_t>(step));
+      const int64_t place = i % 5 == 4 ? -1 : (count - 1 - i) * step + within;
+      const auto position =
+          static_cast<int64_t>(random() % static_cast<uint64_t>(problem_.seqlen_kv));
+      slots.push_back(place);
+      positions.push_back(position);
+      rows.push_back({problem_.packed_q ? 0 : i / problem_.seqlen_q,
+                      problem_.packed_q ? i : i % problem_.seqlen_q, position,
+                      place < 0 ? -1 : place / page_rows(), place < 0 ? 0 : place % page_rows()});
+    }
+    const DeviceMemory device_slots = on_device(slots), device_positions = on_device(positions);
+    CacheArgs cache{};
+    AppendArgs append{};
+    append.positions = device_positions.data();
+    append.row_slots = device_slots.data();
+    append.index_bytes = sizeof(int64_t);
+    append.num_rows = count;
+    Operands operands = bench_.inputs.poisoned();
+    operands.cache = &cache;
+    operands.append = &append;
+    launch(operands);
+    compare(operands, rows);
+  }
+
+  DeviceMemory on_device(const std::vector<int64_t>& list) const {
+    const auto bytes = static_cast<int64_t>(list.size() * sizeof(int64_t));
+    DeviceMemory memory(bench_.device, bytes);
+    bench_.device.copy_to_device(memory.data(), list.data(), bytes);
+    return memory;
+  }
+
+  bool has_angles(const Row& row) const {
+    return problem_.rotary != ScoreTensor::kNone && row.position >= 0 &&
+           row.position < problem_.seqlen_kv;
+  }
+
+  // Column `i` of a row of k or q, turned.
+  Value turned(const float* row, int64_t position, int i) const {
+    const int columns = turned_columns(problem_, problem_.head_dim_qk), pairs = columns / 2;
+    if (i >= columns) return {static_cast<double>(row[i]), 0};
+    const bool neighbours = problem_.rotary_interleaved;
+    const bool second = neighbours ? i % 2 == 1 : i >= pairs;
+    const int pair = neighbours ? i / 2 : i % pairs;
+    const int other = neighbours ? i ^ 1 : second ? i - pairs : i + pairs;
+    const double cos = static_cast<double>(given_.at(Role::kCos).at(0, position, 0)[pair]);
+    const double sin = static_cast<double>(given_.at(Role::kSin).at(0, position, 0)[pair]);
+    const double own = static_cast<double>(row[i]) * cos;
+    const double across = static_cast<double>(row[other]) * sin;
+    return {own + (second ? across : -across), std::max(std::abs(own), std::abs(across))};
+  }
+
+  void compare(const Operands& operands, const std::vector<Row>& rows) {
+    compare_cache(operands, rows, Role::kK, Role::kNewK, Role::kKScale);
+    compare_cache(operands, rows, Role::kV, Role::kNewV, Role::kVScale);
+    if (problem_.rotary_q) compare_q(operands, rows);
+  }
+
+  const OperandSpec& spec_of_role(Role role) const {
+    return *std::find_if(operands_.begin(), operands_.end(),
+                         [&](const OperandSpec& operand) { return operand.role == role; });
+  }
+
+  // Page by page, with all that no row went to.
+  void compare_cache(const Operands& operands, const std::vector<Row>& rows, Role role,
+                     Role of_rows, Role factors) {
+    const OperandSpec& cache = spec_of_role(role);
+    const OperandView& view = operands.*tensor_of(role);
+    const int64_t bytes = dtype_bytes(cache.dtype);
+    std::vector<std::vector<const Row*>> of_page(static_cast<size_t>(cache.batch));
+    for (const Row& row : rows)
+      if (row.page >= 0) of_page[static_cast<size_t>(row.page)].push_back(&row);
+    std::string page(static_cast<size_t>(view.batch_stride * bytes), '\0');
+    for (int64_t number = 0; number < cache.batch && !page.empty(); ++number) {
+      bench_.device.copy_to_host(
+          page.data(),
+          static_cast<const char*>(view.data) + number * static_cast<int64_t>(page.size()),
+          static_cast<int64_t>(page.size()));
+      for (const Row* row : of_page[static_cast<size_t>(number)]) {
+        for (int head = 0; head < cache.heads; ++head) {
+          const float* const from = given_.at(of_rows).at(row->batch, row->row, head);
+          const double factor = is_fp8(cache.dtype)
+                                    ? static_cast<double>(bench_.inputs.factor(factors, 0, head, 0))
+                                    : 1.0;
+          const int64_t first = row->key * view.row_stride + head * view.head_stride;
+          for (int i = 0; i < cache.columns; ++i) {
+            const Value value = role == Role::kK && problem_.rotary != ScoreTensor::kNone
+                                    ? turned(from, row->position, i)
+                                    : Value{static_cast<double>(from[i]), 0};
+            add(cache.name, cache.dtype, {value.want / factor, value.magnitude / factor},
+                load_element(cache.dtype, page.data(), first + i), *row, head, i);
+          }
+          std::fill_n(page.begin() + first * bytes, cache.columns * bytes, '\xff');
+        }
+      }
+      if (page.find_first_not_of('\xff') != std::string::npos)
+        blame(
+            fmt::format("page or slot {} of {} is written where no row goes", number, cache.name));
+    }
+  }
+
+  void compare_q(const Operands& operands, const std::vector<Row>& rows) {
+    const OperandSpec& o = spec_of_role(Role::kO);
+    for (const Row& row : rows) {
+      const std::vector<float> got =
+          tensor_rows(bench_.device, o, operands.o, row.batch, row.row, row.row + 1);
+      for (int head = 0; head < o.heads; ++head)
+        for (int i = 0; i < o.columns; ++i) {
+          const float* const from = given_.at(Role::kQ).at(row.batch, row.row, head);
+          add(o.name, o.dtype, has_angles(row) ? turned(from, row.position, i) : Value{0, 0},
+              got[static_cast<size_t>(head * o.columns + i)], row, head, i);
+        }
+    }
+  }
+
+  // Half a step of the type, and the rounding of fp32 products.
+  void add(const char* name, Dtype dtype, Value value, float got, const Row& row, int head,
+           int column) {
+    const double largest = dtype == Dtype::kE4m3   ? static_cast<double>(kLargestE4m3)
+                           : dtype == Dtype::kE5m2 ? static_cast<double>(kLargestE5m2)
+                                                   : std::numeric_limits<double>::max();
+    const double want = std::clamp(value.want, -largest, largest);
+    const double allowed =
+        0.5 * spacing(dtype, want) + 0x1p-22 * std::max(value.magnitude, std::abs(want));
+    const double ratio = std::abs(static_cast<double>(got) - want) / allowed;
+    ++values_;
+    if (ratio <= 1) {
+      max_ = std::max(max_, ratio);
+      sum_ += ratio;
+      return;
+    }
+    blame(fmt::format("{} is {} and should be {} for row {} of batch entry {}, head {}, column {}",
+                      name, got, want, row.row, row.batch, head, column));
+    if (std::isfinite(ratio)) max_ = std::max(max_, ratio);
+  }
+
+  void blame(const std::string& sentence) {
+    if (!wrong_) wrong_ = sentence;
+    max_ = std::max(max_, 2.0);
+  }
+
+  const OracleBench bench_;
+  const Problem& problem_;
+  const OperandList operands_;
+  std::map<Role, Tensor> given_;
+  double max_ = 0, sum_ = 0;
+  int64_t values_ = 0;
+  std::optional<std::string> wrong_;
+};
+
+class AppendKvOracle final : public Oracle {
+ public:
+  Op op() const override { return Op::kAppendKv; }
+  std::unique_ptr<Expectation> expect(const OracleBench& bench) const override {
+    return std::make_unique<AppendExpectation>(bench);
+  }
+};
+
+}  // namespace
+
+const Oracle& append_kv_oracle() {
+  static const AppendKvOracle instance;
+  return instance;
+}
+
+}  // namespace attune
