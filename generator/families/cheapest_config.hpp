@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "generator/core/error.hpp"
 #include "generator/kernel_template.hpp"
 
 namespace attune {
@@ -12,6 +14,10 @@ namespace attune {
 inline Config cheapest_config(const KernelTemplate& family, const KernelSpec& spec,
                               const Arch& arch, const Shape& shape, const DeviceFacts& device) {
   const std::vector<Config> configs = family.space(spec, arch).enumerate();
+  if (configs.empty())
+    throw Error(ErrorCode::kUnsupported, "template " + std::string(family.name()) +
+                                             " has no config for " + to_problem_text(spec) +
+                                             " on " + arch.name());
   const auto cost = [&](const Config& config) {
     return family.predicted_cost(spec, arch, config, shape, device);
   };

@@ -79,19 +79,32 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
           }};
 }
 
+std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch,
+                                        const Config& config) {
+  constexpr int kReserved = 1024;  // of each block
+  const int bytes = shared_of(spec, config).bytes;
+  const int64_t blocks = config.at("min_blocks");
+  if (bytes <= arch.shared_bytes_per_block &&
+      blocks * (bytes + kReserved) <= arch.shared_bytes_per_sm)
+    return std::nullopt;
+  return fmt::format("{} blocks of {} bytes of shared memory do not fit {}", blocks, bytes,
+                     arch.name());
+}
+
 Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
   return {"shared memory",
           {"warps", "keys", "stages", "min_blocks", "loads"},
-          [spec, arch](const Config& config) -> std::optional<std::string> {
-            constexpr int kReserved = 1024;  // of each block
-            const int bytes = shared_of(spec, config).bytes;
-            const int64_t blocks = config.at("min_blocks");
-            if (bytes > arch.shared_bytes_per_block ||
-                blocks * (bytes + kReserved) > arch.shared_bytes_per_sm)
-              return fmt::format("{} blocks of {} bytes of shared memory do not fit {}", blocks,
-                                 bytes, arch.name());
-            return std::nullopt;
-          }};
+          [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
+}
+
+// Bits hang on how many warps share a piece: one number for all configs of a spec, the most that the memory of a block holds.
+int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
+  for (const int64_t team : {4, 2}) {
+    const Config least(
+        {{"warps", team}, {"keys", 16}, {"stages", 2}, {"min_blocks", 1}, {"loads", kChunks}});
+    if (!memory_lacks(spec, arch, least)) return team;
+  }
+  return 1;
 }
 
 Constraint teams_fill_blocks() {
@@ -103,27 +116,6 @@ Constraint teams_fill_blocks() {
         return fmt::format("team is {} and heads is {}; their product must divide the {} warps",
                            team, heads, warps);
       }};
-}
-
-Constraint clusters_suit(const Arch& arch) {
-  return {"cluster",
-          {"cluster", "warps", "team", "heads"},
-          [sm = arch.compute_capability](const Config& config) -> std::optional<std::string> {
-            const int64_t cluster = config.at("cluster");
-            if (cluster == 1) return std::nullopt;
-            if (sm < 90) return fmt::format("cluster is {}; sm_{} has no clusters", cluster, sm);
-            if (config.at("team") * config.at("heads") == config.at("warps")) return std::nullopt;
-            return fmt::format(
-                "cluster is {}; a block of one has warps for one piece, team times "
-                "heads",
-                cluster);
-          }};
-}
-
-// Whole clusters of blocks.
-int64_t blocks_of(const Config& config, const DeviceFacts& device) {
-  const int64_t cluster = config.at("cluster");
-  return std::max<int64_t>(1, device.sm_count * config.at("min_blocks") / cluster) * cluster;
 }
 
 Constraint registers_suffice(const KernelSpec& spec) {
@@ -155,7 +147,7 @@ class DecodeSm80 final : public KernelTemplate {
     using Values = std::vector<int64_t>;
     const bool own_bits = spec.batch_invariant;  // those of tiles and of joins decide about them
     const Values keys = own_bits ? Values{16} : Values{16, 32};
-    const Values teams = own_bits ? Values{4} : Values{1, 2, 4, 8, 16};
+    const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
     return SearchSpace(
         {{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
          {"keys", keys, "of a tile"},
@@ -166,10 +158,8 @@ class DecodeSm80 final : public KernelTemplate {
          {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
          {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "fewest tiles of a team"},
          {"charge", own_bits ? Values{4} : Values{4, 1, 8},
-          "tiles that an item costs beside its own"},
-         {"cluster", own_bits ? Values{1} : Values{1, 2, 4, 8, 16},
-          "blocks that join parts in shared memory"}},
-        {loads_suit(spec, arch), teams_fill_blocks(), clusters_suit(arch), registers_suffice(spec),
+          "tiles that an item costs beside its own"}},
+        {loads_suit(spec, arch), teams_fill_blocks(), registers_suffice(spec),
          memory_suffices(spec, arch)});
   }
 
@@ -189,15 +179,13 @@ class DecodeSm80 final : public KernelTemplate {
                                         const Config& config) const override {
     std::vector<Constant> constants{{"bool", "kIsScored", is_scored(spec) ? "true" : "false"}};
     if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
-    if (config.at("cluster") > 1) constants.push_back({"bool", "kClusters", "true"});
     return constants;
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     StepStructure step{.parts = attention_parts(spec),
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
-                       .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes),
-                       .cluster = static_cast<unsigned>(config.at("cluster"))};
+                       .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes)};
     step.parts.push_back(ArgumentPart::kCache);
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
@@ -211,7 +199,7 @@ class DecodeSm80 final : public KernelTemplate {
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                     const DeviceFacts& device) const override {
-    const int64_t blocks = blocks_of(config, device);
+    const int64_t blocks = device.sm_count * config.at("min_blocks");
     const int64_t teams = blocks * (config.at("warps") / config.at("team"));
     const int64_t items = shape.batch * shape.num_heads_kv *
                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
@@ -241,10 +229,10 @@ class DecodeSm80 final : public KernelTemplate {
     const double keys = as_int(config, "keys"), team = as_int(config, "team");
     const double charge = as_int(config, "charge"), warps = as_int(config, "warps");
     const double tiles = items * (std::ceil(static_cast<double>(shape.seqlen_kv) / keys) + charge);
-    const double blocks = static_cast<double>(blocks_of(config, device));
+    const double blocks = static_cast<double>(device.sm_count * config.at("min_blocks"));
     const double teams = std::min(blocks * warps / team,
                                   std::ceil(tiles / static_cast<double>(config.at("min_tiles"))));
-    const double sms = std::min(blocks / static_cast<double>(config.at("min_blocks")), teams);
+    const double sms = std::min<double>(device.sm_count, teams);
     const double under_way = std::min(teams / sms * team, warps * as_int(config, "min_blocks")) *
                              as_int(config, "stages") * slot_bytes(spec, config);
     constexpr double kBytesOfSm = 34e3, kEnough = 96e3, kChain = 0.45, kLatency = 1.2;
@@ -262,9 +250,7 @@ class DecodeSm80 final : public KernelTemplate {
     const double parts = std::max(1.0, teams / items), pieces = 1 + items / teams;
     const double piece_end = 2 + 0.2 * team;
     const double join = parts > 1 ? (team == 1 ? 9 : 3) + parts / team : 0;
-    // What clusters save has not been measured: only tuning takes them.
-    const double clusters = 0.05 * std::log2(static_cast<double>(config.at("cluster")));
-    return std::max(stream, chain) + pieces * piece_end + join + clusters;
+    return std::max(stream, chain) + pieces * piece_end + join;
   }
 
  private:

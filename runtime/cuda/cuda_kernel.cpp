@@ -99,10 +99,6 @@ void CudaKernel::add_function(const StepStructure& step) {
   const int shared = static_cast<int>(step.shared_bytes);
   check(driver, driver.cuFuncSetAttribute(function, kFuncMaxDynamicShared, shared),
         "cuFuncSetAttribute(dynamic shared memory " + std::to_string(shared) + " bytes)");
-  constexpr unsigned kPortableCluster = 8;
-  if (step.cluster > kPortableCluster)
-    check(driver, driver.cuFuncSetAttribute(function, kFuncLargeClusters, 1),
-          "cuFuncSetAttribute(clusters of " + std::to_string(step.cluster) + " blocks)");
   const int threads = attribute(driver, function, kFuncMaxThreads);
   if (step.threads > static_cast<unsigned>(threads))
     throw Error(ErrorCode::kDriver, step.entry + "'s registers allow " + std::to_string(threads) +

@@ -17,7 +17,6 @@
 // | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
 // | min_tiles  | 2 .. 16 | fewest tiles of a team: short caches take fewer                   |
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
-// | cluster    | 1 .. 16 | blocks whose parts are joined through their shared memory (attention/decode_clusters.cuh) |
 // | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
 //
 // How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
@@ -26,7 +25,6 @@
 #include "cuda/attention/score_functions.cuh"  // where kScoreArgs
 #include "shared/kernel_arguments.h"
 
-#include "cuda/attention/decode_clusters.cuh"  // where kClusters
 #include "cuda/attention/decode_join.cuh"
 #include "cuda/attention/decode_loads.cuh"
 #include "cuda/attention/decode_products.cuh"
@@ -110,7 +108,6 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   for (int stage = 0; stage < kStages; ++stage) loads.issue(stage);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
-  ClusterJoin cluster(shared, range, join);  // where kClusters
   DecodePiece piece;
   while (walk.next(
       range, args.batch, [&](int number) { return tiles_of(requests[number]); }, &piece)) {
@@ -118,8 +115,6 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
     if (item.rows <= 0) continue;
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
-    if (cluster.finish(item, piece, products)) continue;  // where kClusters
     join.finish(item, piece, products);
   }
-  cluster.end();  // where kClusters
 }

@@ -21,7 +21,6 @@ constexpr int kStages = 2;
 constexpr int kMinBlocks = 1;
 constexpr int kMinTiles = 8;
 constexpr int kCharge = 2;
-constexpr int kCluster = 1;
 constexpr int kLoads = 0;
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partition of decode work: random lengths are dealt to random numbers of workers, and every tile of every item must come once, in
 // parts that agree on their number and leave slots of their own.
-#include "templates/shared/decode_clusters.h"
+#include "templates/shared/decode_partition.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,6 @@ struct Line {
   int items, charge, workers, least;
   bool alike = false;   // where items may be cut alike
   int least_chunk = 0;  // of items that are cut by their own lengths alone
-  int cluster = 1;      // of `workers`, a multiple of it
 
   int longest() const {
     int most = 0;
@@ -38,9 +37,6 @@ struct Line {
     if (alike)
       made.take_alike(total, items * static_cast<int>(tiles.size()), longest(), workers, least,
                       worker);
-    if (cluster > 1)
-      take_in_clusters(&made, total, items * static_cast<int>(tiles.size()), longest(), workers,
-                       least, cluster);
     return made;
   }
 };
@@ -163,38 +159,6 @@ TEST(DecodePartition, FewItemsAreCutAlike) {
   EXPECT_EQ(line.range(0).share, (256 + 2 + 7) / 8);
   line.tiles = {{0, 256}, {0, 2}};  // shares would be twice as large
   EXPECT_EQ(line.range(0).even, 0);
-}
-
-// Parts of an item that blocks of a cluster join stand in one, and no block has two; other lines are dealt as ever.
-TEST(DecodePartition, ClustersHoldWholeItems) {
-  std::mt19937 random(11);
-  const auto draw = [&](int least, int most) {
-    return std::uniform_int_distribution<int>(least, most)(random);
-  };
-  int joined = 0;
-  for (int round = 0; round < 1000; ++round) {
-    const int cluster = 2 << draw(0, 3), longest = draw(4, 300);
-    Line line{{}, draw(1, 9), draw(1, 8), cluster * draw(1, 20), draw(1, 8), true, 0, cluster};
-    for (int i = draw(1, 4); i > 0; --i)
-      line.tiles.push_back({draw(0, 5), draw(0, 3) == 0 ? draw(0, longest) : longest});
-    expect_partition(line);
-    if (HasFailure()) FAIL() << "round " << round;
-    if (!are_in_clusters(line.range(0), cluster)) continue;
-    ++joined;
-    std::map<Item, std::set<int>> clusters;
-    for (int worker = 0; worker < line.workers; ++worker) {
-      const std::vector<DecodePiece> pieces = pieces_of(line, worker);
-      EXPECT_LE(pieces.size(), 1u);
-      EXPECT_TRUE(are_in_clusters(line.range(worker), cluster)) << "of one block, not of all";
-      for (const DecodePiece& piece : pieces) {
-        clusters[{piece.request, piece.item}].insert(worker / cluster);
-        EXPECT_GE(worker % cluster, piece.part);
-        EXPECT_LE(worker % cluster - piece.part + piece.parts, cluster);
-      }
-    }
-    for (const auto& [item, of_item] : clusters) EXPECT_EQ(of_item.size(), 1u);
-  }
-  EXPECT_GT(joined, 50);
 }
 
 TEST(DecodePartition, TilesBeginAtTheOldestKeyOfAWindow) {

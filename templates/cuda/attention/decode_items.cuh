@@ -6,7 +6,6 @@
 #include "cuda/attention/cache_requests.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "shared/decode_clusters.h"  // where kClusters
 #include "shared/decode_layout.h"
 
 namespace attune {
@@ -62,8 +61,6 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   const int blocks = static_cast<int>(gridDim.x);
   range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles,
                     team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
-  const int count = batch * range->items;                                    // where kClusters
-  take_in_clusters(range, total, count, most, blocks, kMinTiles, kCluster);  // where kClusters
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
     if (batch > 32) requests.load(first);
@@ -86,7 +83,6 @@ struct DecodeItem {
   int ticket;                  // number among all items
   int rows;  // none or less where a packed request has fewer than others, and where there is no such head
 
-  DecodeItem() = default;  // where kClusters
   __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
                                         const DecodePiece& piece)
       : request(requests[piece.request]), number(piece.request) {

@@ -48,7 +48,6 @@ class DecodeJoin {
   }
 
  private:
-  friend class ClusterJoin;  // where kClusters
   static __device__ __forceinline__ float2 as_float2(DecodeStats stats) {
     return make_float2(stats.maximum, stats.sum);
   }
