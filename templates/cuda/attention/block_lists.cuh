@@ -78,6 +78,7 @@ __device__ __forceinline__ void for_each_group(const AttentionArgs& args, const 
 __device__ __forceinline__ int append_entries(const int* found, int begin, int blocks, int* entries,
                                               int count) {
   const int lane = threadIdx.x % 32;
+#pragma unroll 1
   for (int first = 0; first < blocks; first += 32) {
     const int entry = first + lane < blocks ? found[first + lane] : 0;
     const unsigned seen = __ballot_sync(~0u, entry & kSeenBlock);
@@ -104,6 +105,7 @@ __device__ __forceinline__ void write_list(const AttentionArgs& args, const Bloc
       visible_blocks<kBlockN>(args, first_row, min(first_row + kRows, args.seqlen_q), origin);
   int* list = map.lists + static_cast<long long>(blockIdx.x) * map.list_words;
   int count = 0;
+#pragma unroll 1
   for (int begin = range.begin; begin < range.end; begin += kMapChunk) {
     const int blocks = min(kMapChunk, range.end - begin);
     look_up(place, origin + begin * kBlockN, blocks, found);

@@ -69,6 +69,7 @@ __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const Atten
                                             const BlockMapArgs& map, const FirstKey& first_key) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const auto look_up = [&](const MapPlace& place, int key, int blocks, int* found) {
+#pragma unroll 1
     for (int i = threadIdx.x; i < blocks; i += kListThreads) found[i] = 0;
     __syncthreads();
     for_each_group<Tiles>(args, place, [&](const RowGroup& rows, int group) {

@@ -104,28 +104,28 @@ class MaskStage {
       on_row[half] = mask_row(scores_, on_head[half], batch_, head_[half], kv_head_, q_idx_[half]);
     }
 #pragma unroll 1
-    for (int n = 0; n < kCount / 4; ++n) {
-      unsigned four = 0;
+    for (int c = 0; c < kCount / 2; ++c) {  // a thread's columns
+      const int kv_idx = key_ + c / 2 * 8 + c % 2;
+      unsigned two = 0;
+      MaskColumn column;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int kv_idx = key_ + 8 * n + j;
-        MaskColumn column;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          if (half == 0 || kNextHead > 0)
-            column = mask_column(scores_, on_head[half], batch_, head_[half], kv_head_, kv_idx);
-          const bool seen = mask_element(scores_, on_head[half], on_row[half], column, batch_,
-                                         head_[half], kv_head_, q_idx_[half], kv_idx);
-          four |= seen ? 0u : 1u << (2 * half + j);
-        }
+      for (int half = 0; half < 2; ++half) {
+        if (half == 0 || kNextHead > 0)
+          column = mask_column(scores_, on_head[half], batch_, head_[half], kv_head_, kv_idx);
+        const bool seen = mask_element(scores_, on_head[half], on_row[half], column, batch_,
+                                       head_[half], kv_head_, q_idx_[half], kv_idx);
+        two |= seen ? 0u : 1u << half;
       }
 #pragma unroll
-      for (int w = 0; w + 1 < kWords; ++w) hidden[w] = __funnelshift_r(hidden[w], hidden[w + 1], 4);
-      hidden[kWords - 1] = hidden[kWords - 1] >> 4 | four << 28;
+      for (int w = 0; w + 1 < kWords; ++w) hidden[w] = __funnelshift_r(hidden[w], hidden[w + 1], 2);
+      hidden[kWords - 1] = hidden[kWords - 1] >> 2 | two << 30;
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      if ((hidden[(i + kUnused) / 32] >> (i + kUnused) % 32 & 1u) != 0) s[i] = hidden_score();
+    for (int i = 0; i < kCount; ++i) {
+      const int column = i / 4 * 2 + i % 2, half = i / 2 % 2;
+      const int bit = kUnused + 2 * column + half;
+      if ((hidden[bit / 32] >> bit % 32 & 1u) != 0) s[i] = hidden_score();
+    }
   }
 
   const ScoreArgs& scores_;

@@ -31,6 +31,7 @@ __device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index...
   // Of a line so many are read at a time that one waits for all; behind its end the last one again.
   if (sizeof...(Index) > 0 && size == box.counts[kLast]) {
     const long long first = box_offset_of_first(box, capture), step = capture.strides[kLast];
+#pragma unroll 1
     for (int i = lane; i < size; i += 32 * kAtOnce) {
       Element x[kAtOnce];
 #pragma unroll
@@ -41,6 +42,7 @@ __device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index...
     }
     return range_of(over_warp(of));
   }
+#pragma unroll 1
 #pragma unroll 1
   for (int i = lane; i < size; i += 32) {
     const Element x = load_element<kType>(capture.data, box_offset(box, capture, i));

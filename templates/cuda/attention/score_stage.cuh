@@ -97,7 +97,7 @@ class ScoreStage {
     if (is_near(s, scale_log2, row_max)) {
       apply_near(s);
     } else {
-      apply_exactly(key_, s);
+      apply_exactly<!kScoresComeScaled>(key_, s);
     }
     return kScoreLog2E;
   }
@@ -113,7 +113,7 @@ class ScoreStage {
       const bool linear = steps_[0].is_linear && steps_[1].is_linear;
       apply_near(s, kScoreIsLinear && __all_sync(~0u, linear));
     } else {
-      apply_exactly(key_, s);
+      apply_exactly<false>(key_, s);
     }
   }
 
@@ -152,7 +152,7 @@ class ScoreStage {
   __device__ __forceinline__ float apply_again(float scale_log2, int first_key,
                                                float (&s)[kCount]) const {
     scale_operands(scale_log2, s);
-    apply_exactly(scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2, s);
+    apply_exactly<true>(scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2, s);
     return kScoreLog2E;
   }
 
@@ -311,10 +311,10 @@ class ScoreStage {
   }
 
   // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all columns at once would take registers
-  // from the steps around it.
-  template <int kCount>
+  // from the steps around it. The same (`kRolled`) where no more than a step of a tile comes by: its text is compiled in far less time.
+  template <bool kRolled, int kCount>
   __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
-    if constexpr (!kScoreHasLines) {
+    if constexpr (!kScoreHasLines && !kRolled) {
       apply_to_columns(key, s);
     } else {
       constexpr int kPart = kCount % 16 == 0 ? 16 : 8;
