@@ -43,9 +43,12 @@ SELECT t.id AS trial_id, p.text AS problem, s.text AS shape, d.name AS device,
        t.samples AS samples,
        t.median_us / min(CASE WHEN t.status = 0 THEN t.median_us END)
          OVER (PARTITION BY t.problem_id, t.shape_id, t.device_id, t.policy) AS to_best,
-       CASE WHEN json_valid(t.info) THEN json_extract(t.info, '$.registers') END AS registers,
-       CASE WHEN json_valid(t.info) THEN json_extract(t.info, '$.spill_store_bytes')
-         + json_extract(t.info, '$.spill_load_bytes') END AS spill_bytes,
+       CASE WHEN instr(t.info, '"registers":') > 0
+            THEN CAST(substr(t.info, instr(t.info, '"registers":') + 12) AS INTEGER) END AS registers,
+       CASE WHEN instr(t.info, '"spill_store_bytes":') > 0
+            THEN CAST(substr(t.info, instr(t.info, '"spill_store_bytes":') + 20) AS INTEGER) END
+         + CASE WHEN instr(t.info, '"spill_load_bytes":') > 0
+            THEN CAST(substr(t.info, instr(t.info, '"spill_load_bytes":') + 19) AS INTEGER) END AS spill_bytes,
        t.shared_bytes AS shared_bytes, t.error_max AS error_max, t.sm_clock_mhz AS sm_clock_mhz,
        t.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
        t.policy AS policy, t.created AS created
@@ -105,23 +108,28 @@ WHERE c.template_digest <> n.template_digest OR (w.driver <> '' AND w.driver <> 
 
 DROP VIEW IF EXISTS v_knob_effect;
 CREATE VIEW v_knob_effect AS
-WITH ratio AS (
+WITH RECURSIVE ratio AS (
   SELECT t.id AS id, c.template_name AS template, d.name AS device, t.status AS status,
-         '["' || replace(t.config, ',', '","') || '"]' AS words,
+         t.config AS config,
          t.median_us / min(CASE WHEN t.status = 0 THEN t.median_us END)
            OVER (PARTITION BY t.problem_id, t.shape_id, t.device_id, t.policy) AS to_best
   FROM trial t
   JOIN toolchain c ON c.id = t.toolchain_id
-  JOIN device d ON d.id = t.device_id)
+  JOIN device d ON d.id = t.device_id),
+word (text, word, rest) AS (
+  SELECT DISTINCT config, '', config || ',' FROM trial
+  UNION ALL
+  SELECT text, substr(rest, 1, instr(rest, ',') - 1), substr(rest, instr(rest, ',') + 1)
+  FROM word WHERE rest <> '')
 SELECT r.template AS template, r.device AS device,
-       substr(k.value, 1, instr(k.value, '=') - 1) AS knob,
-       substr(k.value, instr(k.value, '=') + 1) AS value,
+       substr(k.word, 1, instr(k.word, '=') - 1) AS knob,
+       substr(k.word, instr(k.word, '=') + 1) AS value,
        count(*) AS trials, sum(r.status <> 0) AS failed,
        avg(CASE WHEN r.status = 0 THEN r.to_best END) AS mean_to_best,
        min(CASE WHEN r.status = 0 THEN r.to_best END) AS least_to_best
 FROM ratio r
-JOIN json_each(CASE WHEN json_valid(r.words) THEN r.words ELSE '[]' END) k
-WHERE instr(k.value, '=') > 1
+JOIN word k ON k.text = r.config
+WHERE instr(k.word, '=') > 1
 GROUP BY 1, 2, 3, 4;
 
 DROP VIEW IF EXISTS v_flip;
