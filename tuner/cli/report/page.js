@@ -14,6 +14,7 @@ function fill(node, attributes, children) {
   return node;
 }
 const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
+const add = (node, ...children) => fill(node, null, children);
 const s = (name, attributes, ...children) => fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
 
 // ---- numbers
@@ -34,7 +35,8 @@ const tile = (value, what, kind) => h('div', {class: 'tile'}, h('b', {class: kin
 const tag = (text, kind) => h('span', {class: 'tag ' + (kind || 'soft')}, text);
 const note = (...text) => h('p', {class: 'soft'}, ...text);
 const section = (id, title, lead, ...rest) => h('section', {id, 'aria-labelledby': id + '-h'}, h('h2', {id: id + '-h'}, title), note(lead), ...rest);
-const figure = (title, ...rest) => h('div', {}, h('h3', {}, title), ...rest);
+const figure = (title, ...rest) => h('div', {class: 'figure'}, h('h3', {}, title), ...rest);
+const config = text => text.split(',').map((word, i, all) => i < all.length - 1 ? [word + ',', h('wbr')] : word);  // breaks behind commas
 const dot = (x, y, color, tip, r = 4) => s('circle', {cx: x, cy: y, r, fill: color, 'data-tip': tip});
 const color = i => `var(--c${i % 8})`;
 const legend = names => h('div', {class: 'legend'}, names.map((name, i) => h('span', {}, h('i', {style: `background:${color(i)}`}), name)));
@@ -69,7 +71,8 @@ function ticks(lo, hi, log, base = 10) {
   if (log) {
     const list = [], first = Math.ceil(Math.log(lo) / Math.log(base) - 1e-9), last = Math.floor(Math.log(hi) / Math.log(base) + 1e-9);
     const step = Math.max(1, Math.ceil((last - first) / 7));
-    for (let e = first; e <= last; e += step) list.push(base ** e);
+    for (let e = first - 1; e <= last; e += step)
+      for (const m of base === 10 && last - first < 3 ? [1, 2, 5] : [1]) if (m * base ** e >= lo && m * base ** e <= hi) list.push(m * base ** e);
     return list;
   }
   const rough = (hi - lo) / 5, unit = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find(m => m * unit >= rough) * unit, list = [];
@@ -77,17 +80,17 @@ function ticks(lo, hi, log, base = 10) {
   return list;
 }
 // x, y: {lo, hi, log, base, name, text}
-function axes(x, y, label, width = 560, height = 300) {
-  const left = 62, right = 12, top = 10, bottom = 44;
+function axes(x, y, label, width = 560, height = 300, left = 62) {
+  const right = 12, top = 10, bottom = 44;
   const place = (axis, value, from, to) => from + (to - from) * (axis.log ? Math.log(value / axis.lo) / Math.log(axis.hi / axis.lo) :
     (value - axis.lo) / (axis.hi - axis.lo));
   const px = value => place(x, value, left, width - right), py = value => place(y, value, height - bottom, top);
   const root = s('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label});
-  for (const value of ticks(x.lo, x.hi, x.log, x.base)) root.append(s('line', {class: 'axis', x1: px(value), x2: px(value), y1: top, y2: height - bottom}),
+  for (const value of ticks(x.lo, x.hi, x.log, x.base)) add(root, s('line', {class: 'axis', x1: px(value), x2: px(value), y1: top, y2: height - bottom}),
     s('text', {x: px(value), y: height - bottom + 17, 'text-anchor': 'middle'}, (x.text || short)(value)));
-  for (const value of ticks(y.lo, y.hi, y.log, y.base)) root.append(s('line', {class: 'axis', x1: left, x2: width - right, y1: py(value), y2: py(value)}),
+  if (y.name) for (const value of ticks(y.lo, y.hi, y.log, y.base)) add(root, s('line', {class: 'axis', x1: left, x2: width - right, y1: py(value), y2: py(value)}),
     s('text', {x: left - 8, y: py(value) + 4, 'text-anchor': 'end'}, (y.text || short)(value)));
-  root.append(s('text', {x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'}, x.name), s('text', {x: 13, y: (height - bottom) / 2,
+  add(root, s('text', {x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'}, x.name), s('text', {x: 13, y: (height - bottom) / 2,
     'text-anchor': 'middle', transform: `rotate(-90 13 ${(height - bottom) / 2})`}, y.name));
   return {root, px, py};
 }
@@ -107,22 +110,22 @@ function histogram(values, name, y_name, marks, label) {
   const {root, px, py} = axes({...x, name}, {lo: 0, hi: Math.max(...counts) * 1.08, name: y_name}, label, 560, 240);
   counts.forEach((n, i) => {
     const a = x.lo + (x.hi - x.lo) * i / bins, b = x.lo + (x.hi - x.lo) * (i + 1) / bins;
-    if (n) root.append(s('rect', {x: px(a) + .5, width: Math.max(1, px(b) - px(a) - 1), y: py(n), height: py(0) - py(n), rx: 1.5, fill: 'var(--accent)',
+    if (n) add(root, s('rect', {x: px(a) + .5, width: Math.max(1, px(b) - px(a) - 1), y: py(n), height: py(0) - py(n), rx: 1.5, fill: 'var(--accent)',
       opacity: .8, 'data-tip': `${a.toPrecision(4)} to ${b.toPrecision(4)}: ${n}`}));
   });
-  for (const m of marks || []) root.append(s('line', {x1: px(m.at), x2: px(m.at), y1: 10, y2: py(0), stroke: m.color, 'stroke-width': 2}),
+  for (const m of marks || []) add(root, s('line', {x1: px(m.at), x2: px(m.at), y1: 10, y2: py(0), stroke: m.color, 'stroke-width': 2}),
     s('text', {class: 'ink', x: px(m.at) + (m.end ? -5 : 5), y: m.y || 20, 'text-anchor': m.end ? 'end' : 'start'}, m.text));
   return root;
 }
 function ranges(rows, reference, name, label) {  // {name, lo, mid, hi, tip, kind}
   const x = range(rows.flatMap(r => [r.lo, r.mid, r.hi, reference]), false);
   if (!x) return note('Nothing to show.');
-  const width = 560, line = 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: '', text: () => ''}, label, width, height);
-  root.append(s('line', {class: 'zero', x1: px(reference), x2: px(reference), y1: 6, y2: height - 44}));
+  const width = 560, line = 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: ''}, label, width, height, 235);
+  add(root, s('line', {class: 'zero', x1: px(reference), x2: px(reference), y1: 6, y2: height - 44}));
   rows.forEach((r, i) => {
     const y = 12 + i * line + line / 2, c = `var(--${r.kind})`;
-    root.append(s('line', {x1: px(r.lo), x2: px(r.hi), y1: y, y2: y, stroke: c, 'stroke-width': 5, 'stroke-linecap': 'round', opacity: .35, 'data-tip': r.tip}),
-      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: 66, y: y - 7, 'font-size': 10.5}, r.name));
+    add(root, s('line', {x1: px(r.lo), x2: px(r.hi), y1: y, y2: y, stroke: c, 'stroke-width': 5, 'stroke-linecap': 'round', opacity: .35, 'data-tip': r.tip}),
+      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: 227, y: y + 4, 'text-anchor': 'end', 'data-tip': r.name}, r.name.length > 32 ? r.name.slice(0, 31) + '…' : r.name));
   });
   return root;
 }
@@ -146,7 +149,7 @@ function what_runs() {
       {name: 'rung', cell: r => r.rung ? tag(r.rung, r.rung === 'exact' || r.rung === 'pinned' ? 'good' : r.rung === 'reference' ? 'bad' : 'warn') : tag('none', 'bad'),
         key: r => String(r.rung)},
       {name: 'expected', kind: 'n', cell: r => us(r.us), key: r => r.us || 0},
-      {name: 'why', cell: r => r.why}, {...config_cell, name: 'kernel', cell: r => r.tpl ? r.tpl + ' ' + r.cfg : ''}], kind.problems));
+      {name: 'why', cell: r => r.why}, {...config_cell, name: 'kernel', cell: r => r.tpl ? [r.tpl, ' ', config(r.cfg)] : ''}], kind.problems));
   }
   if (D.model) for (const text of D.model.notes) parts.push(note(text));
   parts.push(table(D.model ? 'All winners of the store' : '', [
@@ -157,7 +160,7 @@ function what_runs() {
     {name: 'TFLOP/s', kind: 'n', cell: w => rate(w) ? (rate(w) / 1e12).toPrecision(3) : '–', key: rate},
     {name: 'of roofline', kind: 'n', cell: w => w.share ? percent(w.share) : '–', key: w => w.share || 0},
     {name: 'template', cell: w => D.templates[w.tpl], key: w => D.templates[w.tpl]},
-    {...config_cell, cell: w => w.cfg}], rows, {most: D.model ? 10 : 15, text: w => w.p + ' ' + w.name + ' ' + w.cfg + ' ' + D.templates[w.tpl] + ' ' + w.old}));
+    {...config_cell, cell: w => config(w.cfg)}], rows, {most: D.model ? 10 : 15, text: w => w.p + ' ' + w.name + ' ' + w.cfg + ' ' + D.templates[w.tpl] + ' ' + w.old}));
   return section('runs', D.model ? `What runs for ${D.model.name}` : 'What runs', D.model ? `On ${D.model.device}, with this store.` :
     `${count(rows.length, 'winner')}, of which this attune uses ${fresh.length}. Name a model (attune report MODEL) to see its layers here.`, parts);
 }
@@ -190,7 +193,7 @@ function how_sure() {
       {name: 'distance', kind: 'n', cell: w => signed(distance(w)), key: distance},
       {name: 'interval', kind: 'n', cell: w => `${us(w.t[1])} to ${us(w.t[2])}`, key: w => (w.t[2] - w.t[1]) / w.t[0]},
       {name: 'tried', kind: 'n', cell: w => String(w.tried), key: w => w.tried},
-      {name: 'decided by', cell: w => w.why, key: w => w.why}, {...config_cell, name: 'runner-up', cell: w => w.next.cfg}], close,
+      {name: 'decided by', cell: w => w.why, key: w => w.why}, {...config_cell, name: 'runner-up', cell: w => config(w.next.cfg)}], close,
       {most: 10, text: w => w.p + w.name + w.why}));
 }
 
@@ -220,7 +223,7 @@ function what_failed() {
     `None of ${count(tried, 'trial')}.`, failed > 0 && table('', [
     {name: 'trials', kind: 'n', cell: f => String(f.n), key: f => f.n}, {name: 'status', cell: f => tag(f.status, f.status === 'wrong_result' ? 'bad' : 'warn'), key: f => f.status},
     {name: 'template', cell: f => f.tpl, key: f => f.tpl}, {name: 'reason', cell: f => f.reason, key: f => f.reason},
-    {...config_cell, name: 'one of them', cell: f => [f.cfg, h('br'), f.p]}], D.failures, {most: 10, text: f => f.reason + f.cfg + f.status}));
+    {...config_cell, name: 'one of them', cell: f => [config(f.cfg), h('br'), config(f.p)]}], D.failures, {most: 10, text: f => f.reason + f.cfg + f.status}));
 }
 
 // ---- where time is left
@@ -239,7 +242,7 @@ function over_length(rows) {
   const {root, px, py} = axes({...x, base: 2, name: 'keys', text: power}, {...y, lo: 0, name: 'FLOP/s'}, 'Speed over length');
   list.forEach((g, i) => {
     const line = [...g.points.values()].sort((a, b) => a.n - b.n);
-    root.append(s('polyline', {points: line.map(w => px(w.n) + ',' + py(rate(w))).join(' '), fill: 'none', stroke: color(i), 'stroke-width': 2}),
+    add(root, s('polyline', {points: line.map(w => px(w.n) + ',' + py(rate(w))).join(' '), fill: 'none', stroke: color(i), 'stroke-width': 2}),
       line.map(w => dot(px(w.n), py(rate(w)), color(i), `${w.name}\n${short(rate(w))}FLOP/s, ${us(w.t[0])}\n${w.cfg}`)));
   });
   return [root, legend(list.map(name_of))];
@@ -254,12 +257,12 @@ function roofline(rows) {
   const {root, px, py} = axes({...x, name: 'FLOP of each byte'}, {...y, name: 'FLOP/s'}, 'Roofline');
   tops.forEach(([flops, bytes]) => {
     const from = Math.max(x.lo, y.lo / bytes), knee = Math.min(Math.max(flops / bytes, from), x.hi);
-    root.append(s('polyline', {points: [[from, from * bytes], [knee, Math.min(flops, knee * bytes)], [x.hi, Math.min(flops, x.hi * bytes)]].map(
+    add(root, s('polyline', {points: [[from, from * bytes], [knee, Math.min(flops, knee * bytes)], [x.hi, Math.min(flops, x.hi * bytes)]].map(
       ([a, b]) => px(a) + ',' + py(Math.max(b, y.lo))).join(' '), fill: 'none', stroke: 'var(--soft)', 'stroke-width': 1.5,
       'data-tip': `${short(flops)}FLOP/s at the clock that was read, ${short(bytes)}B/s`}));
   });
   const most = points.length > 3000 ? points.filter((w, i) => i % Math.ceil(points.length / 3000) === 0) : points;
-  root.append(most.map(w => dot(px(intensity(w)), py(rate(w)), 'var(--accent)', `${w.name}\n${short(rate(w))}FLOP/s${w.share ? ', ' + percent(w.share) + ' of the roofline' : ''}`, 3.5)));
+  add(root, most.map(w => dot(px(intensity(w)), py(rate(w)), 'var(--accent)', `${w.name}\n${short(rate(w))}FLOP/s${w.share ? ', ' + percent(w.share) + ' of the roofline' : ''}`, 3.5)));
   return [root, note(tops.length ? 'Peaks hold at the clock that was read while the kernel ran.' : 'The peaks of this device are not known: points alone.')];
 }
 function knobs() {
@@ -267,7 +270,7 @@ function knobs() {
   return names.map(tpl => {
     const list = D.knobs.filter(k => k.tpl === tpl).slice(0, 12), most = Math.max(...list.map(k => k.share), 1e-9);
     const line = 24, width = 560, root = s('svg', {viewBox: `0 0 ${width} ${list.length * line + 4}`, role: 'img', 'aria-label': 'Importance of knobs of ' + D.templates[tpl]});
-    list.forEach((k, i) => root.append(s('text', {class: 'ink', x: 130, y: i * line + 16, 'text-anchor': 'end'}, k.knob),
+    list.forEach((k, i) => add(root, s('text', {class: 'ink', x: 130, y: i * line + 16, 'text-anchor': 'end'}, k.knob),
       s('rect', {x: 140, y: i * line + 5, width: Math.max(1, k.share / most * 350), height: 15, rx: 2, fill: 'var(--accent)', opacity: .8,
         'data-tip': k.values.map(([value, n, slower]) => `${value}: ${signed(slower)} beside the mean, ${n} trials`).join('\n')}),
       s('text', {x: 146 + Math.max(1, k.share / most * 350), y: i * line + 16}, percent(k.share))));
@@ -289,20 +292,20 @@ function heat_map(trials, tpl) {
     const width = 560, cell_w = Math.min(96, 480 / xs.length), cell_h = 34;
     const root = s('svg', {viewBox: `0 0 ${width} ${ys.length * cell_h + 46}`, role: 'img', 'aria-label': `Best time by ${a} and ${b}`});
     ys.forEach((y, row) => {
-      root.append(s('text', {x: 66, y: row * cell_h + 22, 'text-anchor': 'end'}, String(y)));
+      add(root, s('text', {x: 66, y: row * cell_h + 22, 'text-anchor': 'end'}, String(y)));
       xs.forEach((x, column) => {
         const here = trials.filter(t => t[6][i] === x && t[6][j] === y), good = here.filter(t => known(t[3]));
         if (!here.length) return;
         const best = Math.min(...good.map(t => t[3])), ratio = best / least, heat = good.length ? Math.max(0, 1 - (ratio - 1) / 0.6) : 0;
-        root.append(s('rect', {x: 74 + column * cell_w, y: row * cell_h, width: cell_w - 2, height: cell_h - 2, rx: 3,
+        add(root, s('rect', {x: 74 + column * cell_w, y: row * cell_h, width: cell_w - 2, height: cell_h - 2, rx: 3,
           fill: good.length ? `color-mix(in srgb, rgb(var(--heat-high)) ${Math.round(100 * heat)}%, rgb(var(--heat-low)))` : 'none',
           stroke: good.length ? 'none' : 'var(--line)', 'data-tip': `${a} ${x}, ${b} ${y}: ${good.length ? us(best) : 'failed'}, ${count(here.length, 'trial')}`}),
           s('text', {x: 74 + column * cell_w + cell_w / 2 - 1, y: row * cell_h + 21, 'text-anchor': 'middle', 'pointer-events': 'none',
             style: good.length ? `fill:${heat > .5 ? 'var(--card)' : 'var(--ink)'}` : ''}, good.length ? (cell_w > 40 ? ratio.toFixed(2) : '') : 'failed'));
       });
     });
-    xs.forEach((x, column) => root.append(s('text', {x: 74 + column * cell_w + cell_w / 2, y: ys.length * cell_h + 16, 'text-anchor': 'middle'}, String(x))));
-    root.append(s('text', {x: 74, y: ys.length * cell_h + 38}, `columns ${a}, rows ${b}; time of the best over the fastest of all`));
+    xs.forEach((x, column) => add(root, s('text', {x: 74 + column * cell_w + cell_w / 2, y: ys.length * cell_h + 16, 'text-anchor': 'middle'}, String(x))));
+    add(root, s('text', {x: 74, y: ys.length * cell_h + 38}, `columns ${a}, rows ${b}; time of the best over the fastest of all`));
     out.replaceChildren(h('div', {class: 'bar'}, chooser(a, v => { a = v; }, 'columns'), chooser(b, v => { b = v; }, 'rows')), root);
   }
   draw();
@@ -311,7 +314,8 @@ function heat_map(trials, tpl) {
 function one_problem() {
   const by_key = new Map();
   for (const t of D.trials) { if (!by_key.has(t[0])) by_key.set(t[0], []); by_key.get(t[0]).push(t); }
-  const rows = D.winners.filter(w => by_key.has(w.key) && !w.pin).sort((a, b) => by_key.get(b.key).length - by_key.get(a.key).length).slice(0, 500);
+  const rows = D.winners.filter(w => by_key.has(w.key) && !w.pin).sort((a, b) => (a.old !== '') - (b.old !== '') ||
+    by_key.get(b.key).length - by_key.get(a.key).length).slice(0, 500);
   if (!rows.length) return null;
   const out = h('div'), select = h('select', {id: 'problem', on: {change: () => draw(rows[select.value])}},
     rows.map((w, i) => h('option', {value: i}, `${w.name}, ${D.templates[w.tpl]}, ${count(by_key.get(w.key).length, 'trial')}${w.old ? ', ' + w.old : ''}`)));
@@ -343,12 +347,12 @@ function difference() {
     h('div', {class: 'tiles'}, tile(rows.length ? times(mean(rows.map(ratio))) : '–', 'geometric mean'), tile(faster.length, 'faster', 'good'),
       tile(slower.length, 'slower', slower.length ? 'bad' : ''), tile(rows.length - faster.length - slower.length, 'no difference'),
       tile(`${D.only_before} / ${D.only_after}`, 'only before / only after')),
-    rows.length > 0 && ranges(shown.map(r => ({name: r.name, mid: ratio(r), lo: r.a.t[1] / r.b.t[2], hi: r.a.t[2] / r.b.t[1], kind: kind(r),
-      tip: `${r.p}\n${us(r.a.t[0])} before, ${us(r.b.t[0])} after\n${r.a.cfg}\n${r.b.cfg}`})), 1, 'times faster after', 'Ratios with intervals'),
+    rows.length > 0 && h('div', {class: 'figure narrow'}, ranges(shown.map(r => ({name: r.name, mid: ratio(r), lo: r.a.t[1] / r.b.t[2], hi: r.a.t[2] / r.b.t[1], kind: kind(r),
+      tip: `${r.p}\n${us(r.a.t[0])} before, ${us(r.b.t[0])} after\n${r.a.cfg}\n${r.b.cfg}`})), 1, 'times faster after', 'Ratios with intervals')),
     table('', [{name: 'problem', kind: 'w', cell: r => h('span', {'data-tip': r.p}, r.name), key: r => r.name}, {name: 'device', cell: r => r.dev, key: r => r.dev},
       {name: 'before', kind: 'n', cell: r => us(r.a.t[0]), key: r => r.a.t[0]}, {name: 'after', kind: 'n', cell: r => us(r.b.t[0]), key: r => r.b.t[0]},
       {name: 'ratio', kind: 'n', cell: r => h('span', {class: kind(r)}, times(ratio(r))), key: ratio},
-      {...config_cell, name: 'config', cell: r => r.a.cfg === r.b.cfg ? 'the same' : [r.a.cfg, h('br'), r.b.cfg]}], rows, {text: r => r.p + r.name + r.dev}))];
+      {...config_cell, name: 'config', cell: r => r.a.cfg === r.b.cfg ? 'the same' : [config(r.a.cfg), h('br'), config(r.b.cfg)]}], rows, {text: r => r.p + r.name + r.dev}))];
 }
 
 // ---- the page
@@ -373,7 +377,10 @@ function main() {
   page.replaceChildren(h('header', {}, h('h1', {}, is_diff ? 'Two stores of kernels' : 'Tuned attention kernels'),
     h('p', {class: 'soft'}, is_diff ? `Made ${day(D.made)} by attune ${D.version}` : `${count(D.winners.length, 'winner')} from ${count(D.trials.length, 'trial')} on ${D.devices.join('; ') ||
       'no device'}. Made ${day(D.made)} by attune ${D.version}.`)), h('nav', {'aria-label': 'Sections'}, sections.map(one => h('a', {href: '#' + one.id},
-    one.querySelector('h2').textContent))), sections);
+    one.querySelector('h2').textContent))), ...sections);
   document.body.append(tips());
+  const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (wanted) wanted.scrollIntoView();
+  document.documentElement.dataset.drawn = Math.round(performance.now());  // ms since the page was asked for; a test reads it
 }
 main();
