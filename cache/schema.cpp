@@ -8,6 +8,8 @@
 #include <array>
 #include <string>
 
+#include "cache/schema_views.hpp"
+
 namespace attune {
 namespace {
 
@@ -138,7 +140,9 @@ CREATE TABLE program (
 ) STRICT;
 )sql";
 
-constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3, kStep4, kStep5};
+// Version 6: views.
+const std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3,
+                                                     kStep4, kStep5, kViewsStep};
 
 }  // namespace
 

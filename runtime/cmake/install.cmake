@@ -8,6 +8,7 @@ if(NOT ATTUNE_WHEEL)  # there pyproject.toml sees to these
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/python/attune DESTINATION ${CMAKE_INSTALL_DATADIR}/attune/python
           FILES_MATCHING PATTERN "*.py")
+  install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/share/datasette.yml DESTINATION ${CMAKE_INSTALL_DATADIR}/attune)
 endif()
 
 set(attune_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attune)

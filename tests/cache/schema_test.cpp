@@ -125,7 +125,7 @@ TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
   const std::string message = error_of(ErrorCode::kStore, [&] { writer(); });
   EXPECT_THAT(message, HasSubstr(file().string()));
-  EXPECT_THAT(message, HasSubstr("newer attune (schema 6; this one writes schema 5)"));
+  EXPECT_THAT(message, HasSubstr("newer attune (schema 7; this one writes schema 6)"));
   EXPECT_EQ(read_bytes(file()), before);
 }
 
@@ -170,7 +170,7 @@ TEST_F(SchemaTest, FileHasRollbackJournalAndOurMark) {
   EXPECT_EQ(database.integer("PRAGMA synchronous"), 2) << "FULL";
   EXPECT_EQ(read_bytes(file()).substr(68, 4), "attu");
   EXPECT_EQ(database.integer("SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND "
-                             "name NOT LIKE 'sqlite%' AND strict = 0"),
+                             "type = 'table' AND name NOT LIKE 'sqlite%' AND strict = 0"),
             0);
 }
 

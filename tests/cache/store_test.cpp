@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "cache/record_json.hpp"
+#include "cache/schema.hpp"
 #include "tests/cache/store_samples.hpp"
 
 namespace attune {
@@ -242,7 +243,7 @@ TEST_F(StoreTest, StatsCountRows) {
   EXPECT_EQ(stats.devices, 1);
   EXPECT_EQ(stats.problems, 1);
   EXPECT_EQ(stats.file_bytes, static_cast<int64_t>(std::filesystem::file_size(file())));
-  EXPECT_EQ(stats.schema_version, 5);
+  EXPECT_EQ(stats.schema_version, kSchemaVersion);
   EXPECT_TRUE(store.verify().empty());
 }
 

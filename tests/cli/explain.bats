@@ -153,3 +153,22 @@ END
   attune explain --target cpu
   refused 1 MODEL --problem
 }
+
+@test "tuned: the runner-up with its distance, and the work a second" {
+  tuned
+  attune explain --target cpu --problem $problem --json
+  expect 0
+  json 'o["runner_up"]["config"] != o["config"] and o["runner_up"]["distance"] > -1 and o["nearest_key"] is None'
+  json 'o["roofline"]["flops"] > 0 and o["roofline"]["share"] is None and o["occupancy"] is None'
+  attune explain --target cpu --problem $problem
+  [[ $output == *"runner-up  "*" %: prefill_cpu block_m="* && $output == *"GFLOP/s"*"the peak of this device"* ]]
+}
+
+@test "a miss: the nearest tuned key, and each field that differs" {
+  tuned
+  attune explain --target cpu --problem ${problem/head_dim=64/head_dim=128} --json
+  expect 0
+  json 'o["rung"] == "default_config" and o["nearest_key"]["differs"] == ["head_dim is 64, asked is 128"] and o["runner_up"] is None'
+  attune explain --target cpu:3 --problem ${problem/head_dim=64/head_dim=128}
+  [[ $output == *"nearest    "*"head_dim=64"* && $output == *"differs    head_dim is 64, asked is 128"* && $output == *"differs    the device is "* ]]
+}

@@ -10,6 +10,7 @@
 #include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/explain_model.hpp"
+#include "tuner/cli/explain_more.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/program_options.hpp"
 #include "tuner/cli/record_output.hpp"
@@ -61,9 +62,10 @@ int explain(const Options& options) {
   if (of_model) return explain_model(options.model, engine, options.json);
   const auto checks = engine.check(problem);
   const Plan plan = engine.foresee(problem);
+  const More more = more_of(plan, store_layers(engine_settings));
 
   if (!options.json) {
-    std::string text = plan.explain(problem) + layers_text(engine_settings);
+    std::string text = plan.explain(problem) + more_text(more, plan) + layers_text(engine_settings);
     if (const std::string programs = program_texts(problem); !programs.empty())
       text += "\n" + programs;
     text += "\nTemplates:\n";
@@ -76,25 +78,27 @@ int explain(const Options& options) {
   for (const auto& [name, reason] : checks)
     templates.push_back(
         {{"name", name}, {"serves", !reason}, {"reason", reason ? Json(*reason) : Json(nullptr)}});
-  print_json("explain", {{"problem", to_text(problem)},
-                         {"same_as", to_text(plan.problem)},
-                         {"device", engine.device().identity().name},
-                         {"rung", rung_name(plan.rung)},
-                         {"why", plan.why},
-                         {"passed_over", plan.passed_over},
-                         {"warnings", plan.warnings},
-                         {"image_from", plan.image_from},
-                         {"compiled", plan.kernel != nullptr},
-                         {"settings", layers_json(engine_settings)},
-                         {"template", plan.kernel_template->name()},
-                         {"arch", plan.arch.name()},
-                         {"config", plan.config.to_text()},
-                         {"distance_octaves", plan.distance},
-                         {"expected_time_s",
-                          plan.expected_us > 0 ? Json(plan.expected_us * 1e-6) : Json(nullptr)},
-                         {"workspace_bytes", plan.workspace_bytes()},
-                         {"winner", plan.winner ? winner_json(*plan.winner) : Json(nullptr)},
-                         {"templates", templates}});
+  Json body = {
+      {"problem", to_text(problem)},
+      {"same_as", to_text(plan.problem)},
+      {"device", engine.device().identity().name},
+      {"rung", rung_name(plan.rung)},
+      {"why", plan.why},
+      {"passed_over", plan.passed_over},
+      {"warnings", plan.warnings},
+      {"image_from", plan.image_from},
+      {"compiled", plan.kernel != nullptr},
+      {"settings", layers_json(engine_settings)},
+      {"template", plan.kernel_template->name()},
+      {"arch", plan.arch.name()},
+      {"config", plan.config.to_text()},
+      {"distance_octaves", plan.distance},
+      {"expected_time_s", plan.expected_us > 0 ? Json(plan.expected_us * 1e-6) : Json(nullptr)},
+      {"workspace_bytes", plan.workspace_bytes()},
+      {"winner", plan.winner ? winner_json(*plan.winner) : Json(nullptr)},
+      {"templates", templates}};
+  body.update(more_json(more, plan));
+  print_json("explain", body);
   return kOk;
 }
 

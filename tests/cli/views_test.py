@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The views of a store against cache/VIEWS.md: each column is described and each described column exists, every query of the page and of
+datasette.yml runs, and what views say of a store with known rows is right. Argument: the program attune."""
+import contextlib
+import pathlib
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ATTUNE = sys.argv[1]
+PAGE = (ROOT / "cache/VIEWS.md").read_text()
+FILE = (ROOT / "runtime/share/datasette.yml").read_text()
+
+
+def make_store(folder, *arguments):
+    store = pathlib.Path(folder) / "private/store.db"
+    store.parent.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run([sys.executable, ROOT / "tests/cli/sample_store.py", "--attune", ATTUNE, "--store", store, *arguments], check=True)
+    return store
+
+
+def one(database, sql):
+    return database.execute(sql).fetchone()
+
+
+def check_columns(database):
+    described = {}
+    for name, text in re.findall(r"^## (v_\w+)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S):
+        rows = re.findall(r"^\| (`.*?) \|", text, re.M)
+        described[name] = [column for row in rows for column in re.findall(r"`(\w+)`", row)]
+    views = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'view' ORDER BY name")]
+    assert views == sorted(described), (views, sorted(described))
+    for name, columns in described.items():
+        there = [row[1] for row in database.execute(f"PRAGMA table_info({name})")]
+        assert sorted(there) == sorted(columns), f"{name}: {sorted(set(there) ^ set(columns))}"
+        assert f"      {name}:" in FILE, f"datasette.yml does not know {name}"
+
+
+def check_queries(database):
+    queries = [query for block in re.findall(r"^```sql\n(.*?)^```", PAGE, re.M | re.S) for query in block.splitlines()]
+    queries += re.findall(r'sql: "(.*)"', FILE)
+    assert len(queries) >= 12, queries
+    for query in queries:
+        database.execute(query).fetchall()
+
+
+def check_rows(database):
+    assert one(database, "SELECT count(*) FROM v_winner") == one(database, "SELECT count(*) FROM winner")
+    assert one(database, "SELECT count(*) FROM v_trial") == one(database, "SELECT count(*) FROM trial")
+    gain, lo, hi, expected = one(database, "SELECT gain, gain_lo, gain_hi, default_median_us / median_us FROM v_winner ORDER BY gain DESC")
+    assert gain == expected and lo < gain < hi and gain > 1
+    failed = one(database, "SELECT count(*) FROM trial WHERE status <> 0")[0]
+    assert failed > 0 and one(database, "SELECT sum(trials), count(*) FROM v_failure") == (failed, 1)
+    assert one(database, "SELECT reason FROM v_failure") == ("ptxas spills 128 bytes",)
+    assert one(database, "SELECT min(to_best), count(*) FILTER (WHERE to_best = 1) FROM v_trial WHERE status = 'ok'") == (1, 6)
+    # keys 3 and 5 of six are of an older text, and an older driver
+    assert database.execute("SELECT reason, was, count(*) FROM v_stale GROUP BY 1, 2").fetchall() == [("template", "0" * 32, 2)]
+    assert one(database, "SELECT sum(trials) FROM v_knob_effect WHERE knob = 'block_m'") == one(database, "SELECT count(*) FROM trial")
+    assert one(database, "SELECT count(DISTINCT knob), min(least_to_best) FROM v_knob_effect") == (6, 1)
+    count, least = one(database, "SELECT count(*), min(distance) FROM v_runner_up")
+    assert count == 6 and least >= 0
+    assert one(database, "SELECT count(*) FROM v_flip") == (0,)
+
+
+def check_flip(database):
+    """The same problem with a later toolchain and another config: one flip, whose intervals do not overlap."""
+    database.execute("INSERT INTO toolchain SELECT 99, 'later', template_name, 'later', compiler, options FROM toolchain WHERE id = 1")
+    columns = [row[1] for row in database.execute("PRAGMA table_info(winner)") if row[1] != "id"]
+    new = {"toolchain_id": "99", "config": "'block_m=1'", "median_us": "median_us * 2", "lo_us": "median_us * 1.9", "hi_us": "median_us * 2.1",
+           "created": "'2027-01-01T00:00:00.000Z'"}
+    database.execute(f"INSERT INTO winner ({','.join(columns)}) SELECT {','.join(new.get(column, column) for column in columns)} FROM winner"
+                     " WHERE id = 1")
+    assert one(database, "SELECT to_config, overlap, round(to_median_us / from_median_us) FROM v_flip") == ("block_m=1", 0, 2)
+    assert one(database, "SELECT count(*) FROM v_flip") == (1,)
+    assert one(database, "SELECT count(*) FROM v_stale WHERE reason = 'template' AND now = 'later'")[0] > 0
+
+
+def check_damage(database):
+    """Texts that are no JSON do not end a query."""
+    database.execute("UPDATE trial SET info = 'no json', config = 'a=\"b\",c' WHERE id = 1")
+    assert one(database, "SELECT registers FROM v_trial WHERE trial_id = 1") == (None,)
+    check_queries(database)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        store = make_store(folder, "--keys", "6", "--trials", "20")
+        with contextlib.closing(sqlite3.connect(store)) as database:
+            database.execute("PRAGMA trusted_schema = 0")
+            check_columns(database)
+            check_queries(database)
+            check_rows(database)
+            check_flip(database)
+            check_damage(database)
+    print("views are as cache/VIEWS.md says")
+
+
+if __name__ == "__main__":
+    main()
