@@ -26,7 +26,8 @@ double median(std::vector<double> values) {
 
 void ClassSpread::add(const DeviceIdentity& device, const TrialRecord& mine,
                       const TrialRecord& theirs) {
-  const bool same = mine.created == theirs.created && mine.timing.samples == theirs.timing.samples &&
+  const bool same = mine.created == theirs.created &&
+                    mine.timing.samples == theirs.timing.samples &&
                     mine.timing.median_us == theirs.timing.median_us;
   if (same || !counts(mine) || !counts(theirs)) return;
   Class& one = classes_[device.digest()];

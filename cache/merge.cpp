@@ -111,8 +111,7 @@ MergeStep step_for(Database& database, const WinnerRecord& winner) {
   if (winner.pinned) return step_for_pin(database, winner);
   const TuningKey key = key_of(winner);
   const auto mine = find_winner(database, key, winner);
-  const Verdict verdict =
-      mine ? judge(*mine, winner) : Verdict{MergeAction::kAdd, "new"};
+  const Verdict verdict = mine ? judge(*mine, winner) : Verdict{MergeAction::kAdd, "new"};
   return {verdict.action, "winner", describe(key, winner.arch, winner.config), verdict.why};
 }
 

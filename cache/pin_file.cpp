@@ -74,8 +74,14 @@ Pin parse_line(std::string_view line) {
                 fmt::format("has {} columns; a pin has {}, with tabs between them", columns.size(),
                             kColumns));
   const Problem problem = parse_problem(columns[0]);
-  Pin pin{spec_of(problem), shape_of(problem), columns[1], columns[2], columns[3], columns[4],
-          parse_config(columns[5]), columns[6] == "better"};
+  Pin pin{spec_of(problem),
+          shape_of(problem),
+          columns[1],
+          columns[2],
+          columns[3],
+          columns[4],
+          parse_config(columns[5]),
+          columns[6] == "better"};
   if (pin.line() != line)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("is not as attune writes it, \"{}\"", pin.line()));

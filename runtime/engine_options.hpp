@@ -25,6 +25,9 @@ struct EngineOptions {
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
   std::vector<std::filesystem::path>
       bundles;  // folders written by write_bundle; asked before the stores
+  // Written by `attune pin`; empty = none. Winners come from it alone, and what it names is run or
+  // refused; images come from bundles and stores as ever.
+  std::filesystem::path pin;
   bool use_store = true;
   bool may_compile = true;       // false = policy no_jit
   bool check_workspace = false;  // runs wait for the GPU and refuse a workspace not initialised

@@ -52,6 +52,8 @@ enum class Compiling { kAllowed, kNever };
 struct LadderRules {
   Policy policy = Policy::kDefault;
   Compiling compiling = Compiling::kAllowed;
+  // A pin for the very shape is the only choice; climb throws kNotTuned when it cannot be taken.
+  bool pins_bind = false;
   // A winner whose template has another digest now is stale.
   std::function<std::string(const KernelTemplate&)> digest_of = template_digest;
 };

@@ -38,10 +38,9 @@ int number_in(const Lookup& variable, const char* name) {
   const std::string text = variable(name).value_or("");
   const std::optional<int> value = whole_number(text);
   if (!value)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("environment variable {} is \"{}\"; accepted are whole numbers from 0", name,
-                    text));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("environment variable {} is \"{}\"; accepted are whole numbers from 0",
+                            name, text));
   return *value;
 }
 
@@ -72,16 +71,15 @@ std::optional<Said> said_by(const Scheduler& scheduler, const std::string& text,
                             std::optional<int> given_count, const Lookup& variable) {
   if (!variable(scheduler.index)) return std::nullopt;
   int index = number_in(variable, scheduler.index);
-  if (scheduler.first && variable(scheduler.first))
-    index -= number_in(variable, scheduler.first);
+  if (scheduler.first && variable(scheduler.first)) index -= number_in(variable, scheduler.first);
   if (scheduler.step && variable(scheduler.step))
     index /= std::max(1, number_in(variable, scheduler.step));
   std::optional<int> count = given_count;
   if (!count && scheduler.count && variable(scheduler.count))
     count = number_in(variable, scheduler.count);
   if (!count)
-    refuse(text, fmt::format("{} is {}, and nothing says of how many shards; ", scheduler.index,
-                             index));
+    refuse(text,
+           fmt::format("{} is {}, and nothing says of how many shards; ", scheduler.index, index));
   if (index < 0 || index >= *count || *count > kMostShards)
     refuse(text, fmt::format("{} makes this shard {} of {}; ", scheduler.index, index, *count));
   return Said{scheduler.index, {index, *count}};
@@ -95,8 +93,7 @@ Shard from_schedulers(const std::string& text, std::optional<int> count, const L
     if (!said || (found && said->shard.count == 1)) continue;
     if (found && found->shard.count > 1 && found->shard != said->shard)
       refuse(text, fmt::format("{} says {}/{} and {} says {}/{}; ", found->by, found->shard.index,
-                               found->shard.count, said->by, said->shard.index,
-                               said->shard.count));
+                               found->shard.count, said->by, said->shard.index, said->shard.count));
     if (!found || found->shard.count == 1) found = said;
   }
   if (!found) {
@@ -114,8 +111,7 @@ Shard parse_shard(const std::string& text, const Lookup& variable) {
   const size_t slash = text.find('/');
   const std::string index = text.substr(0, slash);
   const bool has_count = slash != std::string::npos;
-  const std::optional<int> count =
-      has_count ? whole_number(text.substr(slash + 1)) : std::nullopt;
+  const std::optional<int> count = has_count ? whole_number(text.substr(slash + 1)) : std::nullopt;
   if (index != "env") return checked(text, whole_number(index), count);
   if (has_count) checked(text, 0, count);
   return from_schedulers(text, count, variable);

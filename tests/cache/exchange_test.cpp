@@ -244,7 +244,8 @@ TEST_F(ExchangeTest, MergeKeepsTheNewerPinAndSoundImages) {
                           mine_is_newer ? "pin keep" : "pin replace", "image keep", "image add"));
     EXPECT_EQ(into.load_winners(sample_key().device).at(0).config.at("block_m"),
               mine_is_newer ? 32 : 128);
-    EXPECT_EQ(std::count_if(told.begin(), told.end(), [](const auto& t) { return t[0] == 'p'; }), 1);
+    EXPECT_EQ(std::count_if(told.begin(), told.end(), [](const auto& t) { return t[0] == 'p'; }),
+              1);
     EXPECT_EQ(into.image(sample_image_key(64)).value().bytes, "mine");
     EXPECT_EQ(into.image(sample_image_key(16)).value().bytes, "other");
   }

@@ -52,7 +52,8 @@ WinnerRecord draw_winner() {
   WinnerRecord winner = sample_winner(key, draw_tile());
   winner.device = key.device;
   winner.policy = key.policy;
-  winner.toolchain = sample_toolchain("t1", *rc::gen::element<std::string>("nvrtc 13.0", "nvrtc 13.1"));
+  winner.toolchain =
+      sample_toolchain("t1", *rc::gen::element<std::string>("nvrtc 13.0", "nvrtc 13.1"));
   winner.effort = draw_effort();
   winner.complete = *rc::gen::arbitrary<bool>();
   winner.pinned = *rc::gen::inRange(0, 4) == 0;

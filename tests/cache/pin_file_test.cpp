@@ -38,10 +38,10 @@ TEST(PinFile, TheBestWinnerOfEachProblemIsPinned) {
   higher.effort = Effort::kExhaustive;
   WinnerRecord pinned = winner(1024, 32, "2020-01-01T00:00:00.000Z");
   pinned.pinned = true;
-  const std::vector<WinnerRecord> winners{winner(2048, 64, "2026-01-01T00:00:00.000Z"), higher,
-                                          winner(1024, 64, "2026-01-01T00:00:00.000Z"), pinned,
-                                          winner(512, 64, "2026-01-01T00:00:00.000Z"),
-                                          winner(512, 32, "2026-01-02T00:00:00.000Z")};
+  const std::vector<WinnerRecord> winners{
+      winner(2048, 64, "2026-01-01T00:00:00.000Z"), higher,
+      winner(1024, 64, "2026-01-01T00:00:00.000Z"), pinned,
+      winner(512, 64, "2026-01-01T00:00:00.000Z"),  winner(512, 32, "2026-01-02T00:00:00.000Z")};
   const PinFile file = pins_of(winners);
   ASSERT_EQ(file.pins.size(), 3U);
   for (const Pin& pin : file.pins)

@@ -74,18 +74,18 @@ TEST(Shard, WhatSchedulersDoNotSayIsRefused) {
                               {"SLURM_ARRAY_TASK_ID", "1"},
                               {"SLURM_ARRAY_TASK_COUNT", "4"}}),
               HasSubstr("RANK says 0/2 and SLURM_ARRAY_TASK_ID says 1/4"));
-  EXPECT_EQ(shard("env", {{"RANK", "1"},
-                          {"WORLD_SIZE", "2"},
-                          {"SLURM_PROCID", "1"},
-                          {"SLURM_NTASKS", "2"}}),
-            (Shard{1, 2}))
+  EXPECT_EQ(
+      shard("env",
+            {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}),
+      (Shard{1, 2}))
       << "two that agree";
 }
 
 std::vector<Problem> problems(int count) {
   std::vector<Problem> list;
   for (int i = 0; i < count; ++i)
-    list.push_back(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=" + std::to_string(64 + i)));
+    list.push_back(
+        parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=" + std::to_string(64 + i)));
   return list;
 }
 

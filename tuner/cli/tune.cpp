@@ -310,8 +310,9 @@ void add_tune(Command program, int* exit_code) {
                      "Tune one part of the problems: I/N, or env for what Slurm, torchrun or MPI "
                      "says, or env/N for Kubernetes' JOB_COMPLETION_INDEX. Give each shard a store "
                      "of its own, and join them with `attune db merge`");
-  command.add_option("--replicate", options->replicate,
-                     "With --shard: how many shards tune each problem, to see how far devices agree")
+  command
+      .add_option("--replicate", options->replicate,
+                  "With --shard: how many shards tune each problem, to see how far devices agree")
       .shows_default();
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");

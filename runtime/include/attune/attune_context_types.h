@@ -21,7 +21,8 @@ typedef struct attune_context_options {
                                      "cuda:N", "cpu", "cpu:THREADS" */
   const char* store;              /* the user's store file; "" = none; NULL = $ATTUNE_STORE, else
                                      ~/.cache/attune/store.db */
-  const char* const* more_stores; /* read-only layers below it */
+  const char* const* more_stores; /* read-only layers below it; none given = $ATTUNE_SITE_STORES,
+                                     else those of the installation */
   size_t num_more_stores;
   const char* const* bundles; /* folders written by `attune export`; asked before the stores */
   size_t num_bundles;
@@ -33,6 +34,8 @@ typedef struct attune_context_options {
   const char* const* nvrtc_folders; /* absolute; where NVRTC is looked for unless the process has it
                                         loaded. Of all contexts, before the first that compiles */
   size_t num_nvrtc_folders;
+  const char* pin; /* file of `attune pin`: what it names is run, or refused; NULL = $ATTUNE_PIN, ""
+                      = none */
 } attune_context_options;
 
 #ifdef __cplusplus

@@ -253,9 +253,10 @@ class Context:
 
     target: auto, cuda, cuda:N, cpu (all cores this process may use) or cpu:THREADS. store: a file, "" for none, None for the
     default. bundles: folders of `attune export`. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
-    compile. capture_file: problems seen, for `attune tune --captured`."""
+    compile. capture_file: problems seen, for `attune tune --captured`. pin: a file of `attune pin`, of which what it names is run or
+    refused; "" for none, None for $ATTUNE_PIN."""
 
-    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None):
+    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None, pin=None):
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}; accepted are {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
@@ -270,6 +271,7 @@ class Context:
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
+        options.pin = None if pin is None else str(pin).encode()
         offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
@@ -292,6 +294,13 @@ class Context:
     @property
     def device(self):
         return library.attune_context_device(self._handle).decode()
+
+    def pin_digest(self):
+        """32 bytes that say what kernels are chosen from: the pin file, or the stores and bundles. Ranks of one version of attune whose
+        digests are equal run the same kernels."""
+        digest = ctypes.create_string_buffer(32)
+        check(library.attune_context_pin_digest(self._handle, digest))
+        return digest.raw
 
     def forget(self):
         """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
@@ -352,6 +361,12 @@ def context_of(context, target):
     if context is not None and not isinstance(context, str):
         raise TypeError(f"context is of type {type(context).__name__}; accepted are an attune.Context, a target such as 'cpu:4' and None")
     return default_context(target if context is None else context)
+
+
+def pin_digest(context=None):
+    """Context.pin_digest() of `context`: a Context, a target, or None for the default one. Compare it over all ranks once, at the start:
+    dist.all_gather_object(digests, attune.pin_digest())."""
+    return context_of(context, "auto").pin_digest()
 
 
 def refuse_capture(ordinal, function):

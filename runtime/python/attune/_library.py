@@ -27,7 +27,7 @@ class ContextOptions(ctypes.Structure):
                 ("more_stores", ctypes.POINTER(ctypes.c_char_p)), ("num_more_stores", ctypes.c_size_t),
                 ("bundles", ctypes.POINTER(ctypes.c_char_p)), ("num_bundles", ctypes.c_size_t), ("policy", ctypes.c_int32),
                 ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p),
-                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t)]
+                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t), ("pin", ctypes.c_char_p)]
 
 
 class Problem(ctypes.Structure):
@@ -129,6 +129,7 @@ _SIGNATURES = {
     "attune_context_destroy": (None, [ctypes.c_void_p]),
     "attune_context_reload": (ctypes.c_int, [ctypes.c_void_p]),
     "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "attune_context_pin_digest": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
     "attune_program_parse": (ctypes.c_int, [ctypes.POINTER(ProgramDesc), ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_program_text": (ctypes.c_char_p, [ctypes.c_void_p]),
