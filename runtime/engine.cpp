@@ -75,8 +75,9 @@ struct Engine::Impl {
         capture(options.capture_file),
         plans(options.max_plans),
         plain(serving(KernelSpec{}, device->archs())),
-        rules{options.policy, options.may_compile ? Compiling::kAllowed : Compiling::kNever,
-              !options.pin.empty()} {}
+        rules{.policy = options.policy,
+              .compiling = options.may_compile ? Compiling::kAllowed : Compiling::kNever,
+              .pins_bind = !options.pin.empty()} {}
 
   Serving serving_of(const KernelSpec& spec) const;
   std::shared_ptr<const WinnerTable::Rows> winners_of(const KernelSpec& spec);
