@@ -48,12 +48,12 @@ class Fleet:
     def pins(self, store):
         return self.run(self.attune, "pin", "-", "--store", store)
 
-    def joined(self):
+    def joined(self, problems=len(PROBLEMS)):
         """What examples/fleet/join.sh makes of the stores: every problem is pinned, and runs from the pin file."""
         self.run("bash", FLEET / "join.sh", self.stores)
         pin = self.stores / "site.pin"
         lines = [line for line in pin.read_text().splitlines() if line.startswith("op=")]
-        assert len(lines) == len(PROBLEMS), pin.read_text()
+        assert len(lines) == problems, pin.read_text()
         explained = json.loads(self.run(self.attune, "explain", "--target", "cpu:1", "--problem", PROBLEMS[0], "--json",
                                         ATTUNE_PIN=str(pin)))
         assert explained["rung"] == "pinned", explained
@@ -71,20 +71,21 @@ def trials(store):
         connection.close()
 
 
-def kills(fleet, seed=3, shards=3):
+def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
     """Every shard is killed at least once, with whatever moment it is in, and started again until it ends by itself."""
     draw = random.Random(seed)
 
     def start(index):
         locks = fleet.folder / f"locks{index}"
         locks.mkdir(mode=0o700, exist_ok=True)
-        return subprocess.Popen([fleet.attune, "tune", *WORKLOAD, "--shard", f"{index}/{shards}", "--replicate", "2",
+        return subprocess.Popen([fleet.attune, "tune", *WORKLOAD[-6:], "--problem", PROBLEMS[0],
+                                 "--seqlen", ",".join(map(str, lengths)), "--shard", f"{index}/{shards}", "--replicate", "2",
                                  "--store", str(fleet.stores / f"{index}.db")],
                                 env=dict(fleet.environment, ATTUNE_LOCKS=str(locks)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     running = {index: start(index) for index in range(shards)}
     killed, seen = 0, {index: set() for index in range(shards)}
     while running:
-        time.sleep(draw.uniform(0.05, 1.5))
+        time.sleep(draw.uniform(0.05, 1.2))
         for index, process in list(running.items()):
             store = fleet.stores / f"{index}.db"
             if process.poll() is not None:
@@ -115,7 +116,8 @@ def kills(fleet, seed=3, shards=3):
         fleet.run(fleet.attune, "db", "merge", *order, site, "--store", site)  # all again, and itself
         texts.add(fleet.pins(site))
     assert len(texts) == 1, "pins depend on the order of merges"
-    fleet.joined()
+    fleet.joined(len(lengths))
+    assert any(0 < len(rows) < len(every) for rows in seen.values()), "no kill came between two trials"
     print(f"{shards} shards, {killed} killed, {len(every)} trials, the same pins in every order")
 
 

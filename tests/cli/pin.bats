@@ -18,7 +18,7 @@ load contract
   attune explain --target cpu --problem $problem --json
   json 'o["rung"] == "pinned" and o["settings"]["pin"].endswith("site.pin") and o["expected_time_s"] is None'
   attune doctor --json
-  json 'any(v["name"] == "ATTUNE_PIN" and "1 pins" in str(v) for v in o["variables"])' || { echo "$output" | grep -A4 ATTUNE_PIN; false; }
+  json 'any(v["name"] == "ATTUNE_PIN" and "1 pins" in str(v) for v in o["environment"])' || { echo "$output" | grep -A4 ATTUNE_PIN; false; }
 }
 
 @test "a pin that was edited, cut off or is none is refused" {
