@@ -29,7 +29,9 @@ constexpr attune_context_options kDefaultOptions{sizeof(attune_context_options),
                                                  nullptr,
                                                  nullptr,
                                                  0,
-                                                 nullptr};
+                                                 nullptr,
+                                                 nullptr,
+                                                 0};
 
 std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
                                             const char* argument) {
@@ -49,6 +51,16 @@ Policy policy_of(int32_t policy) {
   return static_cast<Policy>(policy);
 }
 
+void add_memory_bundles(const attune_context_options& c, EngineOptions* engine) {
+  if (c.num_memory_bundles > 0) not_null(c.memory_bundles, "options->memory_bundles");
+  for (size_t i = 0; i < c.num_memory_bundles; ++i) {
+    const attune_memory_bundle& bundle = c.memory_bundles[i];
+    const char* const data = static_cast<const char*>(bundle.data);
+    engine->memory_bundles.emplace_back(&not_null(data, "options->memory_bundles[].data"),
+                                        bundle.bytes);
+  }
+}
+
 EngineOptions engine_options(const attune_context_options& c, EngineOptions engine) {
   if (c.store) {
     engine.use_store = *c.store != '\0';
@@ -56,6 +68,7 @@ EngineOptions engine_options(const attune_context_options& c, EngineOptions engi
   }
   if (c.num_more_stores > 0)
     engine.more_stores = paths_of(c.more_stores, c.num_more_stores, "options->more_stores");
+  add_memory_bundles(c, &engine);
   if (c.pin) engine.pin = c.pin;
   if (c.num_bundles > 0) engine.bundles = paths_of(c.bundles, c.num_bundles, "options->bundles");
   if (c.policy != ATTUNE_POLICY_FROM_ENVIRONMENT) engine.policy = policy_of(c.policy);

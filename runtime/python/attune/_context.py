@@ -13,7 +13,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._dropout import Seeds
-from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
+from ._library import ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
@@ -252,7 +252,7 @@ class Context:
     """A device with its stores, bundles and loaded kernels. Thread-safe.
 
     target: auto, cuda, cuda:N, cpu (all cores this process may use) or cpu:THREADS. store: a file, "" for none, None for the
-    default. bundles: folders of `attune export`. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
+    default. bundles: folders and files of `attune export`, or bytes of such a file. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
     compile. capture_file: problems seen, for `attune tune --captured`. pin: a file of `attune pin`, of which what it names is run or
     refused; "" for none, None for $ATTUNE_PIN."""
 
@@ -265,9 +265,12 @@ class Context:
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
         options.store = None if store is None else str(store).encode()
-        if bundles:
-            options.bundles = (ctypes.c_char_p * len(bundles))(*(str(path).encode() for path in bundles))
-            options.num_bundles = len(bundles)
+        paths = [str(bundle).encode() for bundle in bundles if not isinstance(bundle, bytes)]
+        self._bundles = [bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
+        options.bundles, options.num_bundles = (ctypes.c_char_p * len(paths))(*paths) if paths else None, len(paths)
+        options.memory_bundles = (MemoryBundle * len(self._bundles))(
+            *((ctypes.cast(ctypes.c_char_p(bundle), ctypes.c_void_p), len(bundle)) for bundle in self._bundles))
+        options.num_memory_bundles = len(self._bundles)
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()

@@ -22,12 +22,17 @@ class Error(RuntimeError):
         self.status = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
 
 
+class MemoryBundle(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+
+
 class ContextOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("target", ctypes.c_char_p), ("store", ctypes.c_char_p),
                 ("more_stores", ctypes.POINTER(ctypes.c_char_p)), ("num_more_stores", ctypes.c_size_t),
                 ("bundles", ctypes.POINTER(ctypes.c_char_p)), ("num_bundles", ctypes.c_size_t), ("policy", ctypes.c_int32),
                 ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p),
-                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t), ("pin", ctypes.c_char_p)]
+                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t), ("pin", ctypes.c_char_p),
+                ("memory_bundles", ctypes.POINTER(MemoryBundle)), ("num_memory_bundles", ctypes.c_size_t)]
 
 
 class Problem(ctypes.Structure):
