@@ -37,9 +37,10 @@ StoreContents import_lines(std::istream& in);
 // exists.
 void export_slice(const StoreContents& contents, const std::filesystem::path& path);
 
-// The rule, for two rows of one identity: higher effort, then more samples, then newer. Equal rows
-// change nothing. A pin comes in only where the store has none. A sound image or program stays; a
-// missing or damaged one is taken.
+// The rule, for two rows of one identity: higher effort, then a search that came to its end, then
+// more samples, then newer, then the text of the row, so that any order of merges ends with the same
+// rows. Equal rows change nothing. Of two pins of a key the newer one stays. A sound image or
+// program stays; a missing or damaged one is taken.
 enum class MergeAction { kAdd, kReplace, kKeep };
 const char* merge_action_name(MergeAction action);  // "add", "replace", "keep"
 
@@ -52,6 +53,7 @@ struct MergeStep {
 
 struct MergePlan {
   std::vector<MergeStep> steps;
+  std::vector<std::string> spread;  // devices of one class that differ (class_spread.hpp)
   int64_t count(MergeAction action) const;
 };
 

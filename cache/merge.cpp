@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Store::merge: each incoming row against the row of the same identity, by the rule of
-// exchange.hpp. A winner is taken as it was measured, never derived anew from mixed trials: those
-// of different runs were not timed side by side.
+// exchange.hpp. The rule orders all rows of one identity, so whatever the order of merges, the same
+// row stays. A winner is taken as it was measured, never derived anew from mixed trials: those of
+// different runs were not timed side by side.
 #include <fmt/format.h>
 
+#include <tuple>
+
+#include "cache/class_spread.hpp"
 #include "cache/exchange.hpp"
+#include "cache/record_json.hpp"
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
 #include "generator/core/kernel_spec.hpp"
@@ -41,9 +46,41 @@ Verdict judge(const Evidence& mine, const Evidence& theirs) {
   return {MergeAction::kKeep, "the same"};
 }
 
+// Rows that say the same of all that: whichever text is the greater stays.
+Verdict judge_texts(const std::string& mine, const std::string& theirs) {
+  if (mine == theirs) return {MergeAction::kKeep, "the same"};
+  return theirs > mine ? Verdict{MergeAction::kReplace, "as old, and last by text"}
+                       : Verdict{MergeAction::kKeep, "as old, and last by text"};
+}
+
 Evidence evidence(const TrialRecord& t) { return {t.effort, true, t.timing.samples, t.created}; }
 Evidence evidence(const WinnerRecord& w) {
   return {w.effort, w.complete, w.timing.samples, w.created};
+}
+bool alike(const Evidence& a, const Evidence& b) {
+  return std::tie(a.effort, a.complete, a.samples, a.created) ==
+         std::tie(b.effort, b.complete, b.samples, b.created);
+}
+
+// Without the device's name, which is no part of its identity.
+std::string text_of(WinnerRecord winner) {
+  winner.device.name.clear();
+  return winner_line(winner);
+}
+
+Verdict judge(const TuningKey& key, const TrialRecord& mine, const TrialRecord& theirs) {
+  return alike(evidence(mine), evidence(theirs))
+             ? judge_texts(trial_line({key, mine}), trial_line({key, theirs}))
+             : judge(evidence(mine), evidence(theirs));
+}
+Verdict judge(const WinnerRecord& mine, const WinnerRecord& theirs) {
+  return alike(evidence(mine), evidence(theirs)) ? judge_texts(text_of(mine), text_of(theirs))
+                                                 : judge(evidence(mine), evidence(theirs));
+}
+Verdict judge_pins(const WinnerRecord& mine, const WinnerRecord& theirs) {
+  if (mine.created == theirs.created) return judge_texts(text_of(mine), text_of(theirs));
+  return theirs.created > mine.created ? Verdict{MergeAction::kReplace, "newer"}
+                                       : Verdict{MergeAction::kKeep, "older"};
 }
 
 std::string describe(const TuningKey& key, const std::string& arch, const Config& config) {
@@ -57,24 +94,24 @@ TuningKey key_of(const WinnerRecord& w) { return {w.spec, w.shape, w.device, w.p
 MergeStep step_for(Database& database, const StoredTrial& row) {
   const auto mine = find_trial(database, row.key, row.trial);
   const Verdict verdict =
-      mine ? judge(evidence(*mine), evidence(row.trial)) : Verdict{MergeAction::kAdd, "new"};
+      mine ? judge(row.key, *mine, row.trial) : Verdict{MergeAction::kAdd, "new"};
   return {verdict.action, "trial", describe(row.key, row.trial.arch, row.trial.config),
           verdict.why};
 }
 
+// A key has one pin, whatever its toolchain.
 MergeStep step_for_pin(Database& database, const WinnerRecord& pin) {
   const TuningKey key = key_of(pin);
-  const bool taken = has_pin(database, key);
-  return {taken ? MergeAction::kKeep : MergeAction::kAdd, "pin",
-          describe(key, pin.arch, pin.config), taken ? "there is a pin already" : "new"};
+  const auto mine = find_pin(database, key);
+  const Verdict verdict = mine ? judge_pins(*mine, pin) : Verdict{MergeAction::kAdd, "new"};
+  return {verdict.action, "pin", describe(key, pin.arch, pin.config), verdict.why};
 }
 
 MergeStep step_for(Database& database, const WinnerRecord& winner) {
   if (winner.pinned) return step_for_pin(database, winner);
   const TuningKey key = key_of(winner);
   const auto mine = find_winner(database, key, winner);
-  const Verdict verdict =
-      mine ? judge(evidence(*mine), evidence(winner)) : Verdict{MergeAction::kAdd, "new"};
+  const Verdict verdict = mine ? judge(*mine, winner) : Verdict{MergeAction::kAdd, "new"};
   return {verdict.action, "winner", describe(key, winner.arch, winner.config), verdict.why};
 }
 
@@ -96,6 +133,7 @@ void take(Database& database, const StoredTrial& row) {
   replace_trial(database, row.key, row.trial);
 }
 void take(Database& database, const WinnerRecord& row) {
+  if (row.pinned) delete_pins(database, key_of(row));
   replace_winner(database, key_of(row), row);
 }
 void take(Database& database, const StoredImage& row) { replace_image(database, row); }
@@ -113,6 +151,11 @@ MergePlan merge_rows(Database& database, const StoreContents& from, const TakeIn
     }
   };
   merge_all(from.programs);
+  ClassSpread spread;
+  for (const StoredTrial& row : from.trials)
+    if (const auto mine = find_trial(database, row.key, row.trial))
+      spread.add(row.key.device, *mine, row.trial);
+  plan.spread = spread.sentences();
   merge_all(from.trials);
   merge_all(from.winners);
   merge_all(from.images);

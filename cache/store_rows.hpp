@@ -67,7 +67,7 @@ std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key
                                         const WinnerRecord& like);
 void replace_winner(Database& database, const TuningKey& key, const WinnerRecord& winner);
 void delete_pins(Database& database, const TuningKey& key);
-bool has_pin(Database& database, const TuningKey& key);
+std::optional<WinnerRecord> find_pin(Database& database, const TuningKey& key);
 std::vector<WinnerRecord> read_all_winners(Database& database);
 
 // Images (store_images.cpp)

@@ -22,7 +22,7 @@ std::string select_winners(std::string_view where) {
       " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created, w.complete"
       " FROM winner w JOIN problem p ON p.id = w.problem_id JOIN shape s ON s.id = w.shape_id"
       " JOIN device d ON d.id = w.device_id JOIN toolchain c ON c.id = w.toolchain_id {}"
-      " ORDER BY w.pinned DESC, w.effort DESC, w.created DESC, w.id DESC",
+      " ORDER BY w.pinned DESC, w.effort DESC, w.created DESC, w.config, w.id DESC",
       kProblemColumns, kShapeColumns, kDeviceColumns, kToolchainColumns, where);
 }
 
@@ -104,11 +104,13 @@ void delete_pins(Database& database, const TuningKey& key) {
   remove.bind(ids->problem, ids->shape, ids->device, key.policy.text).run();
 }
 
-bool has_pin(Database& database, const TuningKey& key) {
+std::optional<WinnerRecord> find_pin(Database& database, const TuningKey& key) {
   const auto ids = find_key(database, key);
-  if (!ids) return false;
-  Statement select(database, fmt::format("SELECT 1 FROM winner WHERE {} AND pinned <> 0", kOfKey));
-  return select.bind(ids->problem, ids->shape, ids->device, key.policy.text).step();
+  if (!ids) return std::nullopt;
+  Statement select(database, select_winners(fmt::format("WHERE {} AND pinned <> 0", kOfKey)));
+  select.bind(ids->problem, ids->shape, ids->device, key.policy.text);
+  const std::vector<WinnerRecord> found = read_winners(select);
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 namespace {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Look-up in the embedded template files; the table itself is written at build time by embed_templates.cmake.
+// Look-up in the embedded template files, which are unpacked once; the table itself is written at build time
+// (build_tools/pack_templates.cpp).
 #include "generator/source_bundle.hpp"
 
 #include <deque>
 #include <utility>
+
+#include "generator/packed_files.hpp"
+#include "generator/packed_text.hpp"
 
 namespace attune {
 namespace {
@@ -13,7 +17,30 @@ std::deque<std::pair<std::string, std::string>>& added_files() {
   return files;
 }
 
+// All of them at once: they were packed together.
+struct Unpacked {
+  std::string text;
+  std::vector<BundledFile> files;
+
+  Unpacked() {
+    const PackedFiles packed = packed_files();
+    size_t size = 0;
+    for (size_t i = 0; i < packed.num_files; ++i) size += packed.files[i].bytes;
+    text = unpack({reinterpret_cast<const char*>(packed.bytes), packed.num_bytes}, size);
+    size_t at = 0;
+    for (size_t i = 0; i < packed.num_files; ++i) {
+      files.push_back({packed.files[i].path, {text.data() + at, packed.files[i].bytes}});
+      at += packed.files[i].bytes;
+    }
+  }
+};
+
 }  // namespace
+
+const std::vector<BundledFile>& bundled_files() {
+  static const Unpacked all;
+  return all.files;
+}
 
 void add_bundled_file(std::string path, std::string text) {
   added_files().emplace_back(std::move(path), std::move(text));

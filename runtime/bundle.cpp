@@ -20,6 +20,7 @@
 #include "generator/core/log.hpp"
 #include "generator/core/private_path.hpp"
 #include "generator/core/replace_file.hpp"
+#include "runtime/bundle_file.hpp"
 #include "runtime/bundle_manifest.hpp"
 
 namespace attune {
@@ -143,23 +144,49 @@ BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel
   }
   BundleChange change;
   change.kept = merge_entries(std::move(fresh), &entries);
-  replace_file(manifest, manifest_text(entries), kFileMode);
+  replace_file(manifest, manifest_text(entries, ManifestTime::kNow), kFileMode);
   change.unnamed = count_unnamed(folder, entries);
   return change;
 }
 
+void write_bundle_file(const fs::path& file, const std::vector<BundledKernel>& kernels) {
+  replace_file(private_place(file, kGuarded), bundle_bytes(kernels), kFileMode);
+}
+
+Bundle::Bundle(std::vector<ManifestEntry> entries) {
+  for (ManifestEntry& entry : entries) {
+    winners_.insert(winners_.end(), entry.winners.begin(), entry.winners.end());
+    entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256),
+                        std::move(entry.image), entry.offset, entry.bytes});
+  }
+}
+
+Bundle Bundle::of_bytes(std::shared_ptr<const BundleBytes> bytes, const fs::path& name) {
+  Bundle bundle(parse_bundle(bytes->view(), name.string()));
+  bundle.folder_ = name;
+  bundle.packed_ = std::move(bytes);
+  return bundle;
+}
+
+Bundle Bundle::open_memory(std::string_view bytes) {
+  return of_bytes(bundle_in_memory(bytes), "bundle in memory");
+}
+
 Bundle Bundle::open(const fs::path& folder) {
   std::error_code missing;
+  if (fs::is_regular_file(folder, missing)) return of_bytes(map_bundle(folder), folder);
   if (!fs::exists(folder / kManifest, missing))
-    io_error(folder / kManifest, "cannot be read; a bundle is a folder written by `attune export`");
-  Bundle bundle;
-  bundle.folder_ = fs::canonical(folder);  // where the images are, whatever becomes of the name
-  const fs::path manifest = bundle.folder_ / kManifest;
-  for (ManifestEntry& entry : parse_manifest(read_file(manifest), manifest.string())) {
-    bundle.winners_.insert(bundle.winners_.end(), entry.winners.begin(), entry.winners.end());
-    bundle.entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256),
-                               std::move(entry.image)});
-  }
+    io_error(folder / kManifest,
+             "cannot be read; a bundle is a folder or a file written by `attune export`");
+  const fs::path real = fs::canonical(folder);  // where images are, whatever becomes of the name
+  const fs::path manifest = real / kManifest;
+  std::vector<ManifestEntry> entries = parse_manifest(read_file(manifest), manifest.string());
+  for (const ManifestEntry& entry : entries)
+    if (entry.file.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: a kernel has no \"file\"", manifest.string()));
+  Bundle bundle(std::move(entries));
+  bundle.folder_ = real;
   return bundle;
 }
 
@@ -176,9 +203,12 @@ bool Bundle::serves(const std::string& arch, const std::string& options) const {
 }
 
 std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* fault) const {
-  const fs::path path = folder_ / entry.file;
+  const fs::path path = packed_
+                            ? fs::path(fmt::format("{} at byte {}", folder_.string(), entry.offset))
+                            : folder_ / entry.file;
   try {
-    std::string bytes = read_file(path);
+    std::string bytes =
+        packed_ ? std::string(packed_->view().substr(entry.offset, entry.bytes)) : read_file(path);
     if (sha256_hex(bytes) == entry.sha256) return bytes;
     *fault =
         fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());

@@ -16,15 +16,21 @@
 // Winners of a CPU say with how many "threads" they were measured.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/records.hpp"
 
 namespace attune {
+
+class BundleBytes;
+struct ManifestEntry;
 
 inline constexpr int kBundleVersion = 1;
 
@@ -49,6 +55,10 @@ struct BundleChange {
 BundleChange write_bundle(const std::filesystem::path& folder,
                           const std::vector<BundledKernel>& kernels);
 
+// The same as one file (bundle_file.hpp), which replaces a former one whole. Throws kIo.
+void write_bundle_file(const std::filesystem::path& file,
+                       const std::vector<BundledKernel>& kernels);
+
 // An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable,
 // thread-safe.
 class Bundle {
@@ -56,8 +66,12 @@ class Bundle {
   // Throws kIo when the manifest cannot be read, or could have been written by others than this
   // user and root, since images are code; kInvalidArgument when it is malformed or of a newer
   // version.
+  // A folder, or a bundle of one file.
   static Bundle open(const std::filesystem::path& folder);
+  // A bundle of one file whose bytes the caller holds, unchanged, as long as this and what it gave.
+  static Bundle open_memory(std::string_view bytes);
 
+  // Or the file's path.
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
   std::set<std::string> archs() const;
@@ -75,11 +89,17 @@ class Bundle {
   struct Entry {
     ImageKey key;
     std::string file, sha256;
-    KernelImage image;  // without bytes
+    KernelImage image;       // without bytes
+    uint64_t offset, bytes;  // in packed_
   };
+  Bundle() = default;
+  explicit Bundle(std::vector<ManifestEntry> entries);
+  static Bundle of_bytes(std::shared_ptr<const BundleBytes> bytes,
+                         const std::filesystem::path& name);
   // The file's bytes when they are what the manifest says; else nullopt and why not.
   std::optional<std::string> sound_bytes(const Entry& entry, std::string* fault) const;
   std::filesystem::path folder_;
+  std::shared_ptr<const BundleBytes> packed_;  // of a bundle of one file
   std::vector<Entry> entries_;
   std::vector<WinnerRecord> winners_;
 };

@@ -77,8 +77,7 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
 Json entry_json(const ManifestEntry& entry) {
   Json winners = Json::array();
   for (const WinnerRecord& winner : entry.winners) winners.push_back(winner_json(winner));
-  return {
-      {"file", entry.file},
+  Json json = {
       {"sha256", entry.sha256},
       {"format", format_name(entry.image.format)},
       {"entry", entry.image.entry},
@@ -94,15 +93,28 @@ Json entry_json(const ManifestEntry& entry) {
       {"static_shared_bytes", entry.image.info.static_shared_bytes},
       {"stack_bytes", entry.image.info.stack_bytes},
       {"winners", std::move(winners)}};
+  if (entry.file.empty())
+    json["offset"] = entry.offset, json["bytes"] = entry.bytes;
+  else
+    json["file"] = entry.file;
+  return json;
+}
+
+std::string plain_name(const std::string& name) {
+  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("file is \"{}\"; accepted are plain names inside the bundle", name));
+  return name;
 }
 
 ManifestEntry parse_entry(const Json& json) {
   ManifestEntry entry;
-  entry.file = json.at("file");
-  if (entry.file.empty() || entry.file.front() == '.' || entry.file.find('/') != std::string::npos)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("file is \"{}\"; accepted are plain names inside the bundle", entry.file));
+  if (json.contains("offset")) {
+    entry.offset = json.at("offset").get<uint64_t>();
+    entry.bytes = json.at("bytes").get<uint64_t>();
+  } else {
+    entry.file = plain_name(json.at("file"));
+  }
   entry.sha256 = json.at("sha256");
   entry.image.format = parse_format(json.at("format"));
   entry.image.entry = json.at("entry");
@@ -147,11 +159,12 @@ void adopt_programs(const Json& manifest, const std::string& path) {
 
 }  // namespace
 
-std::string manifest_text(const std::vector<ManifestEntry>& entries) {
+std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTime time) {
   Json kernels = Json::array();
   for (const ManifestEntry& entry : entries) kernels.push_back(entry_json(entry));
-  Json manifest = {
-      {"attune_bundle", kBundleVersion}, {"created", utc_now()}, {"kernels", std::move(kernels)}};
+  Json manifest = {{"attune_bundle", kBundleVersion}};
+  if (time == ManifestTime::kNow) manifest["created"] = utc_now();
+  manifest["kernels"] = std::move(kernels);
   if (Json programs = programs_json(entries); !programs.empty())
     manifest["programs"] = std::move(programs);
   return manifest.dump(1) + "\n";

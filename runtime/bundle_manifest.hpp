@@ -2,6 +2,7 @@
 // The JSON text of a bundle's manifest. Used by bundle.cpp only; the form is shown in bundle.hpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,12 @@ struct ManifestEntry {
   std::string sha256;
   KernelImage image;  // bytes are not part of the text
   std::vector<WinnerRecord> winners;
+  uint64_t offset = 0, bytes = 0;  // of the image, in a bundle of one file; then `file` is empty
 };
 
-std::string manifest_text(const std::vector<ManifestEntry>& entries);
+enum class ManifestTime { kNow, kNone };  // of "created"
+
+std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTime time);
 // Throws kInvalidArgument with `path` and what is wrong.
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path);
 

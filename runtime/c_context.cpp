@@ -2,6 +2,8 @@
 // The C functions on contexts. Options given by the caller win over the environment.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
 
@@ -13,9 +15,23 @@
 namespace attune::c_api {
 namespace {
 
-constexpr attune_context_options kDefaultOptions{
-    sizeof(attune_context_options), nullptr, nullptr, nullptr, 0,       nullptr, 0,
-    ATTUNE_POLICY_FROM_ENVIRONMENT, 0,       nullptr, nullptr, nullptr, nullptr, 0};
+constexpr attune_context_options kDefaultOptions{sizeof(attune_context_options),
+                                                 nullptr,
+                                                 nullptr,
+                                                 nullptr,
+                                                 0,
+                                                 nullptr,
+                                                 0,
+                                                 ATTUNE_POLICY_FROM_ENVIRONMENT,
+                                                 0,
+                                                 nullptr,
+                                                 nullptr,
+                                                 nullptr,
+                                                 nullptr,
+                                                 0,
+                                                 nullptr,
+                                                 nullptr,
+                                                 0};
 
 std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
                                             const char* argument) {
@@ -35,12 +51,25 @@ Policy policy_of(int32_t policy) {
   return static_cast<Policy>(policy);
 }
 
+void add_memory_bundles(const attune_context_options& c, EngineOptions* engine) {
+  if (c.num_memory_bundles > 0) not_null(c.memory_bundles, "options->memory_bundles");
+  for (size_t i = 0; i < c.num_memory_bundles; ++i) {
+    const attune_memory_bundle& bundle = c.memory_bundles[i];
+    const char* const data = static_cast<const char*>(bundle.data);
+    engine->memory_bundles.emplace_back(&not_null(data, "options->memory_bundles[].data"),
+                                        bundle.bytes);
+  }
+}
+
 EngineOptions engine_options(const attune_context_options& c, EngineOptions engine) {
   if (c.store) {
     engine.use_store = *c.store != '\0';
     engine.user_store = c.store;
   }
-  engine.more_stores = paths_of(c.more_stores, c.num_more_stores, "options->more_stores");
+  if (c.num_more_stores > 0)
+    engine.more_stores = paths_of(c.more_stores, c.num_more_stores, "options->more_stores");
+  add_memory_bundles(c, &engine);
+  if (c.pin) engine.pin = c.pin;
   if (c.num_bundles > 0) engine.bundles = paths_of(c.bundles, c.num_bundles, "options->bundles");
   if (c.policy != ATTUNE_POLICY_FROM_ENVIRONMENT) engine.policy = policy_of(c.policy);
   if (c.no_jit) engine.may_compile = false;
@@ -129,6 +158,14 @@ attune_status attune_context_reload(attune_context* context) {
 
 const char* attune_context_device(const attune_context* context) {
   return context ? context->device.c_str() : "";
+}
+
+attune_status attune_context_pin_digest(attune_context* context, uint8_t digest[32]) {
+  return guarded([&] {
+    uint8_t* const to = &not_null(digest, "digest");
+    const std::array<uint8_t, 32> found = ContextCall(context)->pin_digest();
+    std::copy(found.begin(), found.end(), to);
+  });
 }
 
 attune_status attune_problem_check(attune_context* context, const attune_problem* problem,

@@ -19,6 +19,7 @@
 #include "runtime/image_source.hpp"
 #include "runtime/ladder.hpp"
 #include "runtime/operand_check.hpp"
+#include "runtime/pinned_run.hpp"
 #include "runtime/plan_cache.hpp"
 #include "runtime/winner_table.hpp"
 
@@ -42,7 +43,7 @@ Plan plan_of(const Problem& problem, const Choice& choice,
   plan.winner = choice.winner;
   plan.distance = choice.distance;
   if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact) &&
-      measured_on(*choice.winner, device->identity()))
+      !choice.winner->created.empty() && measured_on(*choice.winner, device->identity()))
     plan.expected_us = choice.winner->timing.median_us;
   return plan;
 }
@@ -74,7 +75,9 @@ struct Engine::Impl {
         capture(options.capture_file),
         plans(options.max_plans),
         plain(serving(KernelSpec{}, device->archs())),
-        rules{options.policy, options.may_compile ? Compiling::kAllowed : Compiling::kNever} {}
+        rules{.policy = options.policy,
+              .compiling = options.may_compile ? Compiling::kAllowed : Compiling::kNever,
+              .pins_bind = !options.pin.empty()} {}
 
   Serving serving_of(const KernelSpec& spec) const;
   std::shared_ptr<const WinnerTable::Rows> winners_of(const KernelSpec& spec);
@@ -95,6 +98,7 @@ struct Engine::Impl {
   std::mutex mutex;  // winners, warnings
   std::mutex tuning;
   WinnerTable winners;
+  std::optional<PinFile> pins;  // where options.pin names a file: all that winners came from
   std::vector<std::string> opening_warnings;  // of bundles
   std::vector<std::string> warnings;          // those, and of reading stores
 };
@@ -153,7 +157,8 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                               const std::optional<std::string>& no_tensor_maps, Kernels kernels) {
   const Problem problem = canonical(asked);
   const Serving serving = serving_of(spec_of(problem));
-  if (options.policy == Policy::kTuneOnMiss && options.config_source && kernels == Kernels::kGet)
+  if (options.policy == Policy::kTuneOnMiss && options.config_source && kernels == Kernels::kGet &&
+      options.pin.empty())
     tune(asked, serving);
   Ladder rungs = ladder(asked, serving);
   std::optional<Error> failure;
@@ -267,12 +272,22 @@ std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(
 
 void Engine::reload() {
   const WarningCollector warnings;
-  WinnerTable fresh(impl_->images, impl_->device->identity());
+  const DeviceIdentity& identity = impl_->device->identity();
+  std::optional<PinFile> pins;
+  if (!impl_->options.pin.empty()) pins = read_pin_file(impl_->options.pin);
+  WinnerTable fresh = pins ? WinnerTable(pinned_winners(impl_->options.pin, *pins, identity))
+                           : WinnerTable(impl_->images, identity);
   const std::lock_guard lock(impl_->mutex);
   impl_->winners = std::move(fresh);
+  impl_->pins = std::move(pins);
   impl_->warnings = impl_->opening_warnings;
   impl_->warnings.insert(impl_->warnings.end(), warnings.texts().begin(), warnings.texts().end());
   impl_->plans.clear();
+}
+
+std::array<uint8_t, 32> Engine::pin_digest() const {
+  const std::lock_guard lock(impl_->mutex);
+  return (impl_->pins ? *impl_->pins : impl_->winners.pins(impl_->device->identity())).digest();
 }
 
 }  // namespace attune

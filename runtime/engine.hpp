@@ -5,6 +5,8 @@
 // check and explain.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +47,11 @@ class Engine {
   // Per template: nullopt = serves, else the reason.
   std::vector<std::pair<std::string, std::optional<std::string>>> check(
       const Problem& problem) const;
-  void reload();  // reads the stores again
+  void reload();  // reads the stores, or the pin file, again
+  // SHA-256 of what this engine chooses from: the pin file's, or that of the pins that its stores
+  // and bundles amount to on this device. Engines of one version whose digests are equal choose
+  // alike.
+  std::array<uint8_t, 32> pin_digest() const;
 
  private:
   enum class Kernels;

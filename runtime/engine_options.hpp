@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "cache/records.hpp"
@@ -24,7 +25,11 @@ struct EngineOptions {
   std::filesystem::path user_store;  // empty = default location (default_store_path())
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
   std::vector<std::filesystem::path>
-      bundles;  // folders written by write_bundle; asked before the stores
+      bundles;  // folders and files written by `attune export`; asked before the stores
+  std::vector<std::string_view> memory_bundles;  // asked before those; the caller keeps the bytes
+  // Written by `attune pin`; empty = none. Winners come from it alone, and what it names is run or
+  // refused; images come from bundles and stores as ever.
+  std::filesystem::path pin;
   bool use_store = true;
   bool may_compile = true;  // false = policy no_jit
   // Runs wait for the GPU and refuse a workspace not initialised, and lists of a cache that kernels would cut.

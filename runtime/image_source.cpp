@@ -73,6 +73,8 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
       may_compile_(options.may_compile),
       keep_images_(options.keep_images && !user_store_of(options).empty()),
       stores_(store_layers(options)) {
+  for (const std::string_view bytes : options.memory_bundles)
+    bundles_.push_back(Bundle::open_memory(bytes));
   for (const std::filesystem::path& folder : options.bundles)
     bundles_.push_back(Bundle::open(folder));
   note_strangers(bundles_, *device_);

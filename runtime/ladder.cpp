@@ -67,7 +67,15 @@ class Climb {
       const double distance = shape_distance(winner.shape, shape_);
       if (std::isnan(distance)) continue;  // of negative extents
       const KernelSpec& spec = canonical_spec(winner.spec, shape_) == spec_ ? winner.spec : spec_;
-      if (const Family* family = family_of_winner(winner, spec))
+      const Family* const family = family_of_winner(winner, spec);
+      if (!family && rules_.pins_bind && winner.pinned && to_text(winner.shape) == shape_text_)
+        throw Error(ErrorCode::kNotTuned,
+                    fmt::format("{} is pinned to {} with {}, which cannot run here: {}",
+                                to_text(problem_of(spec_, shape_)), winner.toolchain.template_name,
+                                winner.config.to_text(),
+                                ladder_->passed_over.empty() ? "see the log"
+                                                             : ladder_->passed_over.back()));
+      if (family)
         usable_.push_back({&winner, family, spec, distance, threads_apart(winner, device_),
                            to_text(winner.shape) == shape_text_,
                            bucket_of(winner.shape) == bucket_});
@@ -269,6 +277,10 @@ Ladder climb(const Problem& asked, const Serving& serving, const std::vector<Win
   Climb climb(asked, serving, device, rules, &ladder);
   climb.sort_winners(winners);
   climb.pinned();
+  if (rules.pins_bind && !ladder.choices.empty()) {
+    climb.count_more();
+    return ladder;
+  }
   climb.exact();
   climb.same_bucket();
   if (rules.policy != Policy::kStrict) {

@@ -54,6 +54,8 @@ struct LadderRules {
   Compiling compiling = Compiling::kAllowed;
   // A winner whose template has another digest now is stale.
   std::function<std::string(const KernelTemplate&)> digest_of = template_digest;
+  // A pin for the very shape is the only choice; climb throws kNotTuned when it cannot be taken.
+  bool pins_bind = false;
 };
 
 // `serving`: what serves the canonical problem on this device. `winners`: rows of the problem's

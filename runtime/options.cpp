@@ -57,6 +57,8 @@ Options options_from_environment() {
   Options options;
   if (environment_variable("ATTUNE_STORE") == "") options.engine.use_store = false;
   if (auto text = variable("ATTUNE_STORE")) options.engine.user_store = *text;
+  options.engine.more_stores = site_stores();
+  if (auto text = variable("ATTUNE_PIN")) options.engine.pin = *text;
   if (auto text = variable("ATTUNE_BUNDLE")) options.engine.bundles = split_paths(*text);
   if (auto text = variable("ATTUNE_POLICY")) {
     try {
@@ -80,6 +82,17 @@ std::filesystem::path default_store_path() {
   const std::optional<std::string> home = home_directory();
   return home ? std::filesystem::path(*home) / ".cache" / "attune" / "store.db"
               : std::filesystem::path();
+}
+
+std::vector<std::filesystem::path> site_stores() {
+  if (const auto text = environment_variable("ATTUNE_SITE_STORES")) return split_paths(*text);
+  std::vector<std::filesystem::path> stores;
+  for (const char* const folder : {ATTUNE_SITE_FOLDER, ATTUNE_SHIPPED_FOLDER}) {
+    const std::filesystem::path store = std::filesystem::path(folder) / "attune" / "store.db";
+    std::error_code ignored;
+    if (std::filesystem::exists(store, ignored)) stores.push_back(store);
+  }
+  return stores;
 }
 
 std::filesystem::path user_store_of(const EngineOptions& options) {

@@ -28,6 +28,8 @@ struct EnvironmentVariable {
 // clang-format off
 inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_STORE",           "the user's store file; empty = none",       "~/.cache/attune/store.db"},
+    {"ATTUNE_SITE_STORES",     "stores under it, split by ':', read only",   "the installed ones"},
+    {"ATTUNE_PIN",             "file of `attune pin`; nothing else is run", "none"},
     {"ATTUNE_BUNDLE",          "folders of `attune export`, split by ':'",  "none"},
     {"ATTUNE_POLICY",          "lowest rung: default, nearest, strict",     "default"},
     {"ATTUNE_NO_JIT",          "1 = never compile",                         "0"},
@@ -45,7 +47,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
 
 // Throws kInvalidArgument naming the variable, its value and what is accepted.
 Options options_from_environment();
-// The folders of ATTUNE_BUNDLE.
+// Paths with ':' between them.
 std::vector<std::filesystem::path> split_paths(const std::string& text);
 // ATTUNE_LOG alone, for a program that logs before it opens anything.
 std::optional<LogLevel> log_level_from_environment();
@@ -53,6 +55,9 @@ std::optional<LogLevel> log_level_from_environment();
 // $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
 // store, when no home directory is known.
 std::filesystem::path default_store_path();
+// $ATTUNE_SITE_STORES, else those of the site and the distribution that exist: store.db in attune/
+// under the installation's etc and share folders.
+std::vector<std::filesystem::path> site_stores();
 // The store that an engine of these options keeps images in; empty when there is none.
 std::filesystem::path user_store_of(const EngineOptions& options);
 // The store files that an engine of these options reads, uppermost first.

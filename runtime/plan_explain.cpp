@@ -21,6 +21,7 @@ std::string age_of(const std::string& created) {
 }
 
 std::string measured_text(const WinnerRecord& winner, const Device& device) {
+  if (winner.created.empty()) return "not known: a pin file says what runs, not how long it takes";
   std::string text = fmt::format(
       "{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} "
       "candidates",

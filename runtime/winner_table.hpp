@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/pin_file.hpp"
 #include "cache/records.hpp"
 
 namespace attune {
@@ -21,9 +22,13 @@ class WinnerTable {
   WinnerTable() = default;
   // Bundles come first, then the user's store, then others.
   WinnerTable(const ImageSource& images, const DeviceIdentity& device);
+  explicit WinnerTable(const Rows& rows);
 
   // Of the spec's family (family_of, ladder.hpp), most trusted layer first; never null.
   std::shared_ptr<const Rows> of(const KernelSpec& spec) const;
+  // What of them stands for this device, as pins: the most trusted layer's of each problem, stale
+  // ones and those of other numbers of threads left out.
+  PinFile pins(const DeviceIdentity& device) const;
   // Stands before the others of its family. Lists that were given out stay as they are.
   void add(const WinnerRecord& winner);
 

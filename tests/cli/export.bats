@@ -79,3 +79,60 @@ END
   refused 1 "$dir/kernels"
   grep -q precious "$dir/kernels/notes.txt"
 }
+
+@test "one file serves as a folder does, with the same bytes each time" {
+  tuned
+  attune export "$dir/kernels.attune" --json
+  expect 0
+  json 'o["kernels"] == 1 and o["kept"] == 0'
+  attune export "$dir/again.attune"
+  expect 0
+  cmp "$dir/kernels.attune" "$dir/again.attune"
+  export ATTUNE_STORE= ATTUNE_BUNDLE=$dir/kernels.attune ATTUNE_NO_JIT=1
+  attune bench --target cpu --problem $problem --no-standard --time 0.1 --json
+  expect 0
+  json 'o["rows"][0]["rung"] == "exact"'
+  truncate -s -1 "$dir/kernels.attune"
+  attune explain --target cpu --problem $problem
+  refused 1 "kernels.attune" "it was cut off or changed"
+}
+
+@test "only what is asked for is exported" {
+  tuned
+  attune export "$dir/a.attune" --only ${problem/seqlen=128/seqlen=4096} --json
+  expect 0
+  json 'o["kernels"] == 1'
+  attune export "$dir/b.attune" --only ${problem/head_dim=64/head_dim=128}
+  refused 2 "has no tuned kernel for these options"
+  attune export "$dir/b.attune" --only "$models/Llama-3.1-8B/config.json"
+  [ "$status" -eq 2 ]
+  attune export "$dir/b.attune" --only "$models/none.json"
+  [ "$status" -eq 5 ] || [ "$status" -eq 1 ]
+  [ ! -e "$dir/b.attune" ]
+}
+
+@test "an object is linked into a C program that runs alone" {
+  need_cpu_target
+  command -v cc || skip "no C compiler here"
+  cd "$dir"
+  attune compile --arch cpu --problem dtype=fp32,head_dim=64,heads=4/2,seqlen=128 --out my_kernels.o
+  expect 0
+  cp my_kernels.o first.o
+  attune compile --arch cpu --problem dtype=fp32,head_dim=64,heads=4/2,seqlen=128 --out my_kernels.o
+  cmp my_kernels.o first.o
+  lib=${ATTUNE%/bin/attune}/lib
+  cc -std=c11 -Wall -Wextra -Werror -Wl,--fatal-warnings -I "$ATTUNE_SOURCE/runtime/include" -I . "$ATTUNE_SOURCE/examples/linked.c" \
+    my_kernels.o -L "$lib" -lattune -lm -Wl,-rpath,"$lib" -o linked
+  [ "$(nm -C my_kernels.o | awk '{print $3}' | tr '\n' ' ')" = "my_kernels my_kernels_bytes " ]
+  rm my_kernels.o
+  ATTUNE_STORE= ATTUNE_BUNDLE= HOME=$dir run ./linked
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [[ $output == *"from linked kernels, greatest error"* ]]
+}
+
+@test "an object needs a name in C" {
+  need_cpu_target
+  attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
+  refused 1 "my-kernels.o" "names in C"
+}

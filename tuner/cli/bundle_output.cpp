@@ -1,10 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a bundle took in, in words; see bundle_output.hpp.
+// A folder, a file or an object, by name; what a bundle took in, in words; see bundle_output.hpp.
 #include "tuner/cli/bundle_output.hpp"
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <set>
+
+#include "runtime/bundle_file.hpp"
+#include "tuner/cli/file.hpp"
+#include "tuner/cli/linked_object.hpp"
+
 namespace attune::cli {
+namespace {
+
+// Lines of a C comment; texts that would end it cannot arise: no kernel's text has a star.
+std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
+  std::set<std::string> lines;
+  for (const BundledKernel& kernel : kernels)
+    lines.insert(fmt::format(" * {}: {} {}\n", kernel.key.arch, kernel.key.toolchain.template_name,
+                             to_problem_text(kernel.key.spec)));
+  std::string text;
+  for (const std::string& line : lines) text += line;
+  return text;
+}
+
+}  // namespace
+
+const char* const kOutputHelp =
+    "Where they go: a folder, of images with manifest.json, where a bundle is added to; or "
+    "NAME.attune, one file; or NAME.o, an object to link into a program, with NAME.h beside it";
+
+BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels) {
+  const std::string ending = std::filesystem::path(place).extension().string();
+  if (ending == ".attune") {
+    write_bundle_file(place, kernels);
+    return {};
+  }
+  if (ending != ".o") return write_bundle(place, kernels);
+  const std::string name = symbol_name(place);
+  write_file(place, object_of(bundle_bytes(kernels), name));
+  write_file(std::filesystem::path(place).replace_extension(".h"),
+             header_of(name, kernel_lines(kernels)));
+  return {};
+}
 
 std::string bundle_change_text(const BundleChange& change) {
   std::string text;

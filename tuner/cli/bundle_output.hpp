@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands that write bundles (export, compile) say about a bundle that was there.
+// Where the commands that write kernels (export, compile) put them, and what they say of it.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/bundle.hpp"
 
 namespace attune::cli {
+
+// "Folder to write: ...", of an option or positional that write_kernels takes.
+extern const char* const kOutputHelp;
+
+// By the ending of `place`: NAME.attune is a bundle of one file; NAME.o an object to link, with
+// NAME.h beside it; anything else a folder, where a former bundle is added to. Throws as
+// write_bundle, and kInvalidArgument for an object whose name is none in C.
+BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels);
 
 // Lines of text; empty when the folder was empty.
 std::string bundle_change_text(const BundleChange& change);

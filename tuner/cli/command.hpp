@@ -50,6 +50,7 @@ void add_compile(Command program, int* exit_code);
 void add_explain(Command program, int* exit_code);
 void add_export(Command program, int* exit_code);
 void add_report(Command program, int* exit_code);
+void add_pin(Command program, int* exit_code);
 void add_db(Command program, int* exit_code);
 void add_version(Command program, int* exit_code);
 

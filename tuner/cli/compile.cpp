@@ -123,7 +123,7 @@ std::optional<BundleChange> keep(const Options& options, const std::vector<Job>&
     std::vector<BundledKernel> kernels;
     for (const Job& job : jobs)
       if (job.failure.empty()) kernels.push_back({job.key, *job.image, {}});
-    return write_bundle(options.out, kernels);
+    return write_kernels(options.out, kernels);
   }
   Store store = Store::open(store_path_or_default(options.store), StoreMode::kReadWrite);
   for (const Job& job : jobs)
@@ -204,9 +204,8 @@ void add_compile(Command program, int* exit_code) {
                      "Knobs that differ from the default, knob=value,...");
   command.add_option("--store", options->store,
                      "Store that takes the images (default: the user's)");
-  command.add_option(
-      "--out", options->out,
-      "Folder to write instead: images with manifest.json. A bundle there is added to");
+  command.add_option("--out", options->out,
+                     std::string("Write them here, not into the store. ") + kOutputHelp);
   add_jobs_option(command, &options->jobs);
   command.callback([options, exit_code] { *exit_code = compile(*options); });
 }

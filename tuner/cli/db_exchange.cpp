@@ -133,7 +133,7 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
   std::vector<StoreContents> all;
   for (const std::string& file : files) all.push_back(contents_of(file));
   Store store = Store::open(options.path(), StoreMode::kReadWrite);
-  Json steps = Json::array();
+  Json steps = Json::array(), spread = Json::array();
   int64_t counts[3] = {};
   int64_t images = 0;  // taken in
   std::string text;
@@ -141,6 +141,10 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
     const MergePlan plan = dry_run ? store.plan_merge(contents) : store.merge(contents);
     for (const MergeAction action : {MergeAction::kAdd, MergeAction::kReplace, MergeAction::kKeep})
       counts[static_cast<int>(action)] += plan.count(action);
+    for (const std::string& sentence : plan.spread) {
+      spread.push_back(sentence);
+      print_notice("attune: note: " + sentence);
+    }
     for (const MergeStep& step : plan.steps) {
       images += step.row == "image" && step.action != MergeAction::kKeep;
       steps.push_back({{"action", merge_action_name(step.action)},
@@ -158,6 +162,7 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
                         {"replaced", counts[1]},
                         {"kept", counts[2]},
                         {"images", images},
+                        {"spread", spread},
                         {"steps", steps}});
   } else {
     print(text + fmt::format("{}: {} rows added, {} replaced, {} kept as they were\n{}",

@@ -29,6 +29,7 @@ struct Options {
 
 std::string layers_text(const EngineOptions& settings) {
   std::string text = fmt::format("policy     {}\n", policy_name(settings.policy));
+  if (!settings.pin.empty()) text += fmt::format("pin file   {}\n", settings.pin.string());
   for (const std::filesystem::path& folder : settings.bundles)
     text += fmt::format("bundle     {}\n", folder.string());
   for (const std::filesystem::path& store : store_layers(settings))
@@ -45,6 +46,7 @@ Json layers_json(const EngineOptions& settings) {
   for (const std::filesystem::path& store : store_layers(settings))
     stores.push_back(store.string());
   return {{"policy", policy_name(settings.policy)},
+          {"pin", settings.pin.string()},
           {"bundles", bundles},
           {"stores", stores},
           {"no_jit", !settings.may_compile}};

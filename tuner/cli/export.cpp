@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune export`: the tuned kernels of a store as a folder of cubins (or host objects) with
-// manifest.json, which the runtime loads without compiler and store (runtime/bundle.hpp). An image
+// manifest.json, as one file or as an object to link, which the runtime loads without compiler and store (runtime/bundle.hpp). An image
 // the store lacks is compiled, if a compiler is here.
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "generator/core/error.hpp"
+#include "generator/core/visibility.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
 #include "tuner/cli/bundle_output.hpp"
@@ -16,6 +17,7 @@
 #include "tuner/cli/db_commands.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/cli/workload_options.hpp"
 
 namespace attune::cli {
 namespace {
@@ -23,15 +25,45 @@ namespace {
 struct Options : DbOptions {
   std::string folder;
   std::string archs;
+  std::vector<std::string> only;  // problems and models
 };
 
 // Winners that share a kernel.
 using Sharers = std::vector<WinnerRecord>;
 
+// The kinds of problem that --only names. A kind's lengths do not matter.
+std::vector<KernelSpec> kinds_of(const std::vector<std::string>& only) {
+  std::vector<KernelSpec> kinds;
+  for (const std::string& one : only) {
+    WorkloadOptions workload;
+    if (one.find('=') == std::string::npos)
+      workload.model = one;
+    else
+      workload.problems = {one};
+    for (const Target target : {Target::kCuda, Target::kCpu})
+      for (const Problem& problem : workload_of(workload, target).problems)
+        kinds.push_back(spec_of(problem));
+  }
+  return kinds;
+}
+
+// Whether the winner's problem is of one of these kinds, at its own lengths: a window that hides
+// nothing there makes no other kind.
+bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
+  const auto at_its_lengths = [&](const KernelSpec& spec) {
+    return spec_of(canonical(problem_of(spec, winner.shape)));
+  };
+  const KernelSpec own = at_its_lengths(winner.spec);
+  return std::any_of(kinds.begin(), kinds.end(), [&](const KernelSpec& kind) {
+    return kind.gqa_ratio == own.gqa_ratio && at_its_lengths(kind) == own;
+  });
+}
+
 // In the order of the store.
 std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
+  const std::vector<KernelSpec> kinds = kinds_of(options.only);
   std::vector<Sharers> kernels;
   std::map<std::string, size_t> seen;
   for (const WinnerRecord& winner : store.all_winners()) {
@@ -40,6 +72,7 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
       continue;
     if (!archs.empty() && std::find(archs.begin(), archs.end(), winner.arch) == archs.end())
       continue;
+    if (!options.only.empty() && !is_of(kinds, winner)) continue;
     const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
                                          winner.toolchain.digest(), winner.config.to_text());
     const auto [at, is_new] = seen.emplace(text, kernels.size());
@@ -87,7 +120,7 @@ int export_kernels(const Options& options) {
     throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run "
                                                   "`attune tune` first, or see `attune db ls`",
                                                   options.path().string()));
-  const BundleChange change = write_bundle(options.folder, bundled);
+  const BundleChange change = write_kernels(options.folder, bundled);
   size_t bytes = 0;
   size_t shapes = 0;
   for (const BundledKernel& kernel : bundled) {
@@ -114,13 +147,14 @@ int export_kernels(const Options& options) {
 void add_export(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "export", "Write tuned kernels as a folder that runs without compiler and store",
+      program, "export",
+      "Write tuned kernels as a folder, a file or an object that runs without compiler and store",
       "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
       &options->json);
-  command
-      .add_option("FOLDER", options->folder,
-                  "Folder to write: images with manifest.json. A bundle there is added to")
-      .required();
+  command.add_option("OUTPUT", options->folder, kOutputHelp).required();
+  command.add_option("--only", options->only,
+                     "Only kernels for these, at every tuned length: a model's config.json, or a "
+                     "problem as in --problem. May be given again");
   command.add_option("--arch", options->archs,
                      "Only these archs, a list (default: all in the store)");
   command.add_option(

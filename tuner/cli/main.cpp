@@ -40,6 +40,7 @@ void add_commands(Command program, int* exit_code) {
   add_compile(program, exit_code);
   add_export(program, exit_code);
   add_report(program, exit_code);
+  add_pin(program, exit_code);
   add_db(program, exit_code);
   add_version(program, exit_code);
 }

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <memory>
 
+#include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
@@ -20,6 +21,7 @@
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/isolated_backend.hpp"
 #include "tuner/search.hpp"
+#include "tuner/shard.hpp"
 #include "tuner/tune_loop.hpp"
 
 namespace attune::cli {
@@ -33,6 +35,8 @@ struct Options : RunOptions {
   bool dry_run = false;
   int jobs = 0;
   int verify = 0;
+  std::string shard;
+  int replicate = 1;
 };
 
 std::atomic<bool> interrupted{false};
@@ -222,12 +226,28 @@ int show_workload(const Options& options, const Workload& workload) {
   return kOk;
 }
 
+// Leaves only the shard's problems; says which part that is. A shard may have none.
+void take_shard(const Options& options, Workload* workload) {
+  if (options.shard.empty()) {
+    if (options.replicate != 1)
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--replicate is given without --shard; accepted is --replicate beside --shard");
+    return;
+  }
+  const Shard shard = parse_shard(options.shard, environment_variable);
+  const size_t all = workload->problems.size();
+  workload->problems = problems_of_shard(workload->problems, shard, options.replicate);
+  print_notice(fmt::format("attune: shard {} of {}: {} of {} problems", shard.index, shard.count,
+                           workload->problems.size(), all));
+}
+
 int tune_command(const Options& options) {
   seconds_of(options.budget);
   if (options.verify < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
+  take_shard(options, &workload);
   if (options.dry_run) return show_workload(options, workload);
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
@@ -285,6 +305,14 @@ void add_tune(Command program, int* exit_code) {
       .add_option("--verify", options->verify,
                   "Afterwards repeat each final this many times in fresh processes; report flips "
                   "and regret")
+      .shows_default();
+  command.add_option("--shard", options->shard,
+                     "Tune one part of the problems: I/N, or env for what Slurm, torchrun or MPI "
+                     "says, or env/N for Kubernetes' JOB_COMPLETION_INDEX. Give each shard a store "
+                     "of its own, and join them with `attune db merge`");
+  command
+      .add_option("--replicate", options->replicate,
+                  "With --shard: how many shards tune each problem, to see how far devices agree")
       .shows_default();
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");

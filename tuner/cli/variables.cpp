@@ -17,6 +17,7 @@
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/options.hpp"
+#include "runtime/pinned_run.hpp"
 
 namespace attune::cli {
 namespace {
@@ -60,6 +61,27 @@ void bundle(Report* report) {
   report->detail = fmt::format("{}", fmt::join(lines, "; "));
 }
 
+void site_store_files(Report* report) {
+  std::vector<std::string> lines;
+  for (const fs::path& path : split_paths(report->value))
+    lines.push_back(fmt::format("{}: {}", fs::absolute(path).string(),
+                                is_file(path) ? "the file exists" : "no such file"));
+  report->detail = fmt::format("{}", fmt::join(lines, "; "));
+}
+
+void pin(Report* report) {
+  try {
+    const PinFile pins = read_pin_file(report->value);
+    report->detail =
+        fmt::format("{}: {} pins", fs::absolute(report->value).string(), pins.pins.size());
+    const std::vector<std::string> faults = faults_of(pins.pins);
+    if (!faults.empty()) report->detail += "; " + faults.front();
+  } catch (const Error& error) {
+    report->state = VariableState::kRefused;
+    report->detail = error.what();
+  }
+}
+
 void capture(Report* report) {
   const fs::path path = fs::absolute(report->value);
   std::error_code ignored;
@@ -91,8 +113,13 @@ void cpu_plugin(Report* report) {
 // The variables that name files. The words of the others are judged by whoever reads them.
 const std::map<std::string, std::function<void(Report*)>>& resolvers() {
   static const std::map<std::string, std::function<void(Report*)>> all{
-      {"ATTUNE_STORE", store}, {"ATTUNE_BUNDLE", bundle},         {"ATTUNE_CAPTURE", capture},
-      {"ATTUNE_NVRTC", nvrtc}, {"ATTUNE_CPU_PLUGIN", cpu_plugin},
+      {"ATTUNE_STORE", store},
+      {"ATTUNE_BUNDLE", bundle},
+      {"ATTUNE_CAPTURE", capture},
+      {"ATTUNE_SITE_STORES", site_store_files},
+      {"ATTUNE_PIN", pin},
+      {"ATTUNE_NVRTC", nvrtc},
+      {"ATTUNE_CPU_PLUGIN", cpu_plugin},
   };
   return all;
 }

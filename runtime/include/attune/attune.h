@@ -65,6 +65,9 @@ ATTUNE_API void attune_context_destroy(attune_context* context);
 ATTUNE_API attune_status attune_context_reload(attune_context* context);
 /* "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8 threads"; lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
+/* SHA-256 of what the context chooses kernels from: of its pin file, or of what its stores and bundles
+ * pin on this device. Ranks of one version of attune whose 32 bytes are equal run the same kernels. */
+ATTUNE_API attune_status attune_context_pin_digest(attune_context* context, uint8_t digest[32]);
 
 ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
 #define attune_problem_init(problem) attune_problem_init_sized((problem), sizeof(attune_problem))

@@ -11,7 +11,9 @@
 //   plan.run(problem.contiguous(q, k, v, o), workspace, plan.workspace_bytes(), stream);
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -144,6 +146,11 @@ class Context {
   }
   void reload() const { check(attune_context_reload(context_.get())); }
   std::string device() const { return attune_context_device(context_.get()); }
+  std::array<uint8_t, 32> pin_digest() const {
+    std::array<uint8_t, 32> digest;
+    check(attune_context_pin_digest(context_.get(), digest.data()));
+    return digest;
+  }
   attune_context* get() const { return context_.get(); }
 
  private:

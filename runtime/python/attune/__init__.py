@@ -24,7 +24,7 @@ the library refuses raises attune.Error with the status and its sentence. PyTorc
 of q, k, v, biases, slopes and sinks; attention_backward() and score_gradient() compute them by hand, for NumPy too.
 """
 from ._library import Error, version
-from ._context import Context, Plan
+from ._context import Context, Plan, pin_digest
 from . import block_map
 from ._append import append_kv, prepare_append_kv
 from ._attention import attention, prepare
@@ -44,7 +44,7 @@ from ._quantise import prepare_quantise as prepare_quantize, quantise as quantiz
 
 __version__ = version()
 __all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map", "cascade",
-           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
+           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
            "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
            "register_transformers", "rotary_table", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
 

@@ -13,7 +13,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._dropout import Seeds
-from ._library import ContextOptions, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
+from ._library import ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
@@ -252,10 +252,11 @@ class Context:
     """A device with its stores, bundles and loaded kernels. Thread-safe.
 
     target: auto, cuda, cuda:N, cpu (all cores this process may use) or cpu:THREADS. store: a file, "" for none, None for the
-    default. bundles: folders of `attune export`. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
-    compile. capture_file: problems seen, for `attune tune --captured`."""
+    default. bundles: folders and files of `attune export`, or bytes of such a file. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
+    compile. capture_file: problems seen, for `attune tune --captured`. pin: a file of `attune pin`, of which what it names is run or
+    refused; "" for none, None for $ATTUNE_PIN."""
 
-    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None):
+    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None, pin=None):
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}; accepted are {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
@@ -264,12 +265,16 @@ class Context:
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
         options.store = None if store is None else str(store).encode()
-        if bundles:
-            options.bundles = (ctypes.c_char_p * len(bundles))(*(str(path).encode() for path in bundles))
-            options.num_bundles = len(bundles)
+        paths = [str(bundle).encode() for bundle in bundles if not isinstance(bundle, bytes)]
+        self._bundles = [bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
+        options.bundles, options.num_bundles = (ctypes.c_char_p * len(paths))(*paths) if paths else None, len(paths)
+        options.memory_bundles = (MemoryBundle * len(self._bundles))(
+            *((ctypes.cast(ctypes.c_char_p(bundle), ctypes.c_void_p), len(bundle)) for bundle in self._bundles))
+        options.num_memory_bundles = len(self._bundles)
         options.policy = POLICIES[policy]
         options.no_jit = int(no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
+        options.pin = None if pin is None else str(pin).encode()
         offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))
@@ -292,6 +297,13 @@ class Context:
     @property
     def device(self):
         return library.attune_context_device(self._handle).decode()
+
+    def pin_digest(self):
+        """32 bytes that say what kernels are chosen from: the pin file, or the stores and bundles. Ranks of one version of attune whose
+        digests are equal run the same kernels."""
+        digest = ctypes.create_string_buffer(32)
+        check(library.attune_context_pin_digest(self._handle, digest))
+        return digest.raw
 
     def forget(self):
         """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
@@ -352,6 +364,12 @@ def context_of(context, target):
     if context is not None and not isinstance(context, str):
         raise TypeError(f"context is of type {type(context).__name__}; accepted are an attune.Context, a target such as 'cpu:4' and None")
     return default_context(target if context is None else context)
+
+
+def pin_digest(context=None):
+    """Context.pin_digest() of `context`: a Context, a target, or None for the default one. Compare it over all ranks once, at the start:
+    dist.all_gather_object(digests, attune.pin_digest())."""
+    return context_of(context, "auto").pin_digest()
 
 
 def refuse_capture(ordinal, function):

@@ -22,12 +22,17 @@ class Error(RuntimeError):
         self.status = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
 
 
+class MemoryBundle(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+
+
 class ContextOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("target", ctypes.c_char_p), ("store", ctypes.c_char_p),
                 ("more_stores", ctypes.POINTER(ctypes.c_char_p)), ("num_more_stores", ctypes.c_size_t),
                 ("bundles", ctypes.POINTER(ctypes.c_char_p)), ("num_bundles", ctypes.c_size_t), ("policy", ctypes.c_int32),
                 ("no_jit", ctypes.c_int32), ("capture_file", ctypes.c_char_p), ("log", ctypes.c_void_p), ("log_user", ctypes.c_void_p),
-                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t)]
+                ("nvrtc_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_nvrtc_folders", ctypes.c_size_t), ("pin", ctypes.c_char_p),
+                ("memory_bundles", ctypes.POINTER(MemoryBundle)), ("num_memory_bundles", ctypes.c_size_t)]
 
 
 class Problem(ctypes.Structure):
@@ -145,6 +150,7 @@ _SIGNATURES = {
     "attune_context_destroy": (None, [ctypes.c_void_p]),
     "attune_context_reload": (ctypes.c_int, [ctypes.c_void_p]),
     "attune_context_device": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "attune_context_pin_digest": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
     "attune_program_parse": (ctypes.c_int, [ctypes.POINTER(ProgramDesc), ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_program_text": (ctypes.c_char_p, [ctypes.c_void_p]),

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table that build_tools/pack_templates.cpp writes at build time. Used by source_bundle.cpp alone.
+#pragma once
+
+#include <cstddef>
+
+namespace attune {
+
+struct PackedFile {
+  const char* path;
+  size_t bytes;  // of the text
+};
+
+// The texts of all files in a row, packed (packed_text.hpp).
+struct PackedFiles {
+  const unsigned char* bytes;
+  size_t num_bytes;
+  const PackedFile* files;
+  size_t num_files;
+};
+PackedFiles packed_files();
+
+}  // namespace attune

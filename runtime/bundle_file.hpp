@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bundle as one file: the manifest of bundle.hpp as index, and the images behind it. It is mapped,
+// not read; each image is checked against its SHA-256 when it is asked for.
+//
+//   | at | bytes | what                                                            |
+//   |----|-------|-----------------------------------------------------------------|
+//   | 0  | 8     | "attuneB" and a zero                                            |
+//   | 8  | 8     | version, 1 (little-endian, as are the others)                   |
+//   | 16 | 8     | bytes of the manifest                                           |
+//   | 24 | 8     | bytes of the file                                               |
+//   | 32 | 64    | SHA-256 of bytes 0 to 31 and the manifest, as hex digits        |
+//   | 96 | ...   | manifest: JSON, each kernel with "offset" and "bytes"           |
+//   | ...| ...   | images, each at a multiple of 64, zeros between them            |
+//
+// It holds no time of its making: equal kernels give equal bytes.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bundle_manifest.hpp"
+
+namespace attune {
+
+inline constexpr size_t kBundleAlignment = 64;
+
+// Bytes that stay as long as this does: of a mapped file, or a caller's.
+class BundleBytes {
+ public:
+  virtual ~BundleBytes() = default;
+  virtual std::string_view view() const = 0;
+};
+
+// Maps the file; throws kIo when it cannot be read or could have been written by others. It must not
+// be cut while it is mapped: replace it by another file instead, as write_bundle_file does.
+std::shared_ptr<const BundleBytes> map_bundle(const std::filesystem::path& path);
+// The caller keeps them, unchanged, as long as anything uses the bundle.
+std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
+
+// The bundle's bytes. The order of kernels does not show.
+std::string bundle_bytes(const std::vector<BundledKernel>& kernels);
+
+// The entries of a bundle's bytes; offsets and sizes lie inside. Throws kInvalidArgument with `name`
+// and what is wrong.
+std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name);
+
+}  // namespace attune

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bundles of one file: they serve as folders do, equal kernels give equal bytes, and no changed or
+// cut byte does harm.
+#include "runtime/bundle_file.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "generator/core/digest.hpp"
+#include "generator/core/error.hpp"
+#include "generator/core/log.hpp"
+#include "generator/renderer.hpp"
+#include "generator/template_registry.hpp"
+#include "runtime/engine.hpp"
+#include "tests/runtime/fake_device.hpp"
+#include "tests/runtime/image_key_of.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BundleFileTest : public ::testing::Test {
+ protected:
+  BundledKernel kernel(const std::string& arch_name = "sm_90a") const {
+    const Arch arch = parse_arch(arch_name);
+    const KernelSpec spec = spec_of(problem_);
+    const KernelTemplate& best = *serving(spec, {arch}).best()->kernel_template;
+    BundledKernel made;
+    made.key = testing::image_key_of(
+        best, spec, arch,
+        best.default_config(spec, arch, shape_of(problem_), typical_device(arch).facts));
+    made.image = device_->compiler_.compile(render(best, spec, arch, made.key.config), arch);
+    WinnerRecord row;
+    row.spec = spec;
+    row.shape = shape_of(problem_);
+    row.toolchain = made.key.toolchain;
+    row.arch = made.key.arch;
+    row.config = row.default_config = made.key.config;
+    row.device.name = "NVIDIA H200";
+    row.created = "2026-01-02T03:04:05.000Z";
+    made.winners = {row};
+    return made;
+  }
+  std::filesystem::path file() const { return folder_ / "kernels.attune"; }
+  EngineOptions bundle_only() const {
+    EngineOptions options;
+    options.use_store = false;
+    options.may_compile = false;
+    return options;
+  }
+  static std::string refusal(const std::string& bytes) {
+    try {
+      Bundle::open_memory(bytes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "accepted";
+  }
+  // With the digest that its index has now.
+  static std::string resealed(std::string bytes) {
+    uint64_t size = 0;
+    for (int i = 7; i >= 0; --i) size = size << 8 | static_cast<unsigned char>(bytes[16 + i]);
+    return bytes.replace(32, 64, sha256_hex(bytes.substr(0, 32), bytes.substr(96, size)));
+  }
+
+  testing::TemporaryFolder folder_;
+  std::shared_ptr<testing::FakeDevice> device_ = std::make_shared<testing::FakeDevice>();
+  const Problem problem_ = parse_problem(
+      "dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=4096,mask=causal_bottom_right");
+};
+
+TEST_F(BundleFileTest, AFileServesWithoutCompilerAndStore) {
+  write_bundle_file(file(), {kernel(), kernel("sm_80")});
+  EngineOptions options = bundle_only();
+  options.bundles = {file()};
+  const auto plan = Engine(device_, options).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->image_from, "bundle");
+  EXPECT_THAT(Bundle::open(file()).faults(), ::testing::IsEmpty());
+  EXPECT_EQ(Bundle::open(file()).num_images(), 2U);
+}
+
+TEST_F(BundleFileTest, BytesInMemoryServe) {
+  const std::string bytes = bundle_bytes({kernel()});
+  EngineOptions options = bundle_only();
+  options.memory_bundles = {bytes};
+  EXPECT_EQ(Engine(device_, options).plan(problem_)->rung, Rung::kExact);
+}
+
+TEST_F(BundleFileTest, EqualKernelsGiveEqualBytes) {
+  const std::string bytes = bundle_bytes({kernel(), kernel("sm_80")});
+  EXPECT_EQ(bundle_bytes({kernel("sm_80"), kernel()}), bytes);
+  EXPECT_EQ(bundle_bytes({kernel("sm_80"), kernel(), kernel()}), bytes);
+  for (const ManifestEntry& entry : parse_bundle(bytes, "test"))
+    EXPECT_EQ(entry.offset % kBundleAlignment, 0U);
+}
+
+TEST_F(BundleFileTest, EqualImagesStandOnce) {
+  BundledKernel big = kernel(), other = kernel("sm_80");
+  big.image.bytes = other.image.bytes = std::string(1 << 20, 'x');
+  EXPECT_LT(bundle_bytes({big, other}).size(), (1U << 20) + 16384);
+  const std::string bytes = bundle_bytes({big, other});
+  EXPECT_THAT(Bundle::open_memory(bytes).faults(), ::testing::IsEmpty());
+}
+
+// Each either is refused when the bundle is opened, or costs the image, or does not matter.
+TEST_F(BundleFileTest, AnyChangedByteAndAnyCutDoesNoHarm) {
+  set_log_sink([](LogLevel, std::string_view) {});
+  const BundledKernel sound = kernel();
+  const std::string bytes = bundle_bytes({sound});
+  const size_t images = parse_bundle(bytes, "test").front().offset;
+  size_t refused = 0, missed = 0;
+  for (size_t i = 0; i < bytes.size(); ++i)
+    for (const int bit : {1, 128}) {
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ bit);
+      if (refusal(changed) != "accepted") {
+        ++refused;
+        continue;
+      }
+      const auto image = Bundle::open_memory(changed).image(sound.key);
+      EXPECT_TRUE(!image || image->bytes == sound.image.bytes) << "byte " << i;
+      missed += !image;
+    }
+  EXPECT_GE(refused, 2 * (images - kBundleAlignment)) << "all of header and index";
+  EXPECT_EQ(missed, 2 * sound.image.bytes.size()) << "all of the image";
+  for (size_t i = 0; i < bytes.size(); ++i)
+    EXPECT_NE(refusal(bytes.substr(0, i)), "accepted") << "cut at " << i;
+  EXPECT_THAT(refusal(bytes + "x"), HasSubstr("it was cut off or changed"));
+  set_log_sink(nullptr);
+}
+
+// A writer who seals what he wrote is no safer: what the index says is checked.
+TEST_F(BundleFileTest, AHostileIndexIsRefused) {
+  const std::string bytes = bundle_bytes({kernel()});
+  const std::string offset =
+      "\"offset\": " + std::to_string(parse_bundle(bytes, "test").front().offset);
+  for (const std::string value :
+       {"18446744073709551615", "9223372036854775807", "0", "95", "-1", "1e30", "null", "\"64\""}) {
+    std::string changed = bytes;
+    // The index keeps its length: spaces follow it.
+    std::string index = "\"offset\": " + value;
+    const size_t at = changed.find(offset);
+    ASSERT_NE(at, std::string::npos);
+    const size_t grown = index.size() > offset.size() ? index.size() - offset.size() : 0;
+    changed.replace(at, offset.size(), index);
+    const size_t spaces = changed.find("   ", changed.find("\n}\n"));
+    if (grown > 0 && spaces != std::string::npos && grown <= 8) changed.erase(spaces, grown);
+    EXPECT_NE(refusal(changed.size() == bytes.size() ? resealed(changed) : changed), "accepted")
+        << value;
+  }
+  std::string version = bytes;
+  version[8] = 2;
+  EXPECT_THAT(refusal(version), HasSubstr("version 2; this library reads version 1"));
+  EXPECT_THAT(refusal("a text"), HasSubstr("is not a bundle file"));
+}
+
+TEST_F(BundleFileTest, AFileThatOthersCanWriteIsRefused) {
+  write_bundle_file(file(), {kernel()});
+  std::filesystem::permissions(file(), std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::add);
+  EXPECT_THROW(Bundle::open(file()), Error);
+}
+
+TEST_F(BundleFileTest, AnOpenBundleKeepsItsImagesWhenItIsReplaced) {
+  const BundledKernel former = kernel();
+  write_bundle_file(file(), {former});
+  const Bundle open = Bundle::open(file());
+  write_bundle_file(file(), {kernel("sm_80")});
+  EXPECT_EQ(open.image(former.key).value().bytes, former.image.bytes);
+  EXPECT_EQ(Bundle::open(file()).image(former.key), std::nullopt);
+}
+
+}  // namespace
+}  // namespace attune
