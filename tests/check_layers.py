@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "cache": ["cache/", "generator/core/", "templates/shared/"],
     "runtime": ["runtime/", "cache/", "generator/", "templates/shared/", "attune/"],
     "tuner": ["tuner/", "runtime/", "cache/", "generator/", "templates/shared/"],
-    "examples": ["attune/"],
+    "examples": ["attune/", "my_kernels.h"],  # what `attune compile` writes beside an object
     "tests": ["tests/", "tuner/", "runtime/", "cache/", "generator/", "templates/shared/", "attune/"],
     "templates": ["shared/", "cuda/", "cpu/", "generated/"],
 }

@@ -206,7 +206,9 @@ TEST(ParseAttack, BundleManifests) {
   entry.key.spec.mask_mod =
       read_user_program("return kv_idx % 3 != 1;", score::Kind::kMask, "m").digest;
   entry.image.entry = "attune_kernel";
-  attack(11'500, {manifest_text({entry}), manifest_text({entry, entry})},
+  attack(11'500,
+         {manifest_text({entry}, ManifestTime::kNow),
+          manifest_text({entry, entry}, ManifestTime::kNone)},
          [](const std::string& text, Mutator&) { parse_manifest(text, "manifest.json"); });
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
-#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8, scores, fp32, backward, decode, dropout
+#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8, scores, fp32, backward, decode, serving, dropout
 # Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
 # ATTUNE_BENCH_TEMPLATE holds one family against them, ATTUNE_BENCH_STORE keeps what is tuned for the next call.
 set -euo pipefail
@@ -18,7 +18,7 @@ for set in "${sets[@]}"; do
   [ "$set" != scores ] || list=("$here/scores.py" --problems "$(mktemp -d)")
   [ "$set" != fp32 ] || list=("$here/fp32.py" --problems)
   [ "$set" != backward ] || list=("$here/backward.py" --problems)
-  case $set in decode | dropout) list=("$here/$set.py" --problems) ;; esac
+  case $set in decode | serving | dropout) list=("$here/$set.py" --problems) ;; esac
   while read -r problem; do problems+=(--problem "$problem"); done < <(python3 "${list[@]}")
   SECONDS=0
   "$build/bin/attune" tune --json --store "$store" --target cuda --effort "${ATTUNE_EFFORT:-normal}" ${ATTUNE_BENCH_TEMPLATE:+--template "$ATTUNE_BENCH_TEMPLATE"} \
@@ -36,8 +36,8 @@ for set in "${sets[@]}"; do
     python3 "$here/$set.py" --store "$store" ${ATTUNE_BENCH_PEERS:+--peers "$ATTUNE_BENCH_PEERS"} --out "$out/$set.json"
     continue
   fi
-  if [ "$set" = dropout ]; then
-    python3 "$here/dropout.py" --store "$store" --out "$out/dropout.json"
+  if [ "$set" = dropout ] || [ "$set" = serving ]; then
+    python3 "$here/$set.py" --store "$store" --out "$out/$set.json"
     continue
   fi
   if [ "$set" = fp8 ]; then

@@ -2,11 +2,12 @@
 """Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on PyTorch's SDPA, in bf16
 autocast with fp32 weights: loss curves and time of a step.
 
-    python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--device cpu --small]
+    python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured] [--device cpu --small]
 
 Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from another, which tells what
 seeds change. With --dropout attention drops weights, each library other ones. A step is forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock); its
-time is the median behind the first tenth of the steps. Exits with 1 where attune's curve leaves SDPA's by more than seeds do.
+time is the median behind the first tenth of the steps. These models are small: called like that, a step waits for its host. With --captured each model's step is
+a CUDA graph, and only the device counts. Exits with 1 where attune's curve leaves SDPA's by more than seeds do.
 """
 import argparse
 import datetime
@@ -90,24 +91,38 @@ def batches(config, steps, seed):
 class Run:
     """One model that learns."""
 
-    def __init__(self, attention, config, seed, steps, device):
+    def __init__(self, attention, config, seed, steps, device, captured=False):
         torch.manual_seed(seed)
         self.model = Model(attention, **config).to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 6e-4, betas=(0.9, 0.95))
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 30))
+        self.rate = torch.zeros((), device=device) if captured else 0.0  # a graph reads it on the device
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), self.rate, betas=(0.9, 0.95), capturable=captured)
         self.batches, self.device, self.losses, self.times = batches(config, steps, seed), device, [], []
+        self.captured = captured
 
-    def step(self):
-        tokens, goals = (x.to(self.device) for x in next(self.batches))
-        begin = clock(self.device)
-        with torch.autocast(self.device, torch.bfloat16):
+    def learn(self, tokens, goals):
+        with torch.autocast(self.device, torch.bfloat16, cache_enabled=not self.captured):
             loss = functional.cross_entropy(self.model(tokens).flatten(0, 1).float(), goals.flatten())
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-        self.schedule.step()
+        return loss.detach()
+
+    def learner(self):
+        """What learns in this step."""
+        return self.learn
+
+    def step(self):
+        tokens, goals = (x.to(self.device) for x in next(self.batches))
+        rate = 6e-4 * min(1.0, (len(self.losses) + 1) / 30)
+        if self.captured:
+            self.rate.fill_(rate)
+        else:
+            self.optimizer.param_groups[0]["lr"] = rate
+        learn = self.learner()
+        begin = clock(self.device)
+        loss = learn(tokens, goals)
         self.times.append((begin, clock(self.device)))
-        self.losses.append(loss.detach())
+        self.losses.append(loss)
 
     def report(self):
         if self.device == "cuda":
@@ -115,6 +130,44 @@ class Run:
         times = [begin.elapsed_time(end) if self.device == "cuda" else (end - begin) * 1e3 for begin, end in self.times]
         times = times[len(times) // 10:]
         return {"losses": [round(loss.item(), 5) for loss in self.losses], "step_ms": statistics.median(times), "least_step_ms": min(times)}
+
+
+class CapturedRun(Run):
+    """One whose steps behind the first few are replays of a graph."""
+
+    EAGER = 5
+
+    def __init__(self, *given):
+        super().__init__(*given, captured=True)
+        self.graph, self.stream = None, torch.cuda.Stream()
+
+    def learner(self):
+        if len(self.losses) < self.EAGER:
+            return self.beside
+        if self.graph is None:
+            self.capture()
+        return self.replay
+
+    def beside(self, tokens, goals):
+        """As a capture wants what runs before it: on another stream than the default one."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            loss = self.learn(tokens, goals)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self.given = tokens, goals
+        return loss
+
+    def capture(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            self.loss = self.learn(*self.given)
+
+    def replay(self, *given):
+        for mine, one in zip(self.given, given):
+            mine.copy_(one)
+        self.graph.replay()
+        return self.loss.clone()
 
 
 def clock(device):
@@ -129,9 +182,10 @@ def smooth(losses, width):
     return [statistics.fmean(losses[i:i + width]) for i in range(0, len(losses) - width + 1, width)]
 
 
-def compare(name, config, steps, device):
-    runs = {"sdpa": Run("sdpa", config, 1, steps, device), "attune": Run("attune", config, 1, steps, device),
-            "sdpa, another seed": Run("sdpa", config, 2, steps, device)}
+def compare(name, config, given):
+    steps, kind = given.steps, CapturedRun if given.captured else Run
+    runs = {label: kind(attention, config, seed, steps, given.device)
+            for label, attention, seed in (("sdpa", "sdpa", 1), ("attune", "attune", 1), ("sdpa, another seed", "sdpa", 2))}
     order = random.Random(0)
     for _ in range(steps):
         for run in order.sample(list(runs.values()), len(runs)):
@@ -154,17 +208,20 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--only", choices=MODELS)
     parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--captured", action="store_true", help="steps as CUDA graphs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny models, to see that it runs")
     given = parser.parse_args()
+    if given.captured and given.device != "cuda":
+        parser.error("--captured is of CUDA devices; --device is cpu")
     if given.device == "cuda" and not torch.cuda.is_available():
         print("SKIP: there is no GPU here")
         sys.exit(77)
-    results = [compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given.steps, given.device) for name, config in MODELS.items()
+    results = [compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given) for name, config in MODELS.items()
                if given.only in (None, name)]
     device = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor()
     report = {"device": device, "date": datetime.date.today().isoformat(), "torch": torch.__version__, "attune": attune.version(), "steps": given.steps,
-              "dropout": given.dropout, "dtype": "bf16 autocast", "models": results}
+              "captured": given.captured, "dropout": given.dropout, "dtype": "bf16 autocast", "models": results}
     if given.out:
         Path(given.out).write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(any(one["apart"] > 2 * one["apart_by_seed"] for one in results))

@@ -3,6 +3,7 @@
 // stated rule.
 #include "cache/exchange.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
@@ -10,6 +11,7 @@
 #include <sstream>
 
 #include "cache/record_json.hpp"
+#include "cache/schema.hpp"
 #include "cache/sqlite.hpp"
 #include "tests/cache/store_samples.hpp"
 
@@ -88,8 +90,9 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(good + "{\"kind\": " + std::string(100000, '[') + "\n"),
               HasSubstr("line 7: JSON nests deeper than 64 levels"));
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
-  EXPECT_THAT(refusal(changed("\"schema\":5", "\"schema\":6")),
-              HasSubstr("line 1: was written with schema 6"));
+  EXPECT_THAT(refusal(changed(fmt::format("\"schema\":{}", kSchemaVersion),
+                              fmt::format("\"schema\":{}", kSchemaVersion + 1))),
+              HasSubstr(fmt::format("line 1: was written with schema {}", kSchemaVersion + 1)));
   EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
               HasSubstr("kind is \"song\""));
   EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));

@@ -13,7 +13,8 @@ import tempfile
 
 from attune import _library
 
-MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
+MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_memory_bundle": _library.MemoryBundle,
+           "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
            "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo,
            "attune_capture": _library.Capture, "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
            "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,

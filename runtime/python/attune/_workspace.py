@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workspaces: memory that kernels need beside their operands. Runs that follow each other share one: those of a thread on the CPU,
-those of a stream on a GPU. Runs inside a CUDA graph's capture use one of their plan's own, for a graph repeats them at any time."""
+those of a stream on a GPU. Runs inside a CUDA graph's capture use one of their plan's own, for a graph repeats them at any time: the one that
+Plan.prepare() made, or else memory of the graph's pool."""
 import ctypes
 import mmap
 import sys
@@ -68,6 +69,16 @@ class Workspace(_Arena if module is None else module.Arena):
         self.size = size
 
 
+class _OfCapture(Workspace):
+    """For one run inside a capture: memory of the graph's pool, as PyTorch's own ops take it there. Who captures next on the stream has it when
+    this is gone; what must be zero is zeroed by each replay."""
+
+    def _grow(self, size, ordinal, stream):
+        self.buffer = _memory(size + ALIGNMENT, ordinal, stream)
+        self.address = -(-self.buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+        self.size = size
+
+
 def _memory(size, ordinal, stream):
     torch = sys.modules["torch"]
     with on_stream(ordinal, stream):  # the one before is used again for this stream alone, after what runs on it
@@ -123,11 +134,8 @@ def _shown(workspace, ordinal, stream):
 
 
 def _of_graphs(plan):
-    if plan.workspace_bytes > 0 and plan.graph_workspace is None:
-        raise RuntimeError("this run needs a workspace, and a CUDA graph is being captured, which cannot make one; call Plan.prepare() before "
-                           "the capture, or attune.prepare() with the arguments of attune.attention()")
     _in_graphs[id(plan)] = plan
-    return plan.graph_workspace
+    return _OfCapture() if plan.workspace_bytes > 0 and plan.graph_workspace is None else plan.graph_workspace
 
 
 def own(plan, stream, purpose):
