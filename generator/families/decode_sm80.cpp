@@ -12,6 +12,7 @@
 #include "generator/families/served.hpp"
 #include "templates/shared/decode_chunks.h"
 #include "templates/shared/decode_layout.h"
+#include "templates/shared/decode_partition.h"
 
 namespace attune {
 namespace {
@@ -187,6 +188,8 @@ class DecodeSm80 final : public KernelTemplate {
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
                        .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes)};
     step.parts.push_back(ArgumentPart::kCache);
+    step.early =
+        config.at("loads") != kChunks;  // it waits for the grid ahead before it reads lengths
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
         step.tensor_maps.push_back({.tensor = operand,
@@ -219,51 +222,94 @@ class DecodeSm80 final : public KernelTemplate {
                 {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v), .rows = slots}}};
   }
 
-  // Microseconds of an H200, roughly: bytes of the cache at the rate that so many bytes under way allow, a warp's chain of work on its
-  // tiles, and what the end of each piece takes from a team and its joins.
+  // Microseconds of an H200, from trials of bf16 and e4m3 caches of 1024 to 131072 keys: what the busiest multiprocessor reads, at the rate
+  // that so many bytes under way allow, or its warps' chains of work, and the ends of pieces and joins.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    const double items =
-        std::max(1.0, static_cast<double>(shape.batch * shape.num_heads_kv) *
-                          decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
-    const double keys = as_int(config, "keys"), team = as_int(config, "team");
-    const double charge = as_int(config, "charge"), warps = as_int(config, "warps");
-    const double tiles = items * (std::ceil(static_cast<double>(shape.seqlen_kv) / keys) + charge);
-    const double blocks = static_cast<double>(device.sm_count * config.at("min_blocks"));
-    const double teams = std::min(blocks * warps / team,
-                                  std::ceil(tiles / static_cast<double>(config.at("min_tiles"))));
-    const double sms = std::min<double>(device.sm_count, teams);
-    const double under_way = std::min(teams / sms * team, warps * as_int(config, "min_blocks")) *
-                             as_int(config, "stages") * slot_bytes(spec, config);
-    constexpr double kBytesOfSm = 34e3, kEnough = 96e3, kChain = 0.45, kLatency = 1.2;
-    double rate =
-        std::min(1.0, under_way / kEnough) - 0.01 * std::max(0.0, under_way / kEnough - 2);
-    if (warps < 4) rate *= 0.8;  // for parts with little shared memory
-    if (config.at("loads") == kRows) rate *= 0.94;
-    rate *= 1 + 0.01 * std::log2(static_cast<double>(config.at("heads")));
-    if (config.at("loads") == kChunks) rate *= 0.97;
-    const double share =
-        spec.batch_invariant ? share_of_chunks(config, items, shape, device) : tiles / teams;
-    const double stream = share * teams / sms * slot_bytes(spec, config) / (kBytesOfSm * rate);
+    const double heads = as_int(config, "heads"), team = as_int(config, "team");
+    const double warps = as_int(config, "warps"), stages = as_int(config, "stages");
+    const double blocks_of_sm = as_int(config, "min_blocks"), slot = slot_bytes(spec, config);
+    const Deal deal = spec.batch_invariant ? deal_of_chunks(config, spec, shape, device)
+                                           : deal_of(config, spec, shape, device);
+    const double blocks = static_cast<double>(device.sm_count) * blocks_of_sm;
+    const double gangs_of_sm =
+        deal.gangs > blocks ? std::ceil(deal.gangs / blocks) * blocks_of_sm
+                            : std::min(std::ceil(deal.gangs / device.sm_count), blocks_of_sm);
+    constexpr double kBytesOfSm = 35e3, kEnough = 101e3, kChain = 0.38, kLatency = 0.58;
+    const double under_way = gangs_of_sm * heads * team * stages * slot;
+    double rate = kBytesOfSm * std::min(1.0, std::pow(under_way / kEnough, 0.6)) *
+                  (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
+    if (config.at("loads") == kRows) rate *= 0.86;
+    if (config.at("loads") == kChunks) rate *= 0.93;
+    rate *= 1 - 0.01 * (blocks_of_sm - 1);
+    if (warps * blocks_of_sm > 8)
+      rate *= 0.97;  // registers are few then, and nothing waits for more warps
+    if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
+    const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
     const double chain =
-        share / team * std::max(kChain * keys / 16, kLatency / as_int(config, "stages"));
-    const double parts = std::max(1.0, teams / items), pieces = 1 + items / teams;
-    const double piece_end = 2 + 0.2 * team;
-    const double join = parts > 1 ? (team == 1 ? 9 : 3) + parts / team : 0;
-    return std::max(stream, chain) + pieces * piece_end + join;
+        deal.tiles / team * std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
+    const double joins = deal.parts > 1 ? 2.7 + deal.parts / team / 3 : 0;
+    return std::max(stream, chain) + 0.2 * std::min(stream, chain) +
+           deal.pieces * (2.1 + 0.05 * team) + joins;
   }
 
  private:
-  // Tiles of the team that has most, where each has whole pieces of all items.
-  static double share_of_chunks(const Config& config, double items, const Shape& shape,
-                                const DeviceFacts& device) {
-    const int64_t keys = config.at("keys"), heads = config.at("heads");
-    const int tiles = static_cast<int>((shape.seqlen_kv + keys - 1) / keys);
-    const int least = static_cast<int>(kLeastChunkKeys / keys);
-    const double gangs = static_cast<double>(device.sm_count * config.at("min_blocks") *
-                                             (config.at("warps") / config.at("team") / heads));
-    const double positions = items / static_cast<double>(heads) * decode_chunks(tiles, least);
-    return std::ceil(positions / gangs) * chunk_tiles(tiles, least);
+  // Gangs that work, the tiles and pieces of one that has most, and parts of an item.
+  struct Deal {
+    double gangs, tiles, pieces, parts;
+  };
+
+  static int64_t gangs_of(const Config& config, const DeviceFacts& device) {
+    return device.sm_count * config.at("min_blocks") *
+           (config.at("warps") / (config.at("team") * config.at("heads")));
+  }
+  // Items that a gang takes together.
+  static int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
+    const int64_t heads = config.at("heads");
+    return std::max<int64_t>(
+        1, shape.batch * ((shape.num_heads_kv + heads - 1) / heads) *
+               decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio));
+  }
+  static int64_t tiles_of(const Config& config, const Shape& shape) {
+    return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
+  }
+
+  // As shared/decode_partition.h deals requests of one length.
+  static Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
+                      const DeviceFacts& device) {
+    const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
+    const int64_t charge = config.at("charge"), least = config.at("min_tiles");
+    const int64_t longest = tiles_of(config, shape) + charge;
+    const int64_t share = std::max(least, (groups * longest + gangs - 1) / gangs);
+    if (groups <= gangs) {
+      const int64_t parts = std::max<int64_t>(1, std::min(gangs / groups, longest / least));
+      const int64_t alike = (longest + parts - 1) / parts;
+      const int64_t teams_of_sm =
+          config.at("min_blocks") * (config.at("warps") / config.at("team"));
+      if (alike <=
+          share + decode_even_slack(static_cast<int>(teams_of_sm) * slot_bytes(spec, config)))
+        return {
+            static_cast<double>(groups * parts),
+            static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),
+            1, static_cast<double>(parts)};
+    }
+    const double of_item = static_cast<double>(share) / static_cast<double>(longest);
+    return {static_cast<double>(std::min(gangs, (groups * longest + share - 1) / share)),
+            static_cast<double>(share) *
+                (1 - static_cast<double>(charge) / static_cast<double>(longest)),
+            1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
+  }
+  // As shared/decode_chunks.h does.
+  static Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
+                             const DeviceFacts& device) {
+    const int tiles = static_cast<int>(tiles_of(config, shape));
+    const int least = kLeastChunkKeys / as_int(config, "keys");
+    const int parts = decode_chunks(tiles, least);
+    const auto gangs = static_cast<double>(gangs_of(config, device));
+    const double chunks = static_cast<double>(groups_of(config, spec, shape)) * parts;
+    const double pieces = std::ceil(chunks / gangs);
+    return {std::min(gangs, chunks), pieces * chunk_tiles(tiles, least), pieces,
+            static_cast<double>(parts)};
   }
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {

@@ -28,6 +28,7 @@
 #include "cuda/attention/decode_join.cuh"
 #include "cuda/attention/decode_loads.cuh"
 #include "cuda/attention/decode_products.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 
 namespace attune {
 
@@ -99,7 +100,13 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   };
   DecodeMaps maps;
   maps = {&k_map, &v_map};  // where kTensorBoxes
-  if constexpr (kLoads != 0) init_barriers(shared_address(shared));
+  if constexpr (kLoads != 0) {
+    init_barriers(shared_address(shared));
+    if (threadIdx.x == 0) prefetch_tensor_map(k_map);  // where kTensorBoxes
+    if (threadIdx.x == 0) prefetch_tensor_map(v_map);  // where kTensorBoxes
+    wait_for_prior_grid();  // nothing before reads what another kernel may have written
+    let_next_grid_start();
+  }
   DecodeRange range;
   CacheRequests requests(parts);
   DecodeWalk walk = find_range(parts, requests, &range);

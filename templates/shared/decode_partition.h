@@ -8,7 +8,7 @@
 // a tile more than another, and none leaves more than two items that are not whole: their parts are joined through the workspace.
 //
 // Fewer items than workers, of about one length, are cut alike instead: each into as many parts as there are workers for it, so that no
-// worker has parts of two.
+// worker has parts of two, which would cost it more than some tiles.
 #pragma once
 
 #include "shared/decode_chunks.h"  // where kBatchInvariant
@@ -59,10 +59,10 @@ struct DecodeRange {
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be cut alike without making shares much
-  // larger, of the line that they make then.
+  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be cut alike without making shares larger
+  // by more than `slack` positions, of the line that they make then.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
-                                               int least_share, int number) {
+                                               int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
     take(total, workers, least_share, number);
     if (count < 1 || count > workers || most < 1) return;
@@ -71,7 +71,7 @@ struct DecodeRange {
     if (parts > longest / least_share) parts = longest / least_share;
     if (parts < 1) parts = 1;
     const int alike = longest / parts + (longest % parts != 0 ? 1 : 0);
-    if (alike > share + share / 8) return;
+    if (alike > share + slack) return;
     even = alike * parts;
     share = alike;
     begin_at(number, count * even);
@@ -89,6 +89,12 @@ struct DecodeRange {
     end = total - begin > share ? begin + share : total;
   }
 };
+
+// Positions that take as long to read as ending a piece and joining parts takes: while a GPU's multiprocessor reads 170 KB.
+ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
+  constexpr int kBytes = 170 * 1024;
+  return kBytes / bytes_of_position;
+}
 
 // What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An item without keys has no tiles, and
 // one part.

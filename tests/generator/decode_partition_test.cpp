@@ -20,6 +20,7 @@ struct Line {
   int items, charge, workers, least;
   bool alike = false;   // where items may be cut alike
   int least_chunk = 0;  // of items that are cut by their own lengths alone
+  int slack = 4;        // of items that are cut alike
 
   int longest() const {
     int most = 0;
@@ -36,7 +37,7 @@ struct Line {
     made.take(total, workers, least, worker);
     if (alike)
       made.take_alike(total, items * static_cast<int>(tiles.size()), longest(), workers, least,
-                      worker);
+                      slack, worker);
     return made;
   }
 };
@@ -159,6 +160,18 @@ TEST(DecodePartition, FewItemsAreCutAlike) {
   EXPECT_EQ(line.range(0).share, (256 + 2 + 7) / 8);
   line.tiles = {{0, 256}, {0, 2}};  // shares would be twice as large
   EXPECT_EQ(line.range(0).even, 0);
+  line.tiles = {{0, 254}, {0, 254}};  // 32 positions each, where equal shares are 31
+  for (const int slack : {0, 1}) {
+    line.slack = slack;
+    EXPECT_EQ(line.range(0).even != 0, slack == 1);
+  }
+}
+
+// A multiprocessor that reads 8 KB a position is given some twenty more before it ends a second piece.
+TEST(DecodePartition, SlackIsOfBytes) {
+  EXPECT_EQ(decode_even_slack(8192), 21);
+  EXPECT_EQ(decode_even_slack(4 * 8192), 5);
+  EXPECT_EQ(decode_even_slack(1 << 20), 0);
 }
 
 TEST(DecodePartition, TilesBeginAtTheOldestKeyOfAWindow) {

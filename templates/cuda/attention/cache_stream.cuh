@@ -175,7 +175,7 @@ class CacheStream {
     if constexpr (kHasLeftLimit)
       range_.take(total, workers, kMinTiles, number);
     else
-      range_.take_alike(total, count * range_.items, most, workers, kMinTiles, number);
+      range_.take_alike(total, count * range_.items, most, workers, kMinTiles, kCharge + 1, number);
     walk_ = {0, 0, range_.end};
     for (int first = 0; first < batch && range_.begin < range_.end; first += 32) {
       if (batch > 32) requests_.load(first);

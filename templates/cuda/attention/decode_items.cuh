@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attention/cache_requests.cuh"
+#include "cuda/attention/decode_slots.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "shared/decode_layout.h"
@@ -43,6 +44,8 @@ __device__ __forceinline__ int own_cost(const CacheRequests& requests, const Dec
   return requests.has_own() ? range.cost(tiles_of(requests.own())) : 0;
 }
 
+constexpr int kEvenSlack = decode_even_slack(kTeams * kMinBlocks * kSlotBytes);
+
 // The range of this gang, and where a walk over it begins. All lanes of a warp call it.
 __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
                                                  DecodeRange* range) {
@@ -59,7 +62,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
     most = max(most, __reduce_max_sync(~0u, count));
   }
   const int blocks = static_cast<int>(gridDim.x);
-  range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles,
+  range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles, kEvenSlack,
                     team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
