@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import timing  # noqa: E402
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
+OPTIONS = {"synccheck": ["--num-cuda-barriers", "65536"]}  # of two grids at a time, where one starts while the other ends
 TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm80_tf32", "prefill_sm89")
 FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
 SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
@@ -94,7 +95,7 @@ def runs(build, only, seeds):
 
 
 def run_one(what, environment, command, tool):
-    done = subprocess.run(["compute-sanitizer", "--tool", tool, *map(str, command)], env={**os.environ, **environment}, capture_output=True, text=True,
+    done = subprocess.run(["compute-sanitizer", "--tool", tool, *OPTIONS.get(tool, ()), *map(str, command)], env={**os.environ, **environment}, capture_output=True, text=True,
                           timeout=570, check=False)
     text = done.stdout + done.stderr
     found = re.findall(r"ERROR SUMMARY: (\d+)|RACECHECK SUMMARY: (\d+) hazard", text)

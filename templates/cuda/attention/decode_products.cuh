@@ -196,6 +196,7 @@ class DecodeProducts {
   __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
     const int lane = threadIdx.x % 32;
     const unsigned from = v + VTile::offset(lane % 16, lane / 16);
+    const unsigned lone = v + VTile::offset(lane % 16, 0);  // where kAccuracy
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       unsigned p[4];
@@ -209,7 +210,10 @@ class DecodeProducts {
 #pragma unroll
       for (int n = 0; n < kOutputTiles; n += 2 * kOfLoad) {
         unsigned b[4];
-        ldmatrix_x4_trans(b, VTile::pair(from, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
+        unsigned rows = from;
+        // Of 32 columns the row has 16: what stands behind it may be another slot's.  // where kAccuracy
+        if (kNarrow && n + 2 == kOutputTiles) rows = lone;  // where kAccuracy
+        ldmatrix_x4_trans(b, VTile::pair(rows, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
         if constexpr (!kNarrow) {
           mma<kMath>(output_[0][n], p, b[0], b[1]);
           mma<kMath>(output_[0][n + 1], p, b[2], b[3]);
