@@ -22,6 +22,7 @@
 #include "generator/families/decode_sm80.hpp"
 #include "generator/families/merge_cpu.hpp"
 #include "generator/families/merge_cuda.hpp"
+#include "generator/families/mla_sm90.hpp"
 #include "generator/families/prefill_cpu.hpp"
 #include "generator/families/prefill_sm75.hpp"
 #include "generator/families/prefill_sm80.hpp"
@@ -51,6 +52,7 @@ std::vector<const KernelTemplate*>& mutable_templates() {
                                                       &backward_sm80(),
                                                       &backward_cpu(),
                                                       &cache_sm90(),
+                                                      &mla_sm90(),
                                                       &decode_sm80(),
                                                       &decode_cpu(),
                                                       &quantise_cuda(),

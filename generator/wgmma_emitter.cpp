@@ -94,6 +94,9 @@ struct Product {
   int row;  // bytes, of a panel of what is in shared memory
   bool adds = false;
   bool onto = false;
+  int rows = 0;  // of a panel of B, where it has more than this product reads
+
+  int rows_of_b(int own) const { return rows > 0 ? rows : own; }
 
   int step_k() const { return kStepBytes / dtype_bytes(type_b); }
   bool wide() const { return dtype_bytes(type_b) == 2; }
@@ -115,7 +118,7 @@ int b_step(const Product& t, int step) {
 }
 
 // A panel of an MN-major B.
-int panel_units(const Product& t) { return t.k * kPanelRowBytes / kDescriptorUnit; }
+int panel_units(const Product& t) { return t.rows_of_b(t.k) * kPanelRowBytes / kDescriptorUnit; }
 
 // A and B in shared memory, both K-major.
 std::string emit_shared(const Product& t) {
@@ -139,7 +142,7 @@ std::string emit_shared(const Product& t) {
     const std::string first = t.adds ? fmt::format("%{}", count + 2) : t.onto ? "1" : "0";
     text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? first : "1"));
     text += moved("a", a, k_major_step(step, kRowsOfQ, t.row));
-    text += moved("b", b, k_major_step(step, t.n, t.row));
+    text += moved("b", b, k_major_step(step, t.rows_of_b(t.n), t.row));
     text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1{};",
                              t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b), accumulators,
                              t.wide() ? ", 0, 0" : ""));
@@ -148,6 +151,35 @@ std::string emit_shared(const Product& t) {
   return text + operand_list(bindings("+f", d, count)) +
          fmt::format("      : \"l\"({}), \"l\"({}){}\n      : \"memory\");\n}}\n", a, b,
                      t.adds ? ", \"r\"(adds)" : "");
+}
+
+// A K-major and B MN-major, both in shared memory; up to the widest product.
+std::string emit_shared_rows(const Product& t) {
+  const auto& [function, d, a, b] = t.names;
+  const int count = t.n / 2;
+  const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
+  std::string text = fmt::format(
+      "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
+      "{3}float (&{4})[{2}], unsigned long long {5},\n"
+      "{7:{8}}unsigned long long {6}, int adds) {{\n  asm volatile(\n",
+      t.n, t.k, count, opening, d, a, b, "", opening.size());
+  text += line(fmt::format(
+      "{{ .reg .pred p; .reg .b64 a, b; .reg .b32 {0}_low, {0}_high, {1}_low, {1}_high, low;", a,
+      b));
+  text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", a, count));
+  text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", b, count + 1));
+  for (int step = 0; step < t.k / t.step_k(); ++step) {
+    if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + 2));
+    if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
+    text += moved("a", a, k_major_step(step, kRowsOfQ, t.row));
+    text += moved("b", b, b_step(t, step));
+    text +=
+        line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1, 0, 1;",
+                         t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b), operands(0, count)));
+  }
+  text += line("}");
+  return text + operand_list(bindings("+f", d, count)) +
+         fmt::format("      : \"l\"({}), \"l\"({}), \"r\"(adds)\n      : \"memory\");\n}}\n", a, b);
 }
 
 // A in registers, B in shared memory.
@@ -227,9 +259,12 @@ std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& pr
   check_16_bits(dtype);
   std::vector<std::string> functions;
   for (const WgmmaProduct& one : products) {
-    const Product product{
+    Product product{
         {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
-    functions.push_back(one.a == WgmmaA::kShared ? emit_shared(product) : emit_registers(product));
+    product.rows = one.rows;
+    functions.push_back(one.a == WgmmaA::kShared       ? emit_shared(product)
+                        : one.a == WgmmaA::kSharedRows ? emit_shared_rows(product)
+                                                       : emit_registers(product));
   }
   return in_namespace(functions);
 }

@@ -51,14 +51,17 @@ std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile);
 // Other products of 16-bit operands, a function each:
 //   kShared:     d = A B^T with A (64, k) and B (n, k) in shared memory, both K-major
 //                function(float (&d)[n / 2], u64 first, u64 second)
+//   kSharedRows: d += A B with A (64, k) K-major and B (k, n) MN-major, both in shared memory; = where adds is 0
+//                function(float (&d)[n / 2], u64 first, u64 second, int adds)
 //   kRegisters:  d += A B with A (64, k) in registers and B (k, n) MN-major in shared memory; = where adds is 0
 //                function(float (&d)[n / 2], const unsigned (&first)[k / 4], u64 second, int adds)
-enum class WgmmaA { kShared, kRegisters };
+enum class WgmmaA { kShared, kSharedRows, kRegisters };
 struct WgmmaProduct {
   std::string_view function;
   WgmmaA a;
-  int n;  // a multiple of 8 up to 256
-  int k;  // kShared: memory is zero beyond it up to a multiple of 16; kRegisters: a multiple of 16
+  int n;         // a multiple of 8 up to 256
+  int k;         // kShared: memory is zero beyond it up to a multiple of 16; else a multiple of 16
+  int rows = 0;  // of the panels in which B stands; 0: as many as it has
 };
 std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products);
 

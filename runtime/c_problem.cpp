@@ -87,7 +87,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .rotary = ATTUNE_SCORE_TENSOR_NONE,
                                          .rotary_dim = 0,
                                          .rotary_interleaved = 0,
-                                         .rotary_q = 0};
+                                         .rotary_q = 0,
+                                         .v_in_k = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -186,6 +187,7 @@ Fp8Options fp8_of(const attune_problem& c) {
 
 void read_append(const attune_problem& c, Problem* p) {
   p->batch_invariant = flag("batch_invariant", c.batch_invariant);
+  p->v_in_k = flag("v_in_k", c.v_in_k);
   p->rotary =
       checked<ScoreTensor>("rotary", c.rotary, ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP16,
                            "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 and _FP16");
@@ -245,7 +247,8 @@ attune_problem c_problem(const Problem& p) {
           .rotary = static_cast<int32_t>(p.rotary),
           .rotary_dim = p.rotary_dim,
           .rotary_interleaved = p.rotary_interleaved ? 1 : 0,
-          .rotary_q = p.rotary_q ? 1 : 0};
+          .rotary_q = p.rotary_q ? 1 : 0,
+          .v_in_k = p.v_in_k ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {

@@ -56,6 +56,18 @@ void check_cache(const Problem& p, const CacheArgs* given) {
                     cache.page_table_stride, least));
 }
 
+void check_v_in_k(const Problem& p, const Operands& operands) {
+  if (!p.v_in_k) return;
+  const auto same = [](const OperandView& a, const OperandView& b) {
+    return a.data == b.data && a.batch_stride == b.batch_stride && a.row_stride == b.row_stride &&
+           a.head_stride == b.head_stride;
+  };
+  if (!same(operands.k, operands.v))
+    refuse(
+        "v has another address or other strides than k; accepted are those of k: v_in_k is 1, so "
+        "that values are the first columns of keys");
+}
+
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {
   CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
   const AppendArgs append = of_rows == nullptr ? AppendArgs{} : *of_rows;

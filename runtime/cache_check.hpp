@@ -11,6 +11,8 @@ namespace attune {
 
 // Throws kInvalidArgument. `given` may be null: then nothing is given.
 void check_cache(const Problem& problem, const CacheArgs* given);
+// That v is where k is, of problems that say so.
+void check_v_in_k(const Problem& problem, const Operands& operands);
 // Of calls of the op append_kv, likewise.
 void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
 // Of caches of 8 bits: kernels read one factor for the tensor or one for each head. Throws likewise.

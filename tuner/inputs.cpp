@@ -68,6 +68,7 @@ int64_t Inputs::set_bytes(const OperandSpec& tensor) const {
 
 void Inputs::open(const Problem& problem) {
   operands_ = operands_of(problem);
+  v_in_k_ = problem.v_in_k;
   int64_t bytes = 0;
   for (const OperandSpec& operand : operands_)
     if (kind_of(operand.role) == OperandKind::kTensor) bytes += set_bytes(operand);
@@ -164,6 +165,7 @@ Operands Inputs::make_set(int64_t index) const {
       set_row_sums(operand.role, &set);
     }
   }
+  if (v_in_k_) set.v = set.k;
   return set;
 }
 

@@ -64,6 +64,7 @@ class Inputs {
   const Device& device_;
   const uint64_t seed_;
   OperandList operands_;
+  bool v_in_k_ = false;
   std::array<Filled, kNumRoles> tensors_, means_;
   std::array<Factors, kNumRoles> factors_;
   std::array<Filled, 2> row_sums_;  // of lse and dlse

@@ -137,6 +137,11 @@ void validate(const Problem& p) {
   if (!op.appends) check_no_rotary(p, op.name);
   if (p.batch_invariant && (!op.has_cache || op.appends))
     refuse(fmt::format("batch_invariant is 1; op {} does not take it: accepted is 0", op.name));
+  if (p.v_in_k && (!op.has_cache || op.appends))
+    refuse(fmt::format("v_in_k is 1; op {} does not take it: accepted is 0", op.name));
+  if (p.v_in_k && p.head_dim_v > p.head_dim_qk)
+    refuse(fmt::format("v_in_k is 1 and head_dim_v {}; accepted are up to {}, head_dim_qk",
+                       p.head_dim_v, p.head_dim_qk));
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
     refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", p.dropout));

@@ -116,6 +116,7 @@ struct SpecFields {
       false;  // rows of all requests follow each other, and each may have another number
   bool packed_kv = false;        // so do their keys, in one slot of num_pages rows
   bool batch_invariant = false;  // a request's bits do not depend on the others
+  bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory
   // Of the op append_kv.
   ScoreTensor rotary = ScoreTensor::kNone;  // of cosines and sines: k is turned by them
   int rotary_dim = 0;                       // leading columns that are turned; 0: all

@@ -252,6 +252,8 @@ std::vector<ProblemField> cache_fields() {
       feature(one_value(kSpec, "batch_invariant", "1: bits of a request are its own",
                         ATTUNE_AT(batch_invariant), 0),
               "results that may depend on the batch"),
+      feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(v_in_k), 0),
+              "values of their own"),
       feature(one_value(kSpec, "rotary", "of cos and sin of append_kv", ATTUNE_AT(rotary),
                         ScoreTensor::kFp16),
               "rows that are not turned"),

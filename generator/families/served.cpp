@@ -89,7 +89,7 @@ const Served& serves_mapping() {
 const Served& serves_caches() {
   static const Served served{
       Op::kAttentionKvCache,
-      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant"},
+      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k"},
       true};
   return served;
 }

@@ -160,7 +160,7 @@ TEST(DecodePartition, FewItemsAreCutAlike) {
   EXPECT_EQ(line.range(0).share, (256 + 2 + 7) / 8);
   line.tiles = {{0, 256}, {0, 2}};  // shares would be twice as large
   EXPECT_EQ(line.range(0).even, 0);
-  line.tiles = {{0, 254}, {0, 254}};  // 32 positions each, where equal shares are 31
+  line.tiles = {{0, 262}, {0, 262}};  // 33 positions each, where equal shares are 32
   for (const int slack : {0, 1}) {
     line.slack = slack;
     EXPECT_EQ(line.range(0).even != 0, slack == 1);

@@ -71,6 +71,7 @@ const std::map<std::string, std::string>& other_values() {
       {"rotary_dim", "24"},
       {"rotary_interleaved", "1"},
       {"rotary_q", "1"},
+      {"v_in_k", "1"},
       {"score_mod", program(score::Kind::kScore, "return 2 * score;")},
       {"mask_mod", program(score::Kind::kMask, "return kv_idx != 3;")}};
   return values;

@@ -145,6 +145,8 @@ typedef struct attune_problem {
   int32_t rotary_interleaved; /* 1 = columns 2 i and 2 i + 1 make a pair; 0 = i and i +
                                  rotary_dim / 2 */
   int32_t rotary_q;           /* 1 = q is turned too, into o */
+  int32_t v_in_k; /* of op attention_kvcache: 1 = v is the first head_dim_v columns of k,
+                                 and attune_operands.v the same address and strides as k */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -12,6 +12,9 @@
 
 namespace attune {
 
+constexpr int kJoiners = kWarpgroups;  // of a tile, each with rows of its own  // unless kMla
+constexpr int kJoiners = kMlaHalves;   // with columns of the same rows  // where kMla
+
 class CacheJoin {
  public:
   __device__ __forceinline__ CacheJoin(const KernelParts& parts, int warpgroup)
@@ -29,12 +32,12 @@ class CacheJoin {
  private:
   __device__ __forceinline__ int tickets() const {
     return cache_tickets(parts_.base.batch, parts_.base.seqlen_q, parts_.base.num_heads_q,
-                         kTileRows, kTileHeads, kWarpgroups);
+                         kTileRows, kTileHeads, kJoiners);
   }
   __device__ __forceinline__ float* part(int slot) const {
     char* const first = static_cast<char*>(parts_.base.workspace) + decode_ticket_bytes(tickets());
     return reinterpret_cast<float*>(first) +
-           (static_cast<long long>(slot) * kWarpgroups + warpgroup_) *
+           (static_cast<long long>(slot) * kJoiners + warpgroup_) *
                decode_part_floats(kWarpgroupRows, kHeadDimV);
   }
   // Slots of parts after the first stand two apart; that of the first is its worker's second.
@@ -75,7 +78,7 @@ class CacheJoin {
       const int item = (tile.place.batch * tiles + tile.place.first_row / kTileRows) * groups +
                        tile.place.head / kTileHeads;
       auto* const ticket =
-          static_cast<unsigned*>(parts_.base.workspace) + item * kWarpgroups + warpgroup_;
+          static_cast<unsigned*>(parts_.base.workspace) + item * kJoiners + warpgroup_;
       const auto behind = static_cast<unsigned>(tile.parts - 1);
       last = atomicInc(ticket, behind) == behind;  // back to 0 behind the last
     }
@@ -109,8 +112,9 @@ class CacheJoin {
   __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile) const {
     constexpr int kOfRow = kHeadDimV / 4, kRows = 4;
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
-    const int first = tile.place.first_row + warpgroup_ * kHeadRows;
-    const int rows = min(kHeadRows, args.seqlen_q - first);  // of each head
+    const int first = tile.place.first_row + warpgroup_ * kHeadRows;  // unless kMla
+    const int first = tile.place.first_row;                           // where kMla
+    const int rows = min(kHeadRows, args.seqlen_q - first);           // of each head
     const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
     for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kRows * kWarpgroupThreads) {

@@ -73,8 +73,9 @@ class SlotWalk {
   unsigned parity_ = 0;
 };
 
-constexpr int kConsumerWarps = 4 * kWarpgroups;
-constexpr int kQueryWarps = 1;  // copy rows of Q  // where kCacheArgs
+constexpr int kConsumerWarps = 4 * kWarpgroups;  // unless kMla
+constexpr int kConsumerWarps = 4 * kMlaHalves;   // where kMla
+constexpr int kQueryWarps = 1;                   // copy rows of Q  // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// See mla_sm90.hpp, and templates/cuda/mla_sm90.cu for what the knobs do.
+#include "generator/families/mla_sm90.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "generator/families/cheapest_config.hpp"
+#include "generator/families/prefill_sm90_rules.hpp"
+#include "generator/wgmma_emitter.hpp"
+#include "templates/shared/cache_layout.h"
+#include "templates/shared/mla_sm90_layout.h"
+
+namespace attune {
+namespace {
+
+enum Scheduler : int64_t { kDrawn = 2, kShared = 3 };  // as in cuda/attention/cache_stream.cuh
+
+constexpr int kLeastHeadDimV = 384, kStepOfV = 128, kLeastBoxRows = 8;
+
+const Served& serves_latent_caches() {
+  static const Served served{
+      Op::kAttentionKvCache,
+      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k"}};
+  return served;
+}
+
+int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
+
+// Tiles of a call: rows of a request that a tile has of each head, and groups of heads.
+struct Tiles {
+  int64_t rows, of_request, groups, batch;
+
+  int64_t count() const { return of_request * groups * batch; }
+};
+
+Tiles tiles_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
+  const int64_t pack = config.at("pack_heads");
+  const int64_t heads = std::min<int64_t>(pack, spec.gqa_ratio), rows = kWarpgroupRows / pack;
+  return {rows, (shape.seqlen_q + rows - 1) / rows, shape.num_heads_q / heads, shape.batch};
+}
+
+class MlaSm90 final : public KernelTemplate {
+ public:
+  std::string_view name() const override { return "mla_sm90"; }
+  std::string_view source_path() const override { return "cuda/mla_sm90.cu"; }
+  std::string_view knobs_path() const override { return "cuda/mla_sm90_knobs.cuh"; }
+  const Served& serves() const override { return serves_latent_caches(); }
+
+  SearchSpace space(const KernelSpec& spec, const Arch&) const override {
+    using Values = std::vector<int64_t>;
+    // What decides about bits has one value.
+    const bool own_bits = spec.batch_invariant;
+    const Values packs = sm90_pack_heads(spec);
+    return {
+        {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
+          "2: whole tiles are drawn, 3: equal shares of all steps"},
+         {"pack_heads", own_bits ? Values{packs.back()} : packs,
+          "heads of a group that share the rows of a tile"},
+         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "fewest steps of a share"},
+         {"charge", own_bits ? Values{1} : Values{1, 2}, "steps that a tile costs beside its own"}},
+        {{"shares",
+          {"scheduler", "min_tiles", "charge"},
+          [](const Config& c) -> std::optional<std::string> {
+            if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
+              return std::nullopt;
+            return "min_tiles and charge are of scheduler 3; with 2 they are 2 and 1";
+          }}}};
+  }
+
+  Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
+                        const DeviceFacts& device) const override {
+    return cheapest_config(*this, spec, arch, shape, device);
+  }
+
+  Resources resources(const KernelSpec& spec, const Arch&, const Config&) const override {
+    constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaHalves, 1);
+    return {.threads = (kMlaHalves + 1) * kWarpgroupThreads,
+            .shared_bytes = mla_sm90_layout(spec.head_dim_qk).bytes,
+            .max_registers = kRegisters.launch,
+            .min_blocks_per_sm = 1};
+  }
+
+  // A warpgroup's columns of V.
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config&) const override {
+    KernelSpec half = spec;
+    half.head_dim_v /= kMlaHalves;
+    return half;
+  }
+
+  std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
+                                        const Config&) const override {
+    return {{"bool", "kMla", "true"},
+            {"int", "kBlockM", std::to_string(kWarpgroupRows)},
+            {"int", "kBlockN", std::to_string(kMlaKeys)},
+            {"int", "kCtasPerSm", "1"},
+            {"int", "kStages", std::to_string(kMlaSlots)},
+            {"int", "kKvRing", "0"},
+            {"int", "kOverlap", "0"},
+            {"int", "kL2SectionMb", "0"},
+            {"int", "kOStaging", "0"},
+            {"int", "kRescaleThreshold", "8"},
+            {"int", "kKvSplits", "1"}};
+  }
+
+  std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
+                                             const Config&) const override {
+    return {{"generated/wgmma.cuh",
+             emit_wgmma_products(
+                 spec.dtype_q,
+                 {{"mla_qk", WgmmaA::kShared, kMlaKeys / kMlaHalves, spec.head_dim_qk, kMlaKeys},
+                  {"mla_pv", WgmmaA::kSharedRows, spec.head_dim_v / kMlaHalves, kMlaKeys}})}};
+  }
+
+  LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
+    LaunchStructure all;
+    StepStructure& step = all.steps[0];
+    step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
+    step.threads = (kMlaHalves + 1) * kWarpgroupThreads;
+    step.shared_bytes = static_cast<unsigned>(mla_sm90_layout(spec.head_dim_qk).bytes);
+    step.early = true;  // it waits for the grid ahead before it reads lengths
+    const int box_rows = spec.page_size > 0 ? std::gcd(spec.page_size, kMlaKeys) : kMlaKeys;
+    step.tensor_maps.push_back({.tensor = Operand::kK,
+                                .box_columns = kPanelColumns,
+                                .box_rows = box_rows,
+                                .fetches_around = false,
+                                .of_pages = true});
+    if (config.at("scheduler") == kDrawn)
+      all.workspace = {{.name = "tile_counter", .zeroed = true, .alignment = kTileCounterBytes}};
+    else
+      all.workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}};
+    return all;
+  }
+
+  LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
+                    const DeviceFacts& device) const override {
+    const int64_t count = tiles_of(config, spec, shape).count();
+    const int64_t steps = (shape.seqlen_kv + kMlaKeys - 1) / kMlaKeys;
+    // The kernel counts positions of the line, and tickets, in an int.
+    tile_count(count * std::max<int64_t>(steps + config.at("charge"), kMlaHalves));
+    LaunchSizes sizes{.steps = {{.grid_x = grid_extent(device.sm_count)}}};
+    if (config.at("scheduler") == kDrawn) {
+      sizes.workspace = {{.columns = 1}};
+    } else {
+      sizes.workspace = {
+          {.columns = std::max<int64_t>(1, count * kMlaHalves)},
+          {.columns = decode_part_floats(kWarpgroupRows, spec.head_dim_v / kMlaHalves),
+           .rows = kMlaHalves,
+           .heads = 2 * device.sm_count}};
+    }
+    return sizes;
+  }
+
+  // Clocks of the block that has most, roughly: products from shared memory of a step, or its keys at the memory's rate.
+  double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
+                        const Shape& shape, const DeviceFacts& device) const override {
+    constexpr double kMeeting = 350, kBytesOfMemory = 19, kTile = 3000, kJoin = 6000;
+    const Tiles tiles = tiles_of(config, spec, shape);
+    const double products = spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
+    const double readers = static_cast<double>(tiles.of_request * tiles.groups);  // of a key
+    const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
+    const double step = std::max(products, bytes / kBytesOfMemory / std::min(readers, 2.0));
+    const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / kMlaKeys);
+    const auto count = static_cast<double>(std::max<int64_t>(1, tiles.count()));
+    const auto blocks = static_cast<double>(device.sm_count);
+    if (config.at("scheduler") == kDrawn) return std::ceil(count / blocks) * (steps * step + kTile);
+    const double charge = as_int(config, "charge"), least = as_int(config, "min_tiles");
+    const double share = std::max(least, std::ceil(count * (steps + charge) / blocks));
+    const double pieces = 1 + share / (steps + charge);
+    const bool cut = share < steps || count > blocks;
+    return share * step + pieces * kTile + (cut ? kJoin : 0) + 10 * charge + least;
+  }
+
+ private:
+  std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
+    if (auto reason = sm90_refusal(spec, arch)) return reason;
+    if (!spec.v_in_k) return "v_in_k is 0; it serves values that are the first columns of keys";
+    if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
+      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+    if (spec.dtype_kv != spec.dtype_q)
+      return fmt::format("dtype_kv is {}; it serves caches of the dtype of q: {}",
+                         dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
+    if (spec.head_dim_qk % kPanelColumns != 0)
+      return fmt::format("head_dim_qk is {}; it serves multiples of {}", spec.head_dim_qk,
+                         kPanelColumns);
+    if (spec.head_dim_v < kLeastHeadDimV || spec.head_dim_v % kStepOfV != 0)
+      return fmt::format("head_dim_v is {}; it serves multiples of {} from {}", spec.head_dim_v,
+                         kStepOfV, kLeastHeadDimV);
+    if (spec.page_size % kLeastBoxRows != 0)
+      return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
+                         kLeastBoxRows);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const KernelTemplate& mla_sm90() {
+  static const MlaSm90 instance;
+  return instance;
+}
+
+}  // namespace attune

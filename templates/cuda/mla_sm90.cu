@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla_sm90: attention over caches whose values are the first columns of their keys (v_in_k: absorbed latent attention, 576 columns of K and 512 of
+// V, one head of K), for sm_90a by wgmma. A tile has 64 rows, tokens times heads; each key comes to shared memory once and serves as K and as V
+// (attention/mla_consumer.cuh). Tiles, pages, shares and joins are those of cache_sm90. Knobs:
+//
+// | knob       | values | meaning                                                                                |
+// |------------|--------|----------------------------------------------------------------------------------------|
+// | scheduler  | 3, 2   | equal shares of all steps, or whole tiles drawn one after the other (cache_stream.cuh) |
+// | pack_heads | 1 .. 64| heads of a group that share the rows of a tile                                         |
+// | min_tiles  | 1 .. 8 | fewest steps of a share                                                                |
+// | charge     | 1, 2   | steps that a tile costs beside its own                                                 |
+//
+// q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k: pages of a multiple of 8 keys, or slots
+// (shared/cache_args.h). How it works: mla_sm90.md.
+#include "shared/attention_args.h"
+#include "shared/attention_enums.h"
+
+#include "cuda/mla_sm90_knobs.cuh"
+
+namespace attune {
+
+constexpr int kTransposeInside = 0;  // V is multiplied as it is
+// Boxes lie in pages, so blocks of keys begin at multiples of kBlockN.
+constexpr bool kBlocksFollowWindow = false;
+
+}  // namespace attune
+
+#include "cuda/attention/sm90_layout.cuh"
+
+#include "cuda/attention/mla_roles.cuh"
+
+namespace attune {
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attune_kernel(  // in the order of the argument parts
+        const __grid_constant__ AttentionArgs args, const __grid_constant__ CacheArgs cache,
+        const __grid_constant__ TensorMap map_k) {
+  extern __shared__ __align__(1024) unsigned char shared_bytes[];
+  const KernelParts parts{
+      args,
+      cache,
+  };
+  run_mla_roles(parts, shared_bytes, map_k);
+}
+
+}  // namespace attune

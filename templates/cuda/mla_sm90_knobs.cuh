@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default constants of mla_sm90: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+#pragma once
+
+#include "cuda/default_spec.cuh"
+
+namespace attune {
+
+constexpr int kArch = 90;
+constexpr bool kHasPages = true;
+constexpr int kPageRows = 64;
+constexpr bool kHasBegins = false;
+constexpr bool kHasKeyBegins = false;
+constexpr bool kMla = true;
+
+constexpr int kScheduler = 3;
+constexpr int kPackHeads = 1;
+constexpr int kMinTiles = 2;
+constexpr int kCharge = 1;
+
+// What the parts that prefill_sm90 has too want to know.
+constexpr int kBlockM = 64;
+constexpr int kBlockN = 64;
+constexpr int kCtasPerSm = 1;
+constexpr int kStages = 2;
+constexpr int kKvRing = 0;
+constexpr int kOverlap = 0;
+constexpr int kL2SectionMb = 0;
+constexpr int kOStaging = 0;
+constexpr int kRescaleThreshold = 8;
+constexpr int kKvSplits = 1;
+
+}  // namespace attune
