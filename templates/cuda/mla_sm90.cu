@@ -12,6 +12,7 @@
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k: pages of a multiple of 8 keys, or slots
 // (shared/cache_args.h). How it works: mla_sm90.md.
+#define ATTUNE_MLA 1  // its layout in the place of prefill_sm90's (attention/sm90_layout.cuh)
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 

@@ -39,6 +39,7 @@ class Case:
     head_dim: int = 128
     dtype_kv: str = ""  # of 8 bits; else as q
     packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
+    head_dim_v: int = 0  # of latent attention: V is the first columns of K; else head_dim
 
     @property
     def longest(self):
@@ -46,19 +47,19 @@ class Case:
 
     @property
     def bytes(self):
-        return sum(self.lengths) * self.heads_kv * self.head_dim * 2 * (1 if self.dtype_kv else 2)
+        return sum(self.lengths) * self.heads_kv * self.head_dim * (1 if self.head_dim_v else 2) * (1 if self.dtype_kv else 2)
 
     @property
     def flops(self):
         """Of what rows see: all keys up to their own."""
         rows = self.lengths if self.packed else (self.rows,) * len(self.lengths)
-        return sum(n * k - n * (n - 1) / 2 for n, k in zip(rows, self.lengths)) * self.heads * self.head_dim * 4
+        return sum(n * k - n * (n - 1) / 2 for n, k in zip(rows, self.lengths)) * self.heads * (self.head_dim + (self.head_dim_v or self.head_dim)) * 2
 
     @property
     def problem(self):
-        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv},head_dim={self.head_dim},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv},{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
                 f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
-                + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else ""))
+                + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else "") + (",v_in_k=1" if self.head_dim_v else ""))
 
 
 def all_cases():
@@ -72,6 +73,8 @@ def all_cases():
     cases += [Case("chunk 256 b1 kv32768 8/1", (32768,), 8, 1, 256, 16), Case("chunk 1024 b1 kv32768 8/1", (32768,), 8, 1, 1024, 16),
               Case("chunk 512 b4 kv8192 32/8", (8192,) * 4, 32, 8, 512, 16), Case("prompts 2 x 4096 32/8", (4096,) * 2, 32, 8, 4096, 16)]
     cases += [Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n,) * b, page=16, dtype_kv=dtype_kv) for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3")]
+    cases += [Case(f"latent b{b} kv{n} {heads}/1", (n,) * b, heads, 1, page=64, head_dim=576, head_dim_v=512)
+              for b, n, heads in ((128, 4096, 128), (16, 32768, 16), (32, 4096, 16))]
     return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
 
 
@@ -96,6 +99,8 @@ class Sets:
         shape = shape[1:] if case.packed else shape
         dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[case.dtype_kv]
         self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(dtype_kv) for _ in "kv") for _ in range(count)]
+        if case.head_dim_v:
+            self.caches = [(k, k[..., :case.head_dim_v]) for k, _ in self.caches]
         self.lengths = torch.tensor(case.lengths, device="cuda", dtype=torch.int32)
         self.table = None
         if case.page:
@@ -114,7 +119,7 @@ class Sets:
 
 
 def ours(case, sets, context):
-    out = torch.empty_like(sets.q)
+    out = torch.empty(*sets.q.shape[:-1], case.head_dim_v or case.head_dim, device="cuda", dtype=sets.q.dtype)
     given = {"page_table": sets.table, "seqlen_kv": case.longest} if case.page else {}
     if case.dtype_kv:
         given.update(k_scale=1.0, v_scale=1.0)

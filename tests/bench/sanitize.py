@@ -28,6 +28,7 @@ WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,m
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
 CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
+LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
            ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right", "l2_section_mb=32,pack_heads=4"),
@@ -75,6 +76,9 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("cache_sm90", CACHE + ",alibi=1,sinks=fp32,window=50:0", "block_m=128,scheduler=3,min_tiles=2"),
            # Items cut by their own lengths; rows into a cache.
            ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
+           *(("mla_sm90", LATENT + field, config) for field, config in (
+               (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right", "scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
+               (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,charge=1"))),
            ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
             "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))

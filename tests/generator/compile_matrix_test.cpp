@@ -110,6 +110,14 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
                                               "kv=4096,mask=causal_bottom_right{}{}",
                                               heads, dims, pages, kScores[specs->size() % 3]))));
+  for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
+    for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
+      for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",
+                                ",packed_q=1,packed_kv=1", ",page_size=64,batch_invariant=1"})
+        specs->push_back(spec_of(parse_problem(fmt::format(
+            "op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_kv=4096,v_in_k=1,mask=causal_"
+            "bottom_right{}{}",
+            heads, dims, pages, specs->size() % 2 ? ",window=128:0" : ""))));
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
                            "head_dim_qk=192,head_dim_v=128"})
     for (const char* dtypes : {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3"})

@@ -115,19 +115,20 @@ const GoldenCase kCases[] = {
      "op=attention_kvcache,dtype=fp16,head_dim=80,heads=8,batch=4,seqlen_q=2,seqlen_kv=1000,mask="
      "causal_bottom_right,alibi=1,packed_q=1"},
     {"decode_sm80_d128_e4m3", "decode_sm80", "sm_90a",
-     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=128,heads=32/"
-     "8,batch=32,seqlen_q=1,seqlen_kv=8192,page_size=16"},
+     "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=128,heads=32/8,seqlen=4,page_size=16"},
     {"cache_sm90_d128_pages", "cache_sm90", "sm_90a",
      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/"
      "8,batch=8,seqlen_q=512,seqlen_kv=8192,mask=causal_bottom_right,page_size=16"},
     {"cache_sm90_d64_packed", "cache_sm90", "sm_90a",
      "op=attention_kvcache,dtype=fp16,head_dim=64,heads=8,batch=4,seqlen_q=100,seqlen_kv=1000,"
      "alibi=1,sinks=fp32,packed_q=1,packed_kv=1"},
+    {"mla_sm90_d576_pages", "mla_sm90", "sm_90a",
+     "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=16/"
+     "1,seqlen=64,page_size=64,v_in_k=1"},
     {"decode_cpu_d64_fp32", "decode_cpu", "cpu:x86-64",
      "op=attention_kvcache,dtype=fp32,head_dim=64,heads=8/2,batch=4,seqlen_q=1,seqlen_kv=1000"},
     {"decode_cpu_d80_e5m2", "decode_cpu", "cpu:x86-64",
-     "op=attention_kvcache,dtype=fp16,dtype_kv=e5m2,head_dim=80,heads=8/2,batch=4,seqlen_q=1,"
-     "seqlen_kv=1000"},
+     "op=attention_kvcache,dtype=fp16,dtype_kv=e5m2,head_dim=80,heads=8/2,seqlen=1000"},
     {"append_kv_cuda_d128_pages", "append_kv_cuda", "sm_90a",
      "op=append_kv,head_dim=128,heads=4/2,seqlen=64,page_size=16,rotary=fp32,rotary_q=1"},
     {"merge_cuda_d128_mixed", "merge_cuda", "sm_90a",

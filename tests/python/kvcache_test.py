@@ -6,86 +6,8 @@ lengths that change under a captured graph, what stands behind the last key, and
 import unittest
 
 import attune
+from caches import DTYPE, LIMIT, Cache, close, expected, ints, numbers, tensor
 from library_and_device import DEVICE, np, torch
-
-DTYPE = {"": "float32", "cpu": "float32", "cuda": "float16"}[DEVICE]
-LIMIT = 2e-3 if DEVICE == "cuda" else 2e-5
-
-
-def tensor(values):
-    if torch is None:
-        return values.astype(DTYPE)
-    return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(DEVICE, getattr(torch, DTYPE))
-
-
-def ints(values):
-    values = np.asarray(values, np.int32)
-    return values if torch is None else torch.from_numpy(values).to(DEVICE)
-
-
-def numbers(x):
-    return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
-
-
-def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):
-    """One request: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
-    rows, heads, _ = q.shape
-    length, heads_kv = keys.shape[:2]
-    o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)
-    position = length - rows + np.arange(rows)[:, None]
-    key = np.arange(length)[None]
-    seen = np.ones((rows, length), bool)
-    if causal:
-        seen &= key <= position
-    if window[0] is not None:
-        seen &= key >= position - window[0]
-    if window[1] is not None:
-        seen &= key <= position + window[1]
-    for head in range(heads):
-        of = head // (heads // heads_kv)
-        score = q[:, head] @ keys[:, of].T / np.sqrt(q.shape[2])
-        if softcap:
-            score = softcap * np.tanh(score / softcap)
-        if slopes is not None:
-            score = score - slopes[head] * np.abs(position - key)
-        for row in range(rows):
-            own = score[row][seen[row]]
-            if own.size:
-                weights = np.exp(own - own.max())
-                o[row, head] = weights @ values[:, of][seen[row]] / weights.sum()
-                lse[head, row] = own.max() + np.log(weights.sum())
-    return o, lse
-
-
-class Cache:
-    """Random requests in pages or slots; what no request uses holds NaN."""
-
-    def __init__(self, seed, lengths, room, heads_kv, d, dv, page_size=0, hnd=False):
-        random = np.random.default_rng(seed)
-        self.lengths, batch = lengths, len(lengths)
-        self.keys = [self.rounded(random.standard_normal((n, heads_kv, d))) for n in lengths]
-        self.values = [self.rounded(random.standard_normal((n, heads_kv, dv))) for n in lengths]
-        size = page_size or room
-        per = -(-room // size)
-        pages = batch * per + 3
-        order = random.permutation(pages)[:batch * per].reshape(batch, per)
-        k, v = np.full((pages, size, heads_kv, d), np.nan), np.full((pages, size, heads_kv, dv), np.nan)
-        for request, n in enumerate(lengths):
-            for at in range(n):
-                k[order[request, at // size], at % size] = self.keys[request][at]
-                v[order[request, at // size], at % size] = self.values[request][at]
-            order[request, -(-n // size):] = -1
-        self.k, self.v = (tensor(x.transpose(0, 2, 1, 3)).swapaxes(1, 2) if hnd else tensor(x) for x in (k, v))
-        lists = {"page_table": ints(order)} if page_size else {"slots": ints(np.maximum(order[:, 0], 0))}
-        self.given = {"kv_lengths": ints(lengths), **lists}
-
-    @staticmethod
-    def rounded(x):
-        return numbers(tensor(x))
-
-
-def close(got, want, times=1):
-    np.testing.assert_allclose(numbers(got), want, rtol=times * LIMIT, atol=times * LIMIT)
 
 
 class KvCacheTest(unittest.TestCase):
@@ -109,6 +31,26 @@ class KvCacheTest(unittest.TestCase):
             q = tensor(random.standard_normal((len(lengths), rows, heads, d)))
             with self.subTest(page=page, heads=heads, rows=rows, hnd=hnd):
                 self.compare(cache, q, is_causal=rows > 1)
+
+    def test_values_in_keys(self):
+        """Latent attention: one head of K, of 576 columns, whose first 512 are V, on a GPU by one family alone."""
+        random = np.random.default_rng(8)
+        for page, heads, rows, lengths in ((64, 16, 1, [130, 0, 64, 1]), (16, 20, 3, [90, 33]), (0, 128, 2, [70, 3])):
+            cache = Cache(page, lengths, 144, 1, 576, 512, page)
+            cache.values = [keys[..., :512] for keys in cache.keys]
+            cache.v = cache.k[..., :512]
+            q = tensor(random.standard_normal((len(lengths), rows, heads, 576)))
+            with self.subTest(page=page, heads=heads):
+                self.compare(cache, q, is_causal=rows > 1)
+                plan = attune.prepare_kvcache(q, cache.k, cache.v, is_causal=rows > 1, **cache.given)
+                self.assertEqual(plan.problem.v_in_k, 1)
+                if DEVICE == "cuda":
+                    self.assertEqual(plan.kernel_template, "mla_sm90")
+                else:  # the same numbers as of values with memory of their own
+                    own = attune.attention_kvcache(q, cache.k, tensor(numbers(cache.v)), is_causal=rows > 1, **cache.given)
+                    close(own, numbers(attune.attention_kvcache(q, cache.k, cache.v, is_causal=rows > 1, **cache.given)))
+        shifted = cache.k[..., 64:576]
+        self.assertEqual(attune.prepare_kvcache(q, cache.k, shifted, is_causal=True, **cache.given).problem.v_in_k, 0) if DEVICE != "cuda" else None
 
     def test_masks_and_scores(self):
         random = np.random.default_rng(2)

@@ -22,6 +22,9 @@ _LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[ba
 _Call = namedtuple("_Call", "plan template extents stride")
 
 
+_FLAGS = ("batch_invariant", "v_in_k")  # of a call, beside what attention() takes too
+
+
 def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
     """[rows, num_heads, head_dim] as [1, rows, num_heads, head_dim]."""
     tensors.check_rank(name, tensor, dimensions)
@@ -114,7 +117,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
-    text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else "")
+    text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else "") + (",v_in_k=1" if keywords["v_in_k"] else "")
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
 
@@ -159,7 +162,8 @@ def _rows_of_lse(q, lists, seqlen_q):
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
-           choices_of(**{name: value for name, value in keywords.items() if name != "batch_invariant"}), keywords["batch_invariant"], None if scores is None else scores.key)
+           choices_of(**{name: value for name, value in keywords.items() if name not in _FLAGS}), *(keywords[name] for name in _FLAGS),
+           None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
     call = context.recent.find(key)
     if call is None:
@@ -237,11 +241,21 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
 
 
+def _v_is_in_k(k_cache, v_cache):
+    """Whether v is the first columns of k, in the same memory: kernels of latent attention read it once."""
+    if not v_cache.shape[3] < k_cache.shape[3] or tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]):
+        return False
+    if tensors.address("v_cache", v_cache) != tensors.address("k_cache", k_cache):
+        return False
+    return tuple(tensors.element_strides("v_cache", v_cache)) == tuple(tensors.element_strides("k_cache", k_cache))
+
+
 def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
               dtype_kv, batch_invariant, features):
     given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant),
+                    v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and _v_is_in_k(given["k_cache"], given["v_cache"]))
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
     return call, given, lists, scores
 
@@ -267,6 +281,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
+
+    v_cache that is k_cache[..., :n] itself (latent attention, absorbed: 576 columns of which the first 512 are values): keys are read once.
 
     batch_invariant: a request's results have the same bits whatever else is in the batch, of any number of requests, in pages anywhere, as long as its
     own rows, keys and seqlen_q are the same; without it, as long as all is the same.

@@ -12,8 +12,11 @@
 
 namespace attune {
 
-constexpr int kJoiners = kWarpgroups;  // of a tile, each with rows of its own  // unless kMla
-constexpr int kJoiners = kMlaHalves;   // with columns of the same rows  // where kMla
+// Of a tile, each with a part of its own: of rows, or of columns of the same rows.
+constexpr int kJoiners = kWarpgroups;  // unless kMla
+#ifdef ATTUNE_MLA                      // where kMla
+constexpr int kJoiners = kMlaHalves;   // where kMla
+#endif                                 // where kMla
 
 class CacheJoin {
  public:
@@ -112,9 +115,9 @@ class CacheJoin {
   __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile) const {
     constexpr int kOfRow = kHeadDimV / 4, kRows = 4;
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
-    const int first = tile.place.first_row + warpgroup_ * kHeadRows;  // unless kMla
-    const int first = tile.place.first_row;                           // where kMla
-    const int rows = min(kHeadRows, args.seqlen_q - first);           // of each head
+    int first = tile.place.first_row;
+    first += warpgroup_ * kHeadRows;                         // unless kMla
+    const int rows = min(kHeadRows, args.seqlen_q - first);  // of each head
     const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
     for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kRows * kWarpgroupThreads) {

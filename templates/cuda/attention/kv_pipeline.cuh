@@ -74,7 +74,9 @@ class SlotWalk {
 };
 
 constexpr int kConsumerWarps = 4 * kWarpgroups;  // unless kMla
+#ifdef ATTUNE_MLA                                // where kMla
 constexpr int kConsumerWarps = 4 * kMlaHalves;   // where kMla
+#endif                                           // where kMla
 constexpr int kQueryWarps = 1;                   // copy rows of Q  // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {

@@ -12,6 +12,8 @@ namespace attune {
 template <int kM, int kN>
 class SeenElements {
   static constexpr int kWords = (4 * kN + 31) / 32;
+  // Of columns of 8 whose programs are asked side by side: what each reads wants registers.
+  static constexpr int kAtOnce = 4;
 
  public:
   // Whether the warp sees any.
@@ -27,7 +29,7 @@ class SeenElements {
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
       for (int word = 0; word < kWords; ++word) seen_[m][word] = 0;
-#pragma unroll
+#pragma unroll kAtOnce
       for (int n = 0; n < kN; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {

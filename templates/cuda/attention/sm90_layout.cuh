@@ -16,15 +16,17 @@ constexpr PrefillSm90Config kSm90Config = {
     kKParts,  // where kKParts
     kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);  // unless kMla
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk);        // where kMla
-constexpr PrefillSm90Layout kLayout = kMlaLayout.parts;                  // where kMla
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
-constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;           // of the producing warpgroup
-constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;  // unless kMla
-constexpr int kThreads = (kMlaHalves + 1) * kWarpgroupThreads;   // where kMla
-constexpr PrefillSm90Registers kRegisters =
+constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;               // of the producing warpgroup
+constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;      // unless kMla
+constexpr PrefillSm90Registers kRegisters =                          // unless kMla
     prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);  // unless kMla
-prefill_sm90_registers(kMlaHalves, kCtasPerSm, kOperandBytes);       // where kMla
+#ifdef ATTUNE_MLA                                                    // where kMla
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk);    // where kMla
+constexpr PrefillSm90Layout kLayout = kMlaLayout.parts;              // where kMla
+constexpr int kThreads = (kMlaHalves + 1) * kWarpgroupThreads;       // where kMla
+constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaHalves, 1);  // where kMla
+#endif                                                                              // where kMla
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");
