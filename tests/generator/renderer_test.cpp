@@ -57,9 +57,8 @@ const GoldenCase kCases[] = {
     {"backward_sm80_d256_scores", "backward_sm80", "sm_86",
      "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,softcap=30,documents=1"},
     {"sm90_d128_dropout", "prefill_sm90", "sm_90a",
-     "dtype=bf16,head_dim=128,heads=32/"
-     "8,seqlen=4096,mask=causal_bottom_right,window=1000:0,dropout="
-     "0.1"},
+     "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right,window=1000:0,"
+     "dropout=0.1"},
     {"sm80_d64_dropout", "prefill_sm80", "sm_80",
      "dtype=fp16,head_dim=64,heads=16,seqlen=4096,dropout=0.1"},
     {"backward_sm90_d128_dropout", "backward_sm90", "sm_90a",
