@@ -54,7 +54,8 @@ KeyText key_text(const KernelSpec& spec, const Shape& shape, const DeviceIdentit
 class Reader {
  public:
   explicit Reader(const Store& store) : winners_(store.all_winners()), trials_(store.all_trials()) {
-    for (const KernelTemplate* one : all_templates()) digests_[std::string(one->name())] = template_digest(*one);
+    for (const KernelTemplate* one : all_templates())
+      digests_[std::string(one->name())] = template_digest(*one);
     for (const WinnerRecord& winner : winners_) note_driver(winner.device, winner);
     for (const StoredTrial& stored : trials_) note_driver(stored.key.device, stored.trial);
   }
