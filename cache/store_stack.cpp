@@ -34,6 +34,10 @@ auto identity(const WinnerRecord& w) {
 
 }  // namespace
 
+bool StoreStack::available() { return true; }
+
+StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {}
+
 std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device) const {
   std::vector<WinnerRecord> all;
   for (const auto& layer : layers_)
@@ -57,6 +61,10 @@ std::optional<KernelImage> StoreStack::image(const ImageKey& key) const {
     if (image) break;
   }
   return image;
+}
+
+void StoreStack::put_image(const ImageKey& key, const KernelImage& image) const {
+  Store::open(layers_.front(), StoreMode::kReadWrite).put_image(key, image);
 }
 
 }  // namespace attune

@@ -17,8 +17,10 @@ namespace attune {
 // over.
 class StoreStack {
  public:
-  explicit StoreStack(std::vector<std::filesystem::path> layers)
-      : layers_(std::move(layers)) {}  // uppermost first
+  // False where the library was built without SQLite (ATTUNE_SQLITE=OFF).
+  static bool available();
+  // Uppermost first. Throws kStore when there are layers and stores are not available.
+  explicit StoreStack(std::vector<std::filesystem::path> layers);
 
   const std::vector<std::filesystem::path>& layers() const { return layers_; }
   // Winners of all layers for this device, for a CPU also those of other numbers of threads. Of
@@ -28,6 +30,8 @@ class StoreStack {
   std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
   // From the uppermost layer that has a sound one.
   std::optional<KernelImage> image(const ImageKey& key) const;
+  // Into the uppermost layer, of which there must be one. Throws as Store does.
+  void put_image(const ImageKey& key, const KernelImage& image) const;
 
  private:
   std::vector<std::filesystem::path> layers_;

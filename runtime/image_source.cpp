@@ -7,7 +7,6 @@
 
 #include <set>
 
-#include "cache/store.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "generator/renderer.hpp"
@@ -155,7 +154,7 @@ CachedKernel ImageSource::compiled(const Choice& choice, const Source& source, I
 
 void ImageSource::keep(const ImageKey& key, const KernelImage& image) const {
   try {
-    Store::open(stores_.layers().front(), StoreMode::kReadWrite).put_image(key, image);
+    stores_.put_image(key, image);
   } catch (const std::exception& error) {
     log(LogLevel::kWarning, fmt::format("the compiled kernel is not kept: {}", error.what()));
   }

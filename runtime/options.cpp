@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/store_stack.hpp"
 #include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
 
@@ -76,6 +77,7 @@ Options options_from_environment() {
 
 std::filesystem::path default_store_path() {
   if (auto text = variable("ATTUNE_STORE")) return *text;
+  if (!StoreStack::available()) return {};
   // A relative one counts as not set: so says the XDG Base Directory Specification.
   if (auto text = variable("XDG_CACHE_HOME"); text && text->front() == '/')
     return std::filesystem::path(*text) / "attune" / "store.db";
@@ -87,6 +89,7 @@ std::filesystem::path default_store_path() {
 std::vector<std::filesystem::path> site_stores() {
   if (const auto text = environment_variable("ATTUNE_SITE_STORES")) return split_paths(*text);
   std::vector<std::filesystem::path> stores;
+  if (!StoreStack::available()) return stores;
   for (const char* const folder : {ATTUNE_SITE_FOLDER, ATTUNE_SHIPPED_FOLDER}) {
     const std::filesystem::path store = std::filesystem::path(folder) / "attune" / "store.db";
     std::error_code ignored;

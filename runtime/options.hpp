@@ -53,7 +53,7 @@ std::vector<std::filesystem::path> split_paths(const std::string& text);
 std::optional<LogLevel> log_level_from_environment();
 
 // $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
-// store, when no home directory is known.
+// store, when no home directory is known or the library was built without stores.
 std::filesystem::path default_store_path();
 // $ATTUNE_SITE_STORES, else those of the site and the distribution that exist: store.db in attune/
 // under the installation's etc and share folders.

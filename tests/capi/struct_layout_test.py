@@ -6,12 +6,12 @@ structs have versions, so a mirror that lacks a field would work, and silently i
 Usage: struct_layout_test.py INCLUDE_DIR CC (with PYTHONPATH and ATTUNE_LIBRARY as for the module)
 """
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 
 from attune import _library
+from header_structs import c_program, structs
 
 MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_memory_bundle": _library.MemoryBundle,
            "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
@@ -21,21 +21,6 @@ MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_memory_bun
            "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
            "attune_append_operands": _library.AppendOperands, "attune_rotary": _library.Rotary,
            "attune_cache_operands": _library.CacheOperands, "attune_dropout_operands": _library.DropoutOperands, "attune_gradient_operands": _library.GradientOperands}
-
-
-def structs(header):
-    """{struct: names of its fields} of the header's text."""
-    plain = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
-    bodies = re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", plain, re.S)
-    return {name: re.findall(r"(\w+)\s*(?:\[\d+\])?;", body) for name, body in bodies}
-
-
-def c_program(fields):
-    lines = []
-    for struct, names in fields.items():
-        lines.append(f'printf("{struct} %zu 0\\n", sizeof({struct}));')
-        lines += [f'printf("{struct}.{name} %zu %zu\\n", sizeof((({struct}*)0)->{name}), offsetof({struct}, {name}));' for name in names]
-    return "#include <attune/attune.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
 
 
 def mirrored():

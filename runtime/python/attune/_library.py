@@ -179,10 +179,11 @@ def _candidates():
         return
     here = pathlib.Path(__file__).resolve().parent
     yield str(here / "libattune.so")
-    if len(here.parents) > 3:
+    if here.parts[-4:] == ("share", "attune", "python", "attune"):
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
+    yield "libattune.so.0"
     import ctypes.util  # late: it imports much
-    yield ctypes.util.find_library("attune") or "libattune.so.0"
+    yield ctypes.util.find_library("attune") or "libattune.so"
 
 
 def _load():

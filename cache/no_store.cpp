@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// StoreStack of a library built without SQLite (ATTUNE_SQLITE=OFF), which runs from bundles alone: it
+// has no layers, and refuses those that a caller names.
+#include <string>
+
+#include "cache/store_stack.hpp"
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& layer) {
+  throw Error(
+      ErrorCode::kStore,
+      "store " + layer.string() +
+          ": this libattune was built without SQLite (ATTUNE_SQLITE=OFF) and opens no store; "
+          "give it a bundle of `attune export` instead");
+}
+
+}  // namespace
+
+bool StoreStack::available() { return false; }
+
+StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {
+  if (!layers_.empty()) refuse(layers_.front());
+}
+
+std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity&) const { return {}; }
+
+std::optional<KernelImage> StoreStack::image(const ImageKey&) const { return std::nullopt; }
+
+void StoreStack::put_image(const ImageKey&, const KernelImage&) const { refuse("of the user"); }
+
+}  // namespace attune
