@@ -31,12 +31,14 @@ std::vector<Case> plain_cases() {
   std::vector<Case> cases;
   for (const KernelTemplate* family : all_templates()) {
     for (const char* text :
-         {"dtype=fp16", "dtype=e4m3", "op=quantise,dtype=bf16,dtype_o=e4m3", "op=merge",
-          "op=attention_backward", "op=attention_kvcache", "op=append_kv",
-          "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3", "dtype=fp32,accuracy=fast",
-          "op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
-      const KernelSpec spec =
-          spec_of(parse_problem(std::string(text) + ",head_dim=128,heads=4,seqlen=8"));
+         {"head_dim=128,dtype=fp16", "head_dim=128,dtype=e4m3",
+          "head_dim=128,op=quantise,dtype=bf16,dtype_o=e4m3", "head_dim=128,op=merge",
+          "head_dim=128,op=attention_backward", "head_dim=128,op=attention_kvcache",
+          "head_dim=128,op=append_kv", "head_dim=128,op=attention_kvcache,dtype=bf16,dtype_kv=e4m3",
+          "head_dim_qk=576,head_dim_v=512,op=attention_kvcache,v_in_k=1",
+          "head_dim=128,dtype=fp32,accuracy=fast",
+          "head_dim=128,op=attention_backward,sinks=fp32,score_gradient=sinks"}) {
+      const KernelSpec spec = spec_of(parse_problem(std::string(text) + ",heads=4,seqlen=8"));
       for (const Arch& arch : archs())
         if (!family->refuses(spec, arch)) cases.push_back({family, arch, spec});
     }
