@@ -24,11 +24,12 @@ void add_block_map(const KernelSpec& spec, LaunchStructure* launch) {
   parts.insert(parts.begin(), ArgumentPart::kMap);
   launch->map = launch->workspace.size();
   launch->workspace.push_back({.name = "block_lists"});
-  launch->steps.insert(launch->steps.begin(),
-                       {.entry = kMapEntry,
-                        .parts = {ArgumentPart::kMap, ArgumentPart::kScores, ArgumentPart::kBase},
-                        .threads = asks_map(spec) ? kGranuleThreads : kMapThreads,
-                        .shared_bytes = kMapChunk * sizeof(int)});
+  launch->steps.insert(
+      launch->steps.begin(),
+      {.entry = kMapEntry,
+       .parts = {ArgumentPart::kMap, ArgumentPart::kScores, ArgumentPart::kBase},
+       .threads = static_cast<unsigned>(asks_map(spec) ? kGranuleThreads : kMapThreads),
+       .shared_bytes = kMapChunk * sizeof(int)});
   ++launch->main_step;
 }
 
