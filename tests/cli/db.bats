@@ -60,6 +60,18 @@ END
   json 'o["sound"] and o["problems"] == []'
 }
 
+@test "stats print gauges for Prometheus" {
+  tuned
+  attune db stats --prom
+  expect 0
+  [[ $output == *'# TYPE attune_store_trials gauge'* ]]
+  [[ $output == *'attune_store_winners{store="'*'",device="'*'",template="prefill_cpu",pinned="0"} 1'* ]]
+  # every line is a comment or a name with labels and a number
+  ! grep -vE '^# (HELP|TYPE) attune_store_[a-z_]+ .+|^attune_store_[a-z_]+\{([a-z]+="([^"\\]|\\.)*",?)+\} [0-9]+$' <<< "$output"
+  attune db stats --prom --json
+  expect 2
+}
+
 @test "verify finds an altered image" {
   tuned
   "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'

@@ -6,6 +6,7 @@
 
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
+#include "tuner/cli/prometheus.hpp"
 #include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
@@ -38,8 +39,13 @@ int ls(const DbOptions& options) {
   return kOk;
 }
 
-int stats(const DbOptions& options) {
-  const StoreStats stats = open_db(options).stats();
+int stats(const DbOptions& options, bool prom) {
+  const Store store = open_db(options);
+  const StoreStats stats = store.stats();
+  if (prom) {
+    print(prometheus_text(options.path().string(), stats, store.all_winners()));
+    return kOk;
+  }
   if (options.json) {
     print_json("db.stats", {{"store", options.path().string()},
                             {"schema_version", stats.schema_version},
@@ -78,7 +84,12 @@ void add_db_stats(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   Command command = add_db_command(db, "stats", "Count what is in the store",
                                    "attune db stats --json", options.get());
-  command.callback([options, exit_code] { *exit_code = stats(*options); });
+  const auto prom = std::make_shared<bool>(false);
+  command
+      .add_flag("--prom", *prom,
+                "Print gauges in Prometheus' text format, as its textfile collector reads them")
+      .excludes(command.option("--json"));
+  command.callback([options, prom, exit_code] { *exit_code = stats(*options, *prom); });
 }
 
 }  // namespace attune::cli
