@@ -33,8 +33,9 @@ int default_threads() {
 
 }  // namespace
 
-CompilePool::CompilePool(const TuneTarget& target, int threads)
+CompilePool::CompilePool(const TuneTarget& target, int threads, TuneTrace* trace)
     : target_(target),
+      trace_(trace),
       threads_(start_threads(threads > 0 ? threads : default_threads(), [this](int) { work(); })) {}
 
 CompilePool::~CompilePool() {
@@ -115,14 +116,26 @@ void CompilePool::work() {
   }
 }
 
+std::shared_ptr<const Compiled> CompilePool::compile(const KernelSpec& spec,
+                                                     const TuneCandidate& candidate) const {
+  TraceSpan span(trace_, "compile");
+  auto made = std::make_shared<const Compiled>(compile_candidate(target_, spec, candidate));
+  if (span.is_on()) {
+    span.name(candidate.config.to_text());
+    span.argument("template", std::string(candidate.family.kernel_template->name()));
+    span.argument("spec", to_problem_text(spec));
+    if (made->fault) span.argument("fault", made->fault->reason);
+  }
+  return made;
+}
+
 // The job at the head of the queue, with the lock given up meanwhile.
 void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
   Job& job = jobs_.at(queue_.front());
   queue_.pop_front();
   job.begun = true;
   lock->unlock();
-  auto result =
-      std::make_shared<const Compiled>(compile_candidate(target_, job.spec, job.candidate));
+  auto result = compile(job.spec, job.candidate);
   lock->lock();
   job.result = std::move(result);
   ++num_compiled_;

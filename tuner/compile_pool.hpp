@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tuner/tune_target.hpp"
+#include "tuner/tune_trace.hpp"
 
 namespace attune {
 
@@ -26,7 +27,7 @@ class CompilePool {
  public:
   // threads = 0: one fewer than the machine has, at least one. Where the system grants fewer, those
   // do the work; where it grants none, `wait` compiles on the caller's thread.
-  explicit CompilePool(const TuneTarget& target, int threads = 0);
+  explicit CompilePool(const TuneTarget& target, int threads = 0, TuneTrace* trace = nullptr);
   ~CompilePool();  // waits only for compilations that have begun
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
@@ -53,11 +54,14 @@ class CompilePool {
   };
   void work();
   void compile_first(std::unique_lock<std::mutex>* lock);
+  std::shared_ptr<const Compiled> compile(const KernelSpec& spec,
+                                          const TuneCandidate& candidate) const;
   // The lock is held. The job, at the head of the queue unless it has begun.
   Job& put_first(const KernelSpec& spec, const TuneCandidate& candidate);
   static std::string key(const KernelSpec& spec, const TuneCandidate& candidate);
 
   const TuneTarget& target_;
+  TuneTrace* const trace_;
   mutable std::mutex mutex_;
   std::condition_variable queued_;
   std::condition_variable finished_;

@@ -115,6 +115,8 @@ FinalRace::FinalRace(TuneContext& context, Trials& trials, uint64_t seed)
                               }}) {}
 
 void FinalRace::run(TrialList contestants, const StepTime& time) {
+  TraceSpan span(context_.options.trace, "final");
+  if (span.is_on()) span.name("final of " + std::to_string(contestants.size()));
   std::erase_if(contestants,
                 [&](Trial* trial) { return trials_.make_live(*trial, INFINITY) != Load::kLive; });
   contestants_ = active_ = std::move(contestants);

@@ -145,6 +145,8 @@ void Trials::open() {
   if (context_.on_device == this) return;
   context_.on_device = nullptr;
   progress("opening");
+  TraceSpan span(context_.options.trace, "open");
+  if (span.is_on()) span.name(to_text(problem_));
   context_.backend.open({problem_, context_.options.seed, context_.reference(problem_)});
   context_.on_device = this;
   for (Trial* trial : live()) {
@@ -181,7 +183,10 @@ Load Trials::make_live(Trial& trial, double until) {
     return Load::kFailed;
   }
   progress("checking");
+  TraceSpan span(context_.options.trace, "check");
+  if (span.is_on()) span.name(trial.candidate.config.to_text());
   const Prepared prepared = context_.backend.prepare(trial.id, request_of(trial));
+  if (span.is_on() && prepared.fault) span.argument("fault", prepared.fault->reason);
   fill_record(trial, prepared);
   if (prepared.fault) {
     fail(trial, *prepared.fault);
@@ -238,7 +243,14 @@ int Trials::race(Race* race, const TrialList& trials, int rounds) {
   progress("timing");
   if (context_.target.kind() == Target::kCpu)
     context_.pool.cancel_pending();  // compiling would disturb the timing
+  TraceSpan span(context_.options.trace, "time");
   const int done = race->run(ids_of(trials), rounds);
+  if (span.is_on()) {
+    span.name(trials.size() == 1 ? trials.front()->candidate.config.to_text()
+                                 : std::to_string(trials.size()) + " kernels in turn");
+    for (const Trial* trial : trials) span.argument("kernel", trial->candidate.config.to_text());
+    span.argument("rounds", std::to_string(done));
+  }
   record_faults(*race);
   return done;
 }

@@ -91,7 +91,7 @@ class TuneLoop {
         shares_(groups, plan_, options.budget_s),
         now_(options.now ? options.now : steady_seconds),
         began_(now_()),
-        pool_(target, options.compile_threads),
+        pool_(target, options.compile_threads, options.trace),
         references_(target),
         context_{target_,
                  backend,
@@ -273,6 +273,8 @@ class TuneLoop {
   bool step(Shape* shape) {
     if (given_up_ || !shape->tuner) return false;
     const double deadline = shares_.deadline(current_, now_(), end());
+    TraceSpan span(options_.trace, "shape");
+    if (span.is_on()) span.name(to_text(shape->problem));
     if (options_.refresh) {
       shape->tuner->refresh(deadline);
       return false;

@@ -14,6 +14,7 @@
 #include "generator/core/error.hpp"
 #include "tuner/backend.hpp"
 #include "tuner/tune_target.hpp"
+#include "tuner/tune_trace.hpp"
 
 namespace attune {
 
@@ -52,6 +53,7 @@ struct TuneOptions {
   // After each shape, and again when a later pass found it another winner; `shape` from 0.
   std::function<void(const ShapeReport&, size_t shape, size_t num_shapes)> finished{};
   std::function<double()> now{};  // seconds, monotonic; tests give their own
+  TuneTrace* trace = nullptr;     // gets what was done when; outlives the tune
 };
 
 struct ShapeReport {

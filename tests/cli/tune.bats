@@ -326,6 +326,20 @@ ended() {
   refused 1 int4
 }
 
+@test "--trace says what was compiled, checked and timed when" {
+  need_cpu_target
+  quick --problem $problem --budget 60 --trace "$dir/trace.json" --json
+  expect 0
+  output=$(cat "$dir/trace.json")
+  json 'o["displayTimeUnit"] == "ms" and {e.get("cat") for e in o["traceEvents"]} >= {"shape", "open", "compile", "check", "time", "final"}'
+  json 'all(e["dur"] >= 0 and e["ts"] >= 0 for e in o["traceEvents"] if e["ph"] == "X")'
+  json 'any("block_m=" in e["name"] and e["args"]["template"] == "prefill_cpu" for e in o["traceEvents"] if e.get("cat") == "compile")'
+  rm "$ATTUNE_STORE"
+  quick --problem $problem --trace "$dir/none/trace.json"
+  expect 5
+  [ ! -e "$ATTUNE_STORE" ] || { attune db stats --json; json 'o["trials"] == 0'; }
+}
+
 @test "an unknown effort" {
   attune tune --target cpu --problem $problem --effort huge
   refused 1 --effort huge quick

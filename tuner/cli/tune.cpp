@@ -14,6 +14,7 @@
 #include "generator/core/error.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/file.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/progress_line.hpp"
 #include "tuner/cli/record_output.hpp"
@@ -36,6 +37,7 @@ struct Options : RunOptions {
   int jobs = 0;
   int verify = 0;
   std::string shard;
+  std::string trace;  // file
   int replicate = 1;
 };
 
@@ -260,7 +262,14 @@ int tune_command(const Options& options) {
   IsolatedBackend backend(own_worker_command(options.machine.target, *device));
   stop_on_signals();
   const DeviceLock device_lock = lock_device(*device, [] { return interrupted.load(); });
-  const TuneReport report = run_tune(settings_of(options), problems, target, backend, &store);
+  TuneTrace trace;
+  TuneOptions settings = settings_of(options);
+  if (!options.trace.empty()) {
+    write_file(options.trace, trace.json());  // refused now, not behind a tune of an hour
+    settings.trace = &trace;
+  }
+  const TuneReport report = run_tune(settings, problems, target, backend, &store);
+  if (settings.trace != nullptr) write_file(options.trace, trace.json());
   std::vector<WinnerCheck> repeats;
   if (options.verify > 0)
     repeats =
@@ -314,6 +323,9 @@ void add_tune(Command program, int* exit_code) {
       .add_option("--replicate", options->replicate,
                   "With --shard: how many shards tune each problem, to see how far devices agree")
       .shows_default();
+  command.add_option("--trace", options->trace,
+                     "File that gets what was compiled, checked and timed when, for Perfetto "
+                     "(ui.perfetto.dev) or chrome://tracing");
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");
   command.add_flag("--refresh", options->refresh,
