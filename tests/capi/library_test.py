@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite. Usage: library_test.py LIBRARY"""
+"""libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite; stripped it is no larger than what
+was promised. Usage: library_test.py LIBRARY HEADER [MAX_BYTES]"""
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 ALLOWED_LIBRARIES = {"libsqlite3", "libstdc++", "libm", "libgcc_s", "libc", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
 
 
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def stripped_bytes(library):
+    with tempfile.NamedTemporaryFile() as stripped:
+        output("strip", "-o", stripped.name, library)
+        return pathlib.Path(stripped.name).stat().st_size
 
 
 def main():
@@ -28,6 +36,11 @@ def main():
         print(f"needs {name}")
     for name in sorted(declared ^ exported):
         print(f"declared and exported differ: {name}")
+    size, limit = stripped_bytes(library), int(sys.argv[3]) if len(sys.argv) > 3 else None
+    print(f"{size} bytes stripped; the limit is {limit}")
+    if limit and size > limit:
+        print("it is too large: bloaty or `nm -SC --size-sort` say what grew; compile what is off the way of a call for size (-Os)")
+        return 1
     return 1 if strangers or unwanted or declared != exported else 0
 
 

@@ -7,6 +7,7 @@ pages=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=6,seqlen_q=2,seqlen_kv=3
 slots=op=attention_kvcache,dtype=fp32,head_dim=40,heads=7/1,batch=5,seqlen_q=1,seqlen_kv=333
 packed=op=kvcache,dtype=fp16,head_dim_qk=96,head_dim_v=64,heads=4,batch=7,seqlen_q=5,seqlen_kv=90,page_size=3,packed_q=1,mask=causal_bottom_right
 keys=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=6,seqlen_q=9,seqlen_kv=130,packed_q=1,packed_kv=1,mask=causal_bottom_right
+latent=op=kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=16/1,batch=3,seqlen_q=2,seqlen_kv=200,page_size=64,mask=causal_bottom_right
 scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=200,window=40:0,alibi=1,softcap=20,sinks=fp32
 
 @test "check holds o and lse against float64" {
@@ -14,6 +15,21 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune check --target cpu:3 --problem $pages --problem $slots --problem $packed --problem $keys --problem $scored --sample 2 --json
   expect 0
   json 'len(o["rows"]) == 10 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+}
+
+@test "latent attention: values that are the first columns of keys" {
+  need_cpu_target
+  attune check --target cpu:3 --problem $latent,v_in_k=1 --problem ${latent/bf16/fp16},batch_invariant=1 --problem ${latent/heads=16/heads=128},v_in_k=1 --sample 2 --json
+  expect 0
+  json 'len(o["rows"]) == 5 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune emit --arch sm_90a --what source --problem $latent
+  refused 2 "cache_sm90: head_dim_qk is 576" "mla_sm90: v_in_k is 0"
+  attune explain --target cpu --problem ${latent/head_dim_v=512/head_dim_v=592},v_in_k=1
+  refused 2 "head_dim_v"
+  need_nvrtc
+  attune emit --arch sm_90a --what resources --json --problem $latent,v_in_k=1
+  expect 0
+  json 'o["template"] == "mla_sm90" and o["spill_store_bytes"] == 0'
 }
 
 @test "bits of a request may be its own" {

@@ -17,7 +17,7 @@ import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "tests/capi/outside"
-MAX_WHEEL_BYTES = {"attune": 6e6, "attune_cpu": 60e6}
+MAX_WHEEL_BYTES = {"attune": 5e6, "attune_cpu": 60e6}
 SYSTEM_LIBRARIES = {"libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 ATTENTION = """
 import sys, attune

@@ -93,7 +93,8 @@ int run_program(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+// What start/ calls. Throws nothing.
+extern "C" int attune_program(int argc, char** argv) {
   try {
     start_log();
     // The tuner's child process (tuner/isolated_backend.hpp); not for people.
