@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   if (library == NULL) return fprintf(stderr, "attune: %s\n", dlerror()), 5;
   int (*program)(int, char**);
   *(void**)&program = dlsym(library, "attune_program");
-  if (program == NULL) return fprintf(stderr, "attune: %s is of another version: %s\n", path, dlerror()), 5;
+  if (program == NULL)
+    return fprintf(stderr, "attune: %s is of another version: %s\n", path, dlerror()), 5;
   return program(argc, argv);
 }
