@@ -69,7 +69,7 @@ END
   # every line is a comment or a name with labels and a number
   ! grep -vE '^# (HELP|TYPE) attune_store_[a-z_]+ .+|^attune_store_[a-z_]+\{([a-z]+="([^"\\]|\\.)*",?)+\} [0-9]+$' <<< "$output"
   attune db stats --prom --json
-  expect 2
+  refused 1 "--json excludes --prom"
 }
 
 @test "verify finds an altered image" {

@@ -24,8 +24,8 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'len(o["rows"]) == 5 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
   attune emit --arch sm_90a --what source --problem $latent
   refused 2 "cache_sm90: head_dim_qk is 576" "mla_sm90: v_in_k is 0"
-  attune explain --target cpu --problem ${latent/head_dim_v=512/head_dim_v=592},v_in_k=1
-  refused 2 "head_dim_v"
+  attune explain --target cpu --problem ${latent/head_dim_qk=576/head_dim_qk=448},v_in_k=1
+  refused 1 "v_in_k is 1 and head_dim_v 512; accepted are up to 448"
   need_nvrtc
   attune emit --arch sm_90a --what resources --json --problem $latent,v_in_k=1
   expect 0
