@@ -13,7 +13,7 @@ SOURCE = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".bats", ".cm
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 ROOT_ENTRIES = {"generator", "templates", "tuner", "runtime", "cache", "tests", "examples", "CMakeLists.txt", "README.md",
-                "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".ci", ".clang-format", ".clang-tidy",
+                "CMakePresets.json", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".ci", ".clang-format", ".clang-tidy",
                 ".gitignore", ".gitattributes"}
 
 # header pattern -> path patterns that may include it. Nothing but a .cpp may, so no other folder ever sees one.
