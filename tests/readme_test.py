@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every code block of README.md, in its order, as a newcomer would: what a block exports the next ones have. A comment on the
+"""Runs every code block of README.md, or of another page, in its order, as a newcomer would: what a block exports the next ones have. A comment on the
 line before a block says how, and one without it fails:
 
   <!-- test: fresh -->    builds from nothing: run by --fresh, in a copy of the tree; otherwise each line must parse and its files exist
@@ -110,30 +110,41 @@ def check_variables(readme):
         sys.exit(f"README.md's table of variables: the sources do not read {sorted(named - read)}, it lacks {sorted(read - named)}")
 
 
+def use_build(reader, arguments):
+    """As if the build were installed: its program, its library and the headers are found."""
+    folder = str(pathlib.Path(arguments.library).parent)
+    reader.environment.update(PATH=f"{pathlib.Path(arguments.attune).parent}:{reader.environment['PATH']}", LIBRARY_PATH=folder, LD_LIBRARY_PATH=folder,
+                              CPATH=str(ROOT / "runtime/include"))
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name in ("attune", "library", "build", "cc", "cxx"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--fresh", action="store_true", help="build from nothing too, as the README says")
+    parser.add_argument("--page", default="README.md", help="another page, whose blocks find the build as if it were installed")
     arguments = parser.parse_args()
-    readme = (ROOT / "README.md").read_text()
-    check_variables(readme)
-    blocks = list(code_blocks(readme))
+    page, text = arguments.page, (ROOT / arguments.page).read_text()
+    if page == "README.md":
+        check_variables(text)
+    blocks = list(code_blocks(text))
     if not blocks:
-        sys.exit("README.md has no code block: nothing was tested")
+        sys.exit(f"{page} has no code block: nothing was tested")
     no_cpu = '"cpu_target_found": false' in subprocess.run([arguments.attune, "doctor", "--json"], text=True, capture_output=True,
                                                            check=False).stdout
     with tempfile.TemporaryDirectory() as folder:
         reader = Reader(arguments, pathlib.Path(folder))
+        if page != "README.md":
+            use_build(reader, arguments)
         for line, language, how, code in blocks:
-            print(f"README.md:{line}: {language or 'no language'}, {how}", flush=True)
+            print(f"{page}:{line}: {language or 'no language'}, {how}", flush=True)
             if how not in LANGUAGES.get(language, ()):
-                sys.exit(f"README.md:{line}: the block's comment says '{how}', which does not go with '{language}' (see readme_test.py)")
+                sys.exit(f"{page}:{line}: the block's comment says '{how}', which does not go with '{language}' (see readme_test.py)")
             if no_cpu and how != "fresh":
                 print("SKIP: the CPU target is not built here")
             else:
                 reader.follow(language, how, code)
-    print(f"{len(blocks)} code blocks of README.md hold")
+    print(f"{len(blocks)} code blocks of {page} hold")
 
 
 if __name__ == "__main__":
