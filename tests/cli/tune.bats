@@ -331,16 +331,13 @@ ended() {
   quick --problem $problem --budget 60 --trace "$dir/trace.json" --json
   expect 0
   python3 -c 'import json, sys
-events = json.load(open(sys.argv[1]))["traceEvents"]
-spans = [e for e in events if e["ph"] == "X"]
-assert {e["cat"] for e in spans} == {"shape", "open", "compile", "check", "time", "final"}, spans
-assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)
+spans = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+assert {e["cat"] for e in spans} == {"shape", "open", "compile", "check", "time", "final"} and all(e["dur"] >= 0 for e in spans), spans
 assert any("block_m=" in e["name"] and e["args"]["template"] == "prefill_cpu" for e in spans if e["cat"] == "compile")' "$dir/trace.json"
   rm "$ATTUNE_STORE"
   quick --problem $problem --trace "$dir/trace.json/none"  # refused before anything is measured
   refused 5 "trace.json/none"
-  attune db stats --json
-  json 'o["trials"] == 0'
+  attune db stats --json && json 'o["trials"] == 0'
 }
 
 @test "an unknown effort" {
