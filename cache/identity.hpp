@@ -31,6 +31,7 @@ struct DeviceIdentity {
   std::string title() const;
   // The name with the facts that decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
   std::string facts_title() const;
+  bool operator==(const DeviceIdentity&) const = default;  // the name and the driver too
 };
 
 // Whether both are one CPU with other numbers of threads: its timings differ, its best configs
@@ -46,6 +47,7 @@ struct ToolchainIdentity {
 
   std::string text() const;
   std::string digest() const;
+  bool operator==(const ToolchainIdentity&) const = default;
 };
 
 // How timings were taken; part of a timing's identity.

@@ -2,6 +2,8 @@
 // Rows of the four identities, found by digest; see store_rows.hpp.
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "cache/store_rows.hpp"
 #include "generator/core/digest.hpp"
 
@@ -21,6 +23,19 @@ void check_digest(std::string_view noun, const std::string& digest, const std::s
   if (digest != xxh3_128_hex(text))
     throw Error(ErrorCode::kStore,
                 fmt::format("a {} is not what its digest {} says", noun, digest));
+}
+
+// The value of `columns`, made and checked unless the row before had them.
+template <class Last, class Columns, class Text, class Make>
+const auto& remembered(Last& last, std::string_view noun, const std::string& digest,
+                       const Columns& columns, Text&& text, Make&& make) {
+  if (digest.empty() || last.digest != digest || last.columns != columns) {
+    check_digest(noun, digest, text());
+    last.value = make(columns);
+    last.columns = columns;
+    last.digest = digest;
+  }
+  return last.value;
 }
 
 std::string shape_digest(const Shape& shape) { return xxh3_128_hex(to_text(shape)); }
@@ -129,35 +144,35 @@ KeyIds ensure_key(Database& database, const TuningKey& key) {
           ensure_device(database, key.device)};
 }
 
-KernelSpec read_problem(Statement& row) {
+const KernelSpec& IdentityReader::problem(Statement& row) {
   std::string digest, text;
   row.read(digest, text);
-  check_digest("problem", digest, text);
-  return parse_spec_text(text);
+  return remembered(
+      problem_, "problem", digest, text, [&] { return text; }, parse_spec_text);
 }
 
-Shape read_shape(Statement& row) {
+const Shape& IdentityReader::shape(Statement& row) {
   std::string digest, text;
   row.read(digest, text);
-  check_digest("shape", digest, text);
-  return parse_shape_text(text);
+  return remembered(
+      shape_, "shape", digest, text, [&] { return text; }, parse_shape_text);
 }
 
-DeviceIdentity read_device(Statement& row) {
+const DeviceIdentity& IdentityReader::device(Statement& row) {
   std::string digest;
   DeviceIdentity d;
   row.read(digest, d.arch, d.sm_count, d.shared_bytes_per_block, d.registers_per_sm, d.l2_bytes,
            d.memory_bus_bits, d.memory_clock_khz, d.slice, d.name);
-  check_digest("device", digest, d.text());
-  return d;
+  return remembered(
+      device_, "device", digest, d, [&] { return d.text(); }, std::identity());
 }
 
-ToolchainIdentity read_toolchain(Statement& row) {
+const ToolchainIdentity& IdentityReader::toolchain(Statement& row) {
   std::string digest;
   ToolchainIdentity t;
   row.read(digest, t.template_name, t.template_digest, t.compiler, t.options);
-  check_digest("toolchain", digest, t.text());
-  return t;
+  return remembered(
+      toolchain_, "toolchain", digest, t, [&] { return t.text(); }, std::identity());
 }
 
 Timing read_timing(Statement& row) {

@@ -25,7 +25,12 @@ StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std:
   if (!layers_.empty()) refuse(layers_.front());
 }
 
-std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity&) const { return {}; }
+std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity&,
+                                                   const ProblemFilter&) const {
+  return {};
+}
+
+void StoreStack::load_programs() const {}
 
 std::optional<KernelImage> StoreStack::image(const ImageKey&) const { return std::nullopt; }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Store: one SQLite file with every trial, winner and image. Each call is one transaction,
-// committed when it returns. Readers call load_winners once and keep the rows in memory: no SQL on
-// the launch path. Layers stand in store_stack.hpp.
+// committed when it returns. Readers call load_winners once a family of problems and keep the rows in
+// memory: no SQL on the launch path. Layers stand in store_stack.hpp.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,9 @@ struct StoreStats {
           devices = 0, problems = 0;
   int schema_version = 0;
 };
+
+// Whether rows of a problem of this text (to_text of its spec) are wanted; an empty one wants all.
+using ProblemFilter = std::function<bool(const std::string& problem_text)>;
 
 struct MergePlan;      // exchange.hpp
 struct StoreContents;  // exchange.hpp
@@ -54,11 +58,13 @@ class Store {
   // Replaces the former winner of the same (key, toolchain) by the same rule as put_trial. A pin is
   // not touched.
   void put_winner(const TuningKey& key, const WinnerRecord& winner);
-  // Winners measured on this device (digest match), any policy; the engine filters by template
-  // digest. Pinned first, then by effort, then newest.
-  std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
+  // Winners measured on this device (digest match) of the problems that are wanted, any policy; the
+  // engine filters by template digest. Pinned first, then by effort, then newest.
+  std::vector<WinnerRecord> load_winners(const DeviceIdentity& device,
+                                         const ProblemFilter& wanted = nullptr) const;
   // Winners measured on this very CPU with other numbers of threads, in the same order.
-  std::vector<WinnerRecord> load_winners_of_other_threads(const DeviceIdentity& device) const;
+  std::vector<WinnerRecord> load_winners_of_other_threads(
+      const DeviceIdentity& device, const ProblemFilter& wanted = nullptr) const;
   std::vector<WinnerRecord> all_winners() const;
   // winner.pinned: it becomes the key's only pin, beside the tuned winner. Not pinned: the key's
   // pin is taken away.

@@ -48,8 +48,9 @@ ImageRow read_image(Statement& row) {
   ImageRow read;
   ImageKey& key = read.image.key;
   KernelImage& image = read.image.image;
-  key.spec = read_problem(row);
-  key.toolchain = read_toolchain(row);
+  IdentityReader identities;
+  key.spec = identities.problem(row);
+  key.toolchain = identities.toolchain(row);
   std::string config, info;
   int format = 0;
   row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms,

@@ -30,16 +30,33 @@ std::optional<int64_t> find_toolchain(Database& database, const ToolchainIdentit
 int64_t ensure_toolchain(Database& database, const ToolchainIdentity& toolchain);
 std::string problem_digest(const KernelSpec& spec);
 
-// Columns of problem p, shape s, device d and toolchain c as every select names them, and their
-// readers, in this order. The readers throw kStore when a text is not what its digest says.
+// Columns of problem p, shape s, device d and toolchain c as every select names them.
 extern const char* const kProblemColumns;
 extern const char* const kShapeColumns;
 extern const char* const kDeviceColumns;
 extern const char* const kToolchainColumns;
-KernelSpec read_problem(Statement& row);
-Shape read_shape(Statement& row);
-DeviceIdentity read_device(Statement& row);
-ToolchainIdentity read_toolchain(Statement& row);
+
+// Reads them, in this order, throwing kStore when a text is not what its digest says. What stands in
+// a row as it stood in the row before is neither parsed nor hashed again.
+class IdentityReader {
+ public:
+  const KernelSpec& problem(Statement& row);
+  const Shape& shape(Statement& row);
+  const DeviceIdentity& device(Statement& row);
+  const ToolchainIdentity& toolchain(Statement& row);
+
+ private:
+  template <class Columns, class Value>
+  struct Last {
+    std::string digest;  // empty: of no row
+    Columns columns{};
+    Value value{};
+  };
+  Last<std::string, KernelSpec> problem_;
+  Last<std::string, Shape> shape_;
+  Last<DeviceIdentity, DeviceIdentity> device_;
+  Last<ToolchainIdentity, ToolchainIdentity> toolchain_;
+};
 Timing read_timing(Statement& row);
 
 // Calls decode(statement) for each row; one that cannot be decoded is logged and left out: a

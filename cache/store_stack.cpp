@@ -38,12 +38,14 @@ bool StoreStack::available() { return true; }
 
 StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {}
 
-std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device) const {
+std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device,
+                                                   const ProblemFilter& wanted) const {
   std::vector<WinnerRecord> all;
   for (const auto& layer : layers_)
     look_into(layer, [&](const Store& store) {
-      for (WinnerRecord& winner : store.load_winners(device)) all.push_back(std::move(winner));
-      for (WinnerRecord& winner : store.load_winners_of_other_threads(device))
+      for (WinnerRecord& winner : store.load_winners(device, wanted))
+        all.push_back(std::move(winner));
+      for (WinnerRecord& winner : store.load_winners_of_other_threads(device, wanted))
         all.push_back(std::move(winner));
     });
   std::stable_sort(all.begin(), all.end(), better);  // stable: upper layers stay first among equals
@@ -52,6 +54,10 @@ std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device)
   for (WinnerRecord& winner : all)
     if (seen.insert(identity(winner)).second) best.push_back(std::move(winner));
   return best;
+}
+
+void StoreStack::load_programs() const {
+  for (const auto& layer : layers_) look_into(layer, [](const Store& store) { store.programs(); });
 }
 
 std::optional<KernelImage> StoreStack::image(const ImageKey& key) const {

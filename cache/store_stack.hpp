@@ -23,11 +23,14 @@ class StoreStack {
   explicit StoreStack(std::vector<std::filesystem::path> layers);
 
   const std::vector<std::filesystem::path>& layers() const { return layers_; }
-  // Winners of all layers for this device, for a CPU also those of other numbers of threads. Of
+  // Winners of all layers for this device, of the problems that are wanted, for a CPU also those of other numbers of threads. Of
   // several for one (spec, shape, policy, toolchain, threads): a pin before tuned ones, then the
   // higher effort, then the newer, then the upper layer. Sorted by the same rule, so the first
   // match is the best.
-  std::vector<WinnerRecord> load_winners(const DeviceIdentity& device) const;
+  std::vector<WinnerRecord> load_winners(const DeviceIdentity& device,
+                                         const ProblemFilter& wanted = nullptr) const;
+  // Makes the programs that any layer holds known to this process.
+  void load_programs() const;
   // From the uppermost layer that has a sound one.
   std::optional<KernelImage> image(const ImageKey& key) const;
   // Into the uppermost layer, of which there must be one. Throws as Store does.

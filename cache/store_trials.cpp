@@ -20,13 +20,13 @@ std::string select_trials(std::string_view where) {
       kProblemColumns, kShapeColumns, kDeviceColumns, kToolchainColumns, where);
 }
 
-StoredTrial read_trial(Statement& row) {
+StoredTrial read_trial(Statement& row, IdentityReader& identities) {
   StoredTrial stored;
   TrialRecord& t = stored.trial;
-  stored.key.spec = read_problem(row);
-  stored.key.shape = read_shape(row);
-  stored.key.device = read_device(row);
-  t.toolchain = read_toolchain(row);
+  stored.key.spec = identities.problem(row);
+  stored.key.shape = identities.shape(row);
+  stored.key.device = identities.device(row);
+  t.toolchain = identities.toolchain(row);
   std::string config, info;
   int status = 0, effort = 0;
   row.read(stored.key.policy.text, t.arch, config, t.is_default, status, t.reason);
@@ -54,7 +54,8 @@ std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key,
   select.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain, like.arch,
               like.config.to_text());
   std::optional<TrialRecord> found;
-  for_each_row(select, "trial", [&](Statement& row) { found = read_trial(row).trial; });
+  IdentityReader identities;
+  for_each_row(select, "trial", [&](Statement& row) { found = read_trial(row, identities).trial; });
   return found;
 }
 
@@ -79,7 +80,9 @@ void replace_trial(Database& database, const TuningKey& key, const TrialRecord& 
 std::vector<StoredTrial> read_all_trials(Database& database) {
   std::vector<StoredTrial> rows;
   Statement select(database, select_trials(""));
-  for_each_row(select, "trial", [&](Statement& row) { rows.push_back(read_trial(row)); });
+  IdentityReader identities;
+  for_each_row(select, "trial",
+               [&](Statement& row) { rows.push_back(read_trial(row, identities)); });
   return rows;
 }
 
@@ -105,7 +108,9 @@ std::vector<TrialRecord> Store::trials(const TuningKey& key) const {
         select_trials(
             "WHERE t.problem_id = ? AND t.shape_id = ? AND t.device_id = ? AND t.policy = ?"));
     select.bind(ids->problem, ids->shape, ids->device, key.policy.text);
-    for_each_row(select, "trial", [&](Statement& row) { trials.push_back(read_trial(row).trial); });
+    IdentityReader identities;
+    for_each_row(select, "trial",
+                 [&](Statement& row) { trials.push_back(read_trial(row, identities).trial); });
     return trials;
   });
 }

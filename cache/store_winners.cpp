@@ -2,6 +2,7 @@
 // Winners: the Config chosen for each TuningKey and toolchain; a pin is a second row beside the
 // tuned one.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -26,12 +27,12 @@ std::string select_winners(std::string_view where) {
       kProblemColumns, kShapeColumns, kDeviceColumns, kToolchainColumns, where);
 }
 
-WinnerRecord read_winner(Statement& row) {
+WinnerRecord read_winner(Statement& row, IdentityReader& identities) {
   WinnerRecord w;
-  w.spec = read_problem(row);
-  w.shape = read_shape(row);
-  w.device = read_device(row);
-  w.toolchain = read_toolchain(row);
+  w.spec = identities.problem(row);
+  w.shape = identities.shape(row);
+  w.device = identities.device(row);
+  w.toolchain = identities.toolchain(row);
   std::string config, default_config;
   int effort = 0;
   row.read(w.policy.text, w.pinned, w.arch, config);
@@ -48,7 +49,9 @@ WinnerRecord read_winner(Statement& row) {
 
 std::vector<WinnerRecord> read_winners(Statement& select) {
   std::vector<WinnerRecord> winners;
-  for_each_row(select, "winner", [&](Statement& row) { winners.push_back(read_winner(row)); });
+  IdentityReader identities;
+  for_each_row(select, "winner",
+               [&](Statement& row) { winners.push_back(read_winner(row, identities)); });
   return winners;
 }
 
@@ -128,6 +131,43 @@ std::vector<WinnerRecord> read_winners_with_programs(Database& database, Stateme
   return winners;
 }
 
+std::vector<int64_t> wanted_problems(Database& database, const ProblemFilter& wanted) {
+  std::vector<int64_t> ids;
+  Statement select(database, "SELECT id, text FROM problem ORDER BY id");
+  while (select.step()) {
+    int64_t id = 0;
+    std::string text;
+    select.read(id, text);
+    if (wanted(text)) ids.push_back(id);
+  }
+  return ids;
+}
+
+// Winners of `where`, of all problems where no filter is given. A statement may not be longer than a
+// megabyte, so it names so many problems at most.
+template <class... Values>
+std::vector<WinnerRecord> read_wanted(Database& database, const ProblemFilter& wanted,
+                                      std::string_view where, const Values&... values) {
+  constexpr size_t kMostProblems = 10'000;
+  const auto read = [&](const std::string& condition) {
+    Statement select(database, select_winners(fmt::format("WHERE {}{}", where, condition)));
+    select.bind(values...);
+    return read_winners_with_programs(database, select);
+  };
+  if (!wanted) return read("");
+  std::vector<WinnerRecord> winners;
+  const std::vector<int64_t> ids = wanted_problems(database, wanted);
+  for (size_t begin = 0; begin < ids.size(); begin += kMostProblems) {
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto count = std::min(kMostProblems, ids.size() - begin);
+    for (WinnerRecord& winner :
+         read(fmt::format(" AND w.problem_id IN ({})",
+                          fmt::join(first, first + static_cast<std::ptrdiff_t>(count), ", "))))
+      winners.push_back(std::move(winner));
+  }
+  return winners;
+}
+
 }  // namespace
 
 std::vector<WinnerRecord> read_all_winners(Database& database) {
@@ -154,22 +194,21 @@ void Store::set_pinned(const TuningKey& key, const WinnerRecord& winner) {
   });
 }
 
-std::vector<WinnerRecord> Store::load_winners(const DeviceIdentity& device) const {
+std::vector<WinnerRecord> Store::load_winners(const DeviceIdentity& device,
+                                              const ProblemFilter& wanted) const {
   return impl_->read([&](Database& database) {
     const auto id = find_device(database, device);
     if (!id) return std::vector<WinnerRecord>();
-    Statement select(database, select_winners("WHERE w.device_id = ?"));
-    select.bind(*id);
-    return read_winners_with_programs(database, select);
+    return read_wanted(database, wanted, "w.device_id = ?", *id);
   });
 }
 
-std::vector<WinnerRecord> Store::load_winners_of_other_threads(const DeviceIdentity& device) const {
+std::vector<WinnerRecord> Store::load_winners_of_other_threads(const DeviceIdentity& device,
+                                                               const ProblemFilter& wanted) const {
   if (!device.is_cpu()) return {};
   std::vector<WinnerRecord> winners = impl_->read([&](Database& database) {
-    Statement select(database, select_winners("WHERE d.arch = ? AND d.sm_count <> ?"));
-    select.bind(device.arch, device.sm_count);
-    return read_winners(select);
+    return read_wanted(database, wanted, "d.arch = ? AND d.sm_count <> ?", device.arch,
+                       device.sm_count);
   });
   std::erase_if(winners, [&](const WinnerRecord& winner) {
     return !differ_in_threads_alone(winner.device, device);

@@ -47,7 +47,7 @@ Json winner_json(const WinnerRecord& winner) {
 }
 
 WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
-  const Problem problem = parse_problem(json.at("problem").get<std::string>());
+  const Problem problem = parse_written_problem(json.at("problem").get<std::string>());
   WinnerRecord winner;
   winner.spec = entry.key.spec;
   winner.shape = shape_of(problem);
@@ -124,7 +124,7 @@ ManifestEntry parse_entry(const Json& json) {
   entry.key.arch = json.at("arch");
   entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"),
                          json.at("options")};
-  entry.key.spec = spec_of(parse_problem(json.at("problem").get<std::string>()));
+  entry.key.spec = spec_of(parse_written_problem(json.at("problem").get<std::string>()));
   entry.key.config = parse_config(json.at("config").get<std::string>());
   entry.key.source_digest = json.value("source_digest", "");  // earlier bundles: found no more
   for (const Json& winner : json.at("winners"))

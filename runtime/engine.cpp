@@ -118,9 +118,15 @@ void Engine::Impl::note_refusals(const Serving& serving, Plan* plan) const {
       plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), reason));
 }
 
+// Reading a family may find damaged rows, which every later plan then tells of.
 std::shared_ptr<const WinnerTable::Rows> Engine::Impl::winners_of(const KernelSpec& spec) {
   const std::lock_guard lock(mutex);
-  return winners.of(spec);
+  const WarningCollector found;
+  std::shared_ptr<const WinnerTable::Rows> rows = winners.of(spec);
+  for (const std::string& text : found.texts())
+    if (std::find(warnings.begin(), warnings.end(), text) == warnings.end())
+      warnings.push_back(text);
+  return rows;
 }
 
 Ladder Engine::Impl::ladder(const Problem& asked, const Serving& serving) {
@@ -275,6 +281,7 @@ void Engine::reload() {
   const DeviceIdentity& identity = impl_->device->identity();
   std::optional<PinFile> pins;
   if (!impl_->options.pin.empty()) pins = read_pin_file(impl_->options.pin);
+  impl_->images.stores().load_programs();
   WinnerTable fresh = pins ? WinnerTable(pinned_winners(impl_->options.pin, *pins, identity))
                            : WinnerTable(impl_->images, identity);
   const std::lock_guard lock(impl_->mutex);

@@ -5,12 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include "generator/core/error.hpp"
+#include "generator/core/read_file.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 
@@ -26,13 +24,8 @@ const KernelTemplate* find_template(const std::string& name) {
 }  // namespace
 
 PinFile read_pin_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path, ignored))
-    throw Error(ErrorCode::kIo, fmt::format("pin file {} cannot be read: {}", path.string(),
-                                            in ? "it is a folder" : std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return parse_pin_file(text, path.string());
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  return parse_pin_file(read_file("pin file", path, kMostBytes), path.string());
 }
 
 std::vector<Pin> pins_for(const PinFile& file, const DeviceIdentity& device) {

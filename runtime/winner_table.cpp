@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "generator/core/error.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/image_source.hpp"
@@ -24,27 +25,57 @@ bool is_current(const WinnerRecord& winner) {
 
 }  // namespace
 
-WinnerTable::WinnerTable(const ImageSource& images, const DeviceIdentity& device) {
-  std::unordered_map<std::string, Rows> found;
+WinnerTable::WinnerTable(const ImageSource& images, const DeviceIdentity& device)
+    : stores_(&images.stores()), device_(device) {
   for (const Bundle& bundle : images.bundles())
     for (const WinnerRecord& winner : bundle.winners())
-      found[key_of(winner.spec)].push_back(winner);
-  for (WinnerRecord& winner : images.stores().load_winners(device))
-    found[key_of(winner.spec)].push_back(std::move(winner));
-  for (auto& [family, list] : found) rows_[family] = std::make_shared<const Rows>(std::move(list));
+      bundled_[key_of(winner.spec)].push_back(winner);
 }
 
 WinnerTable::WinnerTable(const Rows& rows) {
-  std::unordered_map<std::string, Rows> found;
-  for (const WinnerRecord& winner : rows) found[key_of(winner.spec)].push_back(winner);
-  for (auto& [family, list] : found) rows_[family] = std::make_shared<const Rows>(std::move(list));
+  for (const WinnerRecord& winner : rows) bundled_[key_of(winner.spec)].push_back(winner);
 }
 
-PinFile WinnerTable::pins(const DeviceIdentity& device) const {
+// A text that cannot be read belongs to every family: reading its rows says what is wrong with them.
+const std::string& WinnerTable::family_of_text(const std::string& problem_text) {
+  const auto [found, is_new] = families_.try_emplace(problem_text);
+  if (is_new) {
+    try {
+      found->second = key_of(parse_spec_text(problem_text));
+    } catch (const Error&) {
+    }
+  }
+  return found->second;
+}
+
+std::shared_ptr<const WinnerTable::Rows>& WinnerTable::list_of(const std::string& family) {
+  std::shared_ptr<const Rows>& list = rows_[family];
+  if (list) return list;
+  const auto bundled = bundled_.find(family);
+  Rows rows = bundled == bundled_.end() ? Rows() : bundled->second;
+  if (stores_)
+    for (WinnerRecord& winner : stores_->load_winners(device_, [&](const std::string& text) {
+           const std::string& of_text = family_of_text(text);
+           return of_text.empty() || of_text == family;
+         }))
+      rows.push_back(std::move(winner));
+  list = std::make_shared<const Rows>(std::move(rows));
+  return list;
+}
+
+PinFile WinnerTable::pins(const DeviceIdentity& device) {
+  std::set<std::string> families;
+  for (const auto& [family, unused] : bundled_) families.insert(family);
+  for (const auto& [family, unused] : rows_) families.insert(family);
+  if (stores_)
+    stores_->load_winners(device_, [&](const std::string& text) {
+      families.insert(family_of_text(text));
+      return false;
+    });
   Rows first;
   std::set<std::string> seen;
-  for (const auto& [family, rows] : rows_)
-    for (WinnerRecord winner : *rows) {
+  for (const std::string& family : families)
+    for (WinnerRecord winner : *list_of(family)) {
       if (device.is_cpu() && winner.device.sm_count > 0 &&
           winner.device.sm_count != device.sm_count)
         continue;
@@ -56,16 +87,14 @@ PinFile WinnerTable::pins(const DeviceIdentity& device) const {
   return pins_of(first);
 }
 
-std::shared_ptr<const WinnerTable::Rows> WinnerTable::of(const KernelSpec& spec) const {
-  static const auto none = std::make_shared<const Rows>();
-  const auto found = rows_.find(key_of(spec));
-  return found == rows_.end() ? none : found->second;
+std::shared_ptr<const WinnerTable::Rows> WinnerTable::of(const KernelSpec& spec) {
+  return list_of(key_of(spec));
 }
 
 void WinnerTable::add(const WinnerRecord& winner) {
-  std::shared_ptr<const Rows>& rows = rows_[key_of(winner.spec)];
+  std::shared_ptr<const Rows>& rows = list_of(key_of(winner.spec));
   Rows more{winner};
-  if (rows) more.insert(more.end(), rows->begin(), rows->end());
+  more.insert(more.end(), rows->begin(), rows->end());
   rows = std::make_shared<const Rows>(std::move(more));
 }
 

@@ -56,12 +56,14 @@ void TrialBook::put_image(const TrialRecord& trial, const std::string& source_di
 
 std::optional<WinnerRecord> TrialBook::stored_winner() const {
   std::optional<WinnerRecord> found;
+  const std::string spec = to_text(key_.spec);
   const auto is_ours = [&](const WinnerRecord& winner) {
-    return !winner.pinned && to_text(winner.spec) == to_text(key_.spec) &&
+    return !winner.pinned && to_text(winner.spec) == spec &&
            to_text(winner.shape) == to_text(key_.shape) && winner.policy.text == key_.policy.text;
   };
   store_.read([&](const Store& store) {
-    const std::vector<WinnerRecord> winners = store.load_winners(key_.device);  // best first
+    const std::vector<WinnerRecord> winners =  // best first
+        store.load_winners(key_.device, [&](const std::string& text) { return text == spec; });
     const auto first = std::find_if(winners.begin(), winners.end(), is_ours);
     if (first != winners.end()) found = *first;
   });

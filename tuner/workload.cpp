@@ -173,7 +173,7 @@ Problem captured_problem(const std::string& line, const std::string& where) {
     for (const auto& [field, kind] :
          {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
       if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
-    return parse_problem(json.at("problem").get<std::string>());
+    return parse_written_problem(json.at("problem").get<std::string>());
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }

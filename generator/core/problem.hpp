@@ -168,6 +168,9 @@ enum class TextLengths { kRequired, kOptional };
 // above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys, and two
 // that set the same field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
+// The same of a text that stands in a file that others may have written (a bundle, a pin file, a
+// capture): it may not name files (score_mod=@FILE).
+Problem parse_written_problem(std::string_view text);
 std::string to_text(const Problem& problem);
 
 // Whether an operand has 8-bit numbers.

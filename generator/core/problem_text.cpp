@@ -111,10 +111,17 @@ std::string canonical_text(const Problem& problem, Part part) {
   return text;
 }
 
+void refuse_files(const std::vector<Pair>& pairs) {
+  for (const auto& [name, value] : pairs)
+    if (value.starts_with('@'))
+      refuse(fmt::format("{} is {}; accepted in a text that was stored is a digest", name, value));
+}
+
 // What `text` says of one part; the caller compares the canonical text of the result with it.
 Problem parse_canonical(std::string_view text, Part part) {
   const std::vector<Pair> pairs = pairs_of(text);
   Problem problem;
+  refuse_files(pairs);
   for (const ProblemField& field : problem_fields())
     for (const auto& [name, value] : pairs)
       if (field.part == part && field.name == name) field.parse(name, value, &problem);
@@ -136,6 +143,11 @@ Problem parse_problem(std::string_view text, TextLengths lengths) {
     reader.require({"seqlen_q", "seqlen_kv"}, "seqlen=N, or seqlen_q=N,seqlen_kv=N");
   validate(reader.problem());
   return reader.problem();
+}
+
+Problem parse_written_problem(std::string_view text) {
+  refuse_files(pairs_of(text));
+  return parse_problem(text);
 }
 
 KernelSpec parse_spec_text(std::string_view text) {

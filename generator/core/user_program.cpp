@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <optional>
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/read_file.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/text.hpp"
 #include "generator/core/score_operands.hpp"
@@ -160,10 +159,8 @@ const UserProgram& read_user_program(std::string_view text, score::Kind kind,
 }
 
 const UserProgram& load_user_program(const std::string& path, score::Kind kind) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw Error(ErrorCode::kIo, fmt::format("the program file {} cannot be read", path));
-  return read_user_program(text, kind, path);
+  constexpr size_t kMostBytes = size_t{1} << 20;  // no program that a person writes is near it
+  return read_user_program(read_file("the program file", path, kMostBytes), kind, path);
 }
 
 const UserProgram* find_user_program(const ProgramDigest& digest) {

@@ -115,6 +115,43 @@ TEST_F(StoreTest, WinnerComesBackWhole) {
   EXPECT_EQ(reader().all_winners().size(), 1U);
 }
 
+TEST_F(StoreTest, WinnersOfWantedProblemsAloneAreRead) {
+  const TuningKey plain = sample_key();
+  TuningKey wide = plain;
+  wide.spec.head_dim_qk = wide.spec.head_dim_v = 64;
+  for (const TuningKey& key : {plain, wide}) writer().put_winner(key, sample_winner(key));
+  std::vector<std::string> asked;
+  const auto found = reader().load_winners(plain.device, [&](const std::string& text) {
+    asked.push_back(text);
+    return text == to_text(wide.spec);
+  });
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(to_text(found[0].spec), to_text(wide.spec));
+  EXPECT_EQ(asked, (std::vector<std::string>{to_text(plain.spec), to_text(wide.spec)}));
+  EXPECT_TRUE(
+      reader().load_winners(plain.device, [](const std::string&) { return false; }).empty());
+}
+
+TEST_F(StoreTest, RowsAfterEachOtherKeepTheirOwnIdentities) {
+  std::vector<TuningKey> keys;
+  for (const int head_dim : {64, 128, 64})
+    for (const int sm_count : {132, 114}) {
+      TuningKey key = sample_key(1024 * static_cast<int64_t>(keys.size() + 1));
+      key.spec.head_dim_qk = key.spec.head_dim_v = head_dim;
+      key.device.sm_count = sm_count;
+      writer().put_winner(key, sample_winner(key));
+      keys.push_back(key);
+    }
+  const auto found = reader().all_winners();
+  ASSERT_EQ(found.size(), keys.size());
+  for (const TuningKey& key : keys)
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](const WinnerRecord& winner) {
+      return to_text(winner.spec) == to_text(key.spec) &&
+             to_text(winner.shape) == to_text(key.shape) &&
+             winner.device.digest() == key.device.digest();
+    })) << to_text(key.shape);
+}
+
 TEST_F(StoreTest, OneCpusOtherThreadCountsAreAskedForByThemselves) {
   TuningKey two = sample_key();
   two.device = {"cpu:znver4", 2, 0, 0, 32 << 20, 0, 0, "+avx2", "AMD EPYC", ""};

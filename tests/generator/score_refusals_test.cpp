@@ -51,7 +51,10 @@ TEST(ScoreRefusals, OfFields) {
       {"op=block_map,documents=1,dtype=fp16",
        "dtype is fp16; op block_map has operands of none: accepted is bf16"},
       {"score_mod=123", "\"123\" is no digest of a program; accepted are none and 32 hex digits"},
-      {"mask_mod=@/nowhere/mask.txt", "the program file /nowhere/mask.txt cannot be read"},
+      {"mask_mod=@/nowhere/mask.txt",
+       "the program file /nowhere/mask.txt cannot be read: No such file or directory"},
+      {"mask_mod=@/", "the program file / cannot be read: it is a folder"},
+      {"score_mod=@/dev/zero", "the program file /dev/zero cannot be read: it is larger than"},
   };
   for (const auto& [text, sentence] : cases)
     EXPECT_THAT(

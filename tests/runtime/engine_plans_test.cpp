@@ -73,6 +73,23 @@ TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
   EXPECT_EQ(engine(no_jit).plan(asked)->image_from, "store");
 }
 
+TEST_F(EnginePlansTest, AFamilyIsReadWhenItIsFirstAskedForAndThenKept) {
+  put_winner(problem_);
+  Engine engine = this->engine(options());
+  Problem longer = problem_;
+  longer.seqlen_q = longer.seqlen_kv = 3 * 4096;
+  Problem other = problem_;
+  other.head_dim_qk = other.head_dim_v = 64;
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
+  const auto before = engine.pin_digest();
+  for (const Problem& late : {longer, other}) put_winner(late);
+  EXPECT_NE(engine.plan(longer)->rung, Rung::kExact) << "its family was read before";
+  EXPECT_EQ(engine.plan(other)->rung, Rung::kExact) << "its family was not";
+  EXPECT_NE(engine.pin_digest(), before) << "a digest is of every family";
+  std::filesystem::remove(folder_ / "store.db");
+  EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
+}
+
 TEST_F(EnginePlansTest, TheLeastRecentlyUsedPlansGo) {
   EngineOptions few = options();
   few.max_plans = 3;

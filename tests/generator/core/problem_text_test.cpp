@@ -193,6 +193,25 @@ TEST(ProblemText, OfAnUnknownKeyAndOfOneThatStandsTwiceTheKeyIsNamed) {
   }));
 }
 
+TEST(ProblemText, WhatWasStoredNamesNoFiles) {
+  const auto message = [](const auto& parse) -> std::string {
+    try {
+      parse();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = ::testing::HasSubstr(
+      "score_mod is @/etc/hostname; accepted in a text that was stored is a digest");
+  EXPECT_THAT(message([] { parse_spec_text("score_mod=@/etc/hostname"); }), says);
+  EXPECT_THAT(message([] {
+                parse_written_problem("head_dim=64,heads=1,seqlen=8,score_mod=@/etc/hostname");
+              }),
+              says);
+  EXPECT_EQ(parse_written_problem("head_dim=64,heads=1,seqlen=8").seqlen_q, 8);
+}
+
 TEST(ProblemText, GarbageIsRefusedOrRead) {
   EXPECT_TRUE(rc::check("no parser throws anything but attune::Error", [] {
     const std::string text = *gen::oneOf(
