@@ -127,7 +127,7 @@ PinFile pins_of(const std::vector<WinnerRecord>& winners) {
 
 PinFile parse_pin_file(std::string_view text, const std::string& name) {
   PinFile file;
-  std::string former;
+  std::string former, former_key;
   size_t number = 1;
   for (size_t at = 0; at < text.size(); ++number) {
     const size_t end = text.find('\n', at);
@@ -148,9 +148,10 @@ PinFile parse_pin_file(std::string_view text, const std::string& name) {
         refuse(name, number, error.what());
       }
       std::string key = key_of(file.pins.back());
-      if (key == former) refuse(name, number, "pins what the line above pins");
-      if (!file.pins.empty() && line < former) refuse(name, number, "is out of order");
-      former = std::move(key);
+      if (key == former_key) refuse(name, number, "pins what the line above pins");
+      if (line < former) refuse(name, number, "is out of order");
+      former = line;
+      former_key = std::move(key);
     }
     at = end + 1;
   }

@@ -38,21 +38,6 @@ double number(const Json& json, const char* key) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-// A conversion of its own: the library's cuts fractions off and wraps what is too large.
-template <class Integer = int>
-Integer integer(const Json& json, const char* key, int64_t lowest = -1) {
-  const Json& value = json.at(key);
-  constexpr Integer kHighest = std::numeric_limits<Integer>::max();
-  const bool fits = value.is_number_unsigned()  // what is not negative
-                        ? value.get<uint64_t>() <= static_cast<uint64_t>(kHighest)
-                        : value.is_number_integer() && value.get<int64_t>() >= lowest;
-  if (!fits)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is {}; accepted are integers from {} to {}", key, value.dump(),
-                            lowest, kHighest));
-  return static_cast<Integer>(value.get<int64_t>());
-}
-
 template <class Enum>
 Enum named(const Json& json, const char* key, std::initializer_list<Enum> values,
            const char* (*name)(Enum)) {
@@ -78,11 +63,11 @@ Json to_json(const ImageInfo& info) {
 
 ImageInfo read_info(const Json& json) {
   ImageInfo info;
-  info.registers = integer(json, "registers");
-  info.static_shared_bytes = integer(json, "static_shared_bytes");
-  info.stack_bytes = integer(json, "stack_bytes");
-  info.spill_store_bytes = integer(json, "spill_store_bytes");
-  info.spill_load_bytes = integer(json, "spill_load_bytes");
+  info.registers = json_integer(json, "registers");
+  info.static_shared_bytes = json_integer(json, "static_shared_bytes");
+  info.stack_bytes = json_integer(json, "stack_bytes");
+  info.spill_store_bytes = json_integer(json, "spill_store_bytes");
+  info.spill_load_bytes = json_integer(json, "spill_load_bytes");
   info.warnings = json.at("warnings").get<std::vector<std::string>>();
   return info;
 }
@@ -93,8 +78,12 @@ Json to_json(const Timing& t) {
 }
 
 Timing read_timing(const Json& json) {
-  return {number(json, "median_us"), number(json, "lo_us"),       number(json, "hi_us"),
-          number(json, "min_us"),    integer(json, "samples", 0), integer(json, "sm_clock_mhz", 0)};
+  return {number(json, "median_us"),
+          number(json, "lo_us"),
+          number(json, "hi_us"),
+          number(json, "min_us"),
+          json_integer(json, "samples", 0),
+          json_integer(json, "sm_clock_mhz", 0)};
 }
 
 Json to_json(const DeviceIdentity& d) {
@@ -112,12 +101,12 @@ Json to_json(const DeviceIdentity& d) {
 DeviceIdentity read_device(const Json& json) {
   DeviceIdentity d;
   d.arch = json.at("arch").get<std::string>();
-  d.sm_count = integer(json, "sm_count", 0);
-  d.shared_bytes_per_block = integer(json, "shared_bytes_per_block", 0);
-  d.registers_per_sm = integer(json, "registers_per_sm", 0);
-  d.l2_bytes = integer<int64_t>(json, "l2_bytes", 0);
-  d.memory_bus_bits = integer(json, "memory_bus_bits", 0);
-  d.memory_clock_khz = integer(json, "memory_clock_khz", 0);
+  d.sm_count = json_integer(json, "sm_count", 0);
+  d.shared_bytes_per_block = json_integer(json, "shared_bytes_per_block", 0);
+  d.registers_per_sm = json_integer(json, "registers_per_sm", 0);
+  d.l2_bytes = json_integer<int64_t>(json, "l2_bytes", 0);
+  d.memory_bus_bits = json_integer(json, "memory_bus_bits", 0);
+  d.memory_clock_khz = json_integer(json, "memory_clock_khz", 0);
   d.slice = json.at("slice").get<std::string>();
   d.name = json.at("name").get<std::string>();
   return d;
@@ -172,9 +161,8 @@ std::string header_line(size_t rows) {
 std::optional<size_t> rows_of_header(std::string_view line) {
   return reading([&]() -> std::optional<size_t> {
     const Json json = parse_object(line);
-    const auto rows = json.find("rows");
-    if (rows == json.end()) return std::nullopt;
-    return rows->get<size_t>();
+    if (!json.contains("rows")) return std::nullopt;
+    return json_integer<size_t>(json, "rows", 0);
   });
 }
 
@@ -238,7 +226,7 @@ LineKind kind_of_line(std::string_view line) {
       throw Error(
           ErrorCode::kInvalidArgument,
           fmt::format("kind is \"{}\"; accepted are attune_store, trial, winner, program", kind));
-    const int schema = integer(json, "schema");
+    const int schema = json_integer(json, "schema");
     if (schema > kSchemaVersion)
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("was written with schema {}; this program reads up to {}", schema,
@@ -265,7 +253,7 @@ StoredTrial parse_trial_line(std::string_view line) {
     t.error_max = number(json, "error_max");
     t.error_mean = number(json, "error_mean");
     t.info = read_info(json.at("info"));
-    t.shared_bytes = integer(json, "shared_bytes");
+    t.shared_bytes = json_integer(json, "shared_bytes");
     t.effort = read_effort(json);
     t.driver = json.at("driver").get<std::string>();
     t.created = json.at("created").get<std::string>();
@@ -292,7 +280,7 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.default_timing = read_timing(json.at("default_timing"));
     w.default_is_winner = json.at("default_is_winner").get<bool>();
     w.effort = read_effort(json);
-    w.candidates = integer(json, "candidates", 0);
+    w.candidates = json_integer(json, "candidates", 0);
     w.complete = json.value("complete", true);  // files of schema 2 do not say
     w.why = json.at("why").get<std::string>();
     w.driver = json.at("driver").get<std::string>();

@@ -46,6 +46,13 @@ Json winner_json(const WinnerRecord& winner) {
   return json;
 }
 
+Effort effort_of(int number) {
+  if (number < static_cast<int>(Effort::kQuick) || number > static_cast<int>(Effort::kExhaustive))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("effort is {}; accepted are integers from 1 to 3", number));
+  return static_cast<Effort>(number);
+}
+
 WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
   const Problem problem = parse_written_problem(json.at("problem").get<std::string>());
   WinnerRecord winner;
@@ -60,13 +67,13 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
   winner.default_timing.median_us = json.at("default_us");
   winner.default_config = parse_config(json.at("default_config").get<std::string>());
   winner.default_is_winner = json.at("default_is_winner");
-  winner.effort = static_cast<Effort>(json.at("effort").get<int>());
-  winner.candidates = json.at("candidates");
+  winner.effort = effort_of(json_integer(json, "effort"));
+  winner.candidates = json_integer(json, "candidates");
   winner.why = json.at("why");
   winner.device.name = json.at("device");
   if (json.contains("threads")) {  // of a CPU; earlier bundles have none
     winner.device.arch = entry.key.arch;
-    winner.device.sm_count = json.at("threads");
+    winner.device.sm_count = json_integer(json, "threads");
   }
   winner.driver = json.at("driver");
   winner.created = json.at("created");
@@ -110,17 +117,17 @@ std::string plain_name(const std::string& name) {
 ManifestEntry parse_entry(const Json& json) {
   ManifestEntry entry;
   if (json.contains("offset")) {
-    entry.offset = json.at("offset").get<uint64_t>();
-    entry.bytes = json.at("bytes").get<uint64_t>();
+    entry.offset = json_integer<uint64_t>(json, "offset", 0);
+    entry.bytes = json_integer<uint64_t>(json, "bytes", 0);
   } else {
     entry.file = plain_name(json.at("file"));
   }
   entry.sha256 = json.at("sha256");
   entry.image.format = parse_format(json.at("format"));
   entry.image.entry = json.at("entry");
-  entry.image.info.registers = json.at("registers");
-  entry.image.info.static_shared_bytes = json.at("static_shared_bytes");
-  entry.image.info.stack_bytes = json.at("stack_bytes");
+  entry.image.info.registers = json_integer(json, "registers");
+  entry.image.info.static_shared_bytes = json_integer(json, "static_shared_bytes");
+  entry.image.info.stack_bytes = json_integer(json, "stack_bytes");
   entry.key.arch = json.at("arch");
   entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"),
                          json.at("options")};

@@ -4,6 +4,8 @@
 // what nests deeply.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -32,6 +34,22 @@ Json parse_json(std::string_view text) {
   } catch (const typename Json::exception& error) {
     throw Error(ErrorCode::kInvalidArgument, json_fault(error.what()));
   }
+}
+
+// The integer of a member. A conversion of its own: the library's cuts fractions off and wraps what
+// is too large. Throws kInvalidArgument with the key, what came and what is accepted.
+template <class Integer = int, class Json>
+Integer json_integer(const Json& json, const char* key, int64_t lowest = -1) {
+  const Json& value = json.at(key);
+  constexpr auto kHighest = static_cast<uint64_t>(std::numeric_limits<Integer>::max());
+  const bool fits = value.is_number_unsigned()  // what is not negative
+                        ? value.template get<uint64_t>() <= kHighest
+                        : value.is_number_integer() && value.template get<int64_t>() >= lowest;
+  if (!fits)
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(key) + " is " + value.dump() + "; accepted are integers from " +
+                    std::to_string(lowest) + " to " + std::to_string(kHighest));
+  return static_cast<Integer>(value.template get<int64_t>());
 }
 
 }  // namespace attune

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <regex>
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
@@ -170,18 +171,27 @@ TEST_F(BundleTrustTest, ABundleForOtherMachinesSaysSo) {
   }
 }
 
-TEST_F(BundleTrustTest, AnUnknownFormatIsRefused) {
-  write_bundle(folder(), {kernel()});
-  std::ifstream in(folder() / "manifest.json");
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  text.replace(text.find("\"cubin\""), 7, "\"spirv\"");
-  std::ofstream(folder() / "manifest.json") << text;
-  try {
-    Bundle::open(folder());
-    ADD_FAILURE() << "opened";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("format is \"spirv\"; accepted are cubin and host_object"));
-  }
+TEST_F(BundleTrustTest, AManifestThatSaysWhatCannotBeIsRefused) {
+  const auto refusal = [&](const std::string& from, const std::string& to) -> std::string {
+    std::filesystem::remove_all(folder());
+    write_bundle(folder(), {kernel()});
+    std::ifstream in(folder() / "manifest.json");
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    text = std::regex_replace(text, std::regex(from), to);
+    std::ofstream(folder() / "manifest.json") << text;
+    try {
+      Bundle::open(folder());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "opened";
+  };
+  EXPECT_THAT(refusal("\"cubin\"", "\"spirv\""),
+              HasSubstr("format is \"spirv\"; accepted are cubin and host_object"));
+  EXPECT_THAT(refusal("\"registers\": [0-9]+", "\"registers\": 1e95"),
+              HasSubstr("registers is 1e+95; accepted are integers from -1 to 2147483647"));
+  EXPECT_THAT(refusal("\"registers\": [0-9]+", "\"registers\": 4294967297"),
+              HasSubstr("registers is 4294967297; accepted"));
 }
 
 }  // namespace
