@@ -111,8 +111,9 @@ class MlaSm90 final : public KernelTemplate {
     return {{"generated/wgmma.cuh",
              emit_wgmma_products(
                  spec.dtype_q,
-                 {{"mla_qk", WgmmaA::kShared, kMlaKeys / kMlaHalves, spec.head_dim_qk, kMlaKeys},
-                  {"mla_pv", WgmmaA::kSharedRows, spec.head_dim_v / kMlaHalves, kMlaKeys}})}};
+                 {{"mla_qk", WgmmaA::kShared, kMlaKeys, spec.head_dim_qk, kMlaKeys},
+                  {"mla_own_pv", WgmmaA::kRegisters, spec.head_dim_v / kMlaHalves, kMlaKeys},
+                  {"mla_other_pv", WgmmaA::kSharedRows, spec.head_dim_v / kMlaHalves, kMlaKeys}})}};
   }
 
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {

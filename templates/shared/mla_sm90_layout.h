@@ -5,8 +5,8 @@
 // |----------|---------------------------|---------------------|-------------------------------------------|
 // | q        | panels * 64 rows * 128    | cp.async            | wgmma of both warpgroups                  |
 // | k slots  | 2 * panels * 64 keys * 128| TMA                 | wgmma: all panels as K, the first as V    |
-// | p        | 64 rows * 128             | both warpgroups     | wgmma of both                             |
-// | maxima   | 2 * 64 floats             | a warpgroup each    | the other: largest scores of its keys     |
+// | p        | 64 rows * 128             | a block's owner     | wgmma of the other warpgroup              |
+// | maxima   | 64 floats                 | a block's owner     | the other: of all blocks so far           |
 // | sums     | 2 * 64 floats             | a warpgroup each    | the other, at the end of a tile           |
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
 //
@@ -20,7 +20,7 @@ namespace attune {
 constexpr int kMlaKeys = 64;  // of a step
 constexpr int kMlaSlots = 2;  // for K
 constexpr int kMlaHalves =
-    2;  // of the keys of a step as K, and of the columns of V: a warpgroup each
+    2;  // of the blocks of keys, in turn, as K, and of the columns of V: a warpgroup each
 
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // what prefill_sm90 has too, with one slot of V that has no bytes
@@ -41,7 +41,7 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk) {
   l.k = l.q + l.q_bytes;
   all.p = l.k + l.k_slots * l.k_slot_bytes;
   all.maxima = all.p + kWarpgroupRows * kMlaKeys * 2;
-  all.sums = all.maxima + kMlaHalves * kWarpgroupRows * 4;
+  all.sums = all.maxima + kWarpgroupRows * 4;
   l.q_full = all.sums + kMlaHalves * kWarpgroupRows * 4;
   l.q_empty = l.q_full + 8;
   l.k_full = l.q_empty + 8;
