@@ -180,7 +180,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTim
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path) {
   try {
     const Json manifest = parse_json<Json>(text);
-    const int version = manifest.at("attune_bundle");
+    const int version = json_integer(manifest, "attune_bundle");
     if (version != kBundleVersion)
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("attune_bundle is {}; this library reads version {}", version,

@@ -18,13 +18,7 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, unsigned s
   const unsigned warp = threadIdx.x / 32;
   if (warp == 0) CacheLoads<false>(parts, k, shared).run();
   if (warp == 1) find_tiles(parts, shared);
-  if (warp == 2) {  // has nothing to do, and is told of tiles like the others
-    CacheReader tiles(shared);
-    CacheTile tile;
-    while (tiles.next(&tile)) {
-    }
-  }
-  if (warp == 3) CacheQueries(parts, shared).run();
+  if (warp >= 2) CacheQueries(parts, shared).run();
 }
 
 __device__ __forceinline__ void consume_mla(const KernelParts& all, unsigned shared, int half) {
