@@ -9,6 +9,7 @@
 // | maxima   | 64 floats                 | a block's owner     | the other: of all blocks so far           |
 // | sums     | 2 * 64 floats             | a warpgroup each    | the other, at the end of a tile           |
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
+// | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
 //
 // Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h.
 #pragma once
@@ -24,7 +25,7 @@ constexpr int kMlaHalves =
 
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // what prefill_sm90 has too, with one slot of V that has no bytes
-  int p, maxima, sums;
+  int p, maxima, sums, p_full;
   int bytes;
 };
 
@@ -42,7 +43,8 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk) {
   all.p = l.k + l.k_slots * l.k_slot_bytes;
   all.maxima = all.p + kWarpgroupRows * kMlaKeys * 2;
   all.sums = all.maxima + kWarpgroupRows * 4;
-  l.q_full = all.sums + kMlaHalves * kWarpgroupRows * 4;
+  all.p_full = all.sums + kMlaHalves * kWarpgroupRows * 4;
+  l.q_full = all.p_full + 8 * kMlaHalves;
   l.q_empty = l.q_full + 8;
   l.k_full = l.q_empty + 8;
   l.k_empty = l.k_full + 8 * l.k_slots;

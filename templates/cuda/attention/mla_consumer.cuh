@@ -30,8 +30,7 @@ using MlaScores = float[kBlockN / 2];      // (64, kBlockN) over the warpgroup
 using MlaWeights = unsigned[kBlockN / 4];  // the same, 16 bits
 using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of what V has
 
-// Named barriers of both consumers: that they meet, and that a warpgroup's P stands there.
-constexpr int kBarrierSums = 1, kBarrierP = 2;
+constexpr int kBarrierSums = 1;  // named, of both consumers
 constexpr int kMlaThreads = kMlaHalves * kWarpgroupThreads;
 
 class MlaConsumer {
@@ -120,7 +119,7 @@ class MlaConsumer {
       store_shared_word(place_of(kMlaLayout.maxima, row + 8), __float_as_int(rows->max[1]));
     }
     fence_proxy_async();  // the other's wgmma reads P
-    named_barrier_arrive(kBarrierP + half_, kMlaThreads);
+    mbarrier_arrive(shared_ + kMlaLayout.p_full + 8 * half_);
     rescale(o, factor);
     wgmma_fence();
     mla_own_pv(o, p, wgmma_descriptor<kPanelRowBytes>(values()), 1);
@@ -129,7 +128,8 @@ class MlaConsumer {
 
   __device__ __forceinline__ void multiply_other(bool is_last, MlaOutput& o, RowStats* rows) {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
-    named_barrier_sync(kBarrierP + 1 - half_, kMlaThreads);
+    mbarrier_wait(shared_ + kMlaLayout.p_full + 8 * (1 - half_), p_parity_, "p_full");
+    p_parity_ ^= 1;
     mbarrier_arrive_if(is_last && lane() == 0, shared_ + kLayout.q_empty);  // nobody reads Q
     const int row = accumulator_row(thread());
     float factor[2];
@@ -234,7 +234,8 @@ class MlaConsumer {
 
   unsigned shared_;
   int half_;
-  unsigned q_, p_;  // low halves of descriptors
+  unsigned q_, p_;         // low halves of descriptors
+  unsigned p_parity_ = 0;  // of the other's next block
   KWalk k_;
 };
 

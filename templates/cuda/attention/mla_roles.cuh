@@ -59,6 +59,8 @@ __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, unsigned
   const unsigned shared = shared_address(shared_bytes);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
+    for (int half = 0; half < kMlaHalves; ++half)
+      mbarrier_init(shared + kMlaLayout.p_full + 8 * half, kWarpgroupThreads);
     init_barriers(shared);
     prefetch_tensor_map(k);
   }
