@@ -31,6 +31,12 @@ def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
     return tensor[None]
 
 
+def _of_some_rows(name, tensor):
+    """Packed keys that are none have no address: a row in their place, which no request has."""
+    tensors.check_rank(name, tensor, _PACKED_KEYS)
+    return tensors.empty(tensor, (1, *tensor.shape[1:]), tensor.dtype) if tensor.shape[0] == 0 else tensor
+
+
 def _rounded(count):
     """The next power of two: packed rows and keys are other ones in each call, and calls that are alike share a plan."""
     return 1 << max(count - 1, 0).bit_length()
@@ -228,7 +234,7 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     if kv_begins is not None:
         if seqlen_kv is None:
             raise ValueError("kv_begins is given without seqlen_kv; accepted is seqlen_kv with it: keys of the longest request are known to the caller alone")
-        k_cache, v_cache = (_packed_view(name, tensor, _PACKED_KEYS) for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
+        k_cache, v_cache = (_packed_view(name, _of_some_rows(name, tensor), _PACKED_KEYS) for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
     if q_begins is None:
         tensors.check_rank("q", q, _ROWS)
         rows, made = q, out
@@ -299,9 +305,10 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     operands, cache = _bind(call, given, lists, lse)
     scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    if tensors.size_of(given["q"].shape):  # packed rows may be none
+        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, cache, scales
-    result = given["out"] if q_begins is None else given["out"][0]
+    result = out if out is not None else given["out"] if q_begins is None else given["out"][0]
     return (result, shown) if return_lse else result
 
 
