@@ -6,7 +6,7 @@
 // | q        | panels * 64 rows * 128    | cp.async            | wgmma of both warpgroups                  |
 // | k slots  | 2 * panels * 64 keys * 128| TMA                 | wgmma: all panels as K, the first as V    |
 // | p        | 64 rows * 128             | a block's owner     | wgmma of the other warpgroup              |
-// | maxima   | 64 floats                 | a block's owner     | the other: of all blocks so far           |
+// | maxima   | 2 * 64 floats             | a block's owner     | the other: of all blocks so far           |
 // | sums     | 2 * 64 floats             | a warpgroup each    | the other, at the end of a tile           |
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
 // | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
@@ -42,7 +42,7 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk) {
   l.k = l.q + l.q_bytes;
   all.p = l.k + l.k_slots * l.k_slot_bytes;
   all.maxima = all.p + kWarpgroupRows * kMlaKeys * 2;
-  all.sums = all.maxima + kWarpgroupRows * 4;
+  all.sums = all.maxima + kMlaHalves * kWarpgroupRows * 4;
   all.p_full = all.sums + kMlaHalves * kWarpgroupRows * 4;
   l.q_full = all.p_full + 8 * kMlaHalves;
   l.q_empty = l.q_full + 8;

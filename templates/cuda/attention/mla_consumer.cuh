@@ -115,8 +115,8 @@ class MlaConsumer {
     store_p(p);
     const int row = accumulator_row(thread());
     if (lane() % 4 == 0) {
-      store_shared_word(place_of(kMlaLayout.maxima, row), __float_as_int(rows->max[0]));
-      store_shared_word(place_of(kMlaLayout.maxima, row + 8), __float_as_int(rows->max[1]));
+      store_shared_word(place_of_max(half_, row), __float_as_int(rows->max[0]));
+      store_shared_word(place_of_max(half_, row + 8), __float_as_int(rows->max[1]));
     }
     fence_proxy_async();  // the other's wgmma reads P
     mbarrier_arrive(shared_ + kMlaLayout.p_full + 8 * half_);
@@ -135,7 +135,7 @@ class MlaConsumer {
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float max = __uint_as_float(load_shared_word(place_of(kMlaLayout.maxima, row + 8 * i)));
+      const float max = __uint_as_float(load_shared_word(place_of_max(1 - half_, row + 8 * i)));
       factor[i] = exp2_approx(rows->max[i] - max);
       rows->max[i] = max;
       rows->sum[i] *= factor[i];
@@ -179,6 +179,10 @@ class MlaConsumer {
 
   __device__ __forceinline__ unsigned place_of(int region, int row) const {
     return shared_ + region + row * 4;
+  }
+
+  __device__ __forceinline__ unsigned place_of_max(int owner, int row) const {
+    return place_of(kMlaLayout.maxima + owner * kWarpgroupRows * 4, row);
   }
 
   // Four 8 x 8 matrices at a time: two blocks of 8 keys, of the upper and the lower 8 rows each.
