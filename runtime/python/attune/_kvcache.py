@@ -31,9 +31,9 @@ def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
     return tensor[None]
 
 
-def _of_some_rows(name, tensor):
-    """Packed keys that are none have no address: a row in their place, which no request has."""
-    tensors.check_rank(name, tensor, _PACKED_KEYS)
+def _of_some_rows(name, tensor, dimensions):
+    """Packed rows or keys that are none have neither address nor strides: a row in their place, which no request has."""
+    tensors.check_rank(name, tensor, dimensions)
     return tensors.empty(tensor, (1, *tensor.shape[1:]), tensor.dtype) if tensor.shape[0] == 0 else tensor
 
 
@@ -234,14 +234,16 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     if kv_begins is not None:
         if seqlen_kv is None:
             raise ValueError("kv_begins is given without seqlen_kv; accepted is seqlen_kv with it: keys of the longest request are known to the caller alone")
-        k_cache, v_cache = (_packed_view(name, _of_some_rows(name, tensor), _PACKED_KEYS) for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
+        k_cache, v_cache = (_packed_view(name, _of_some_rows(name, tensor, _PACKED_KEYS), _PACKED_KEYS)
+                            for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
     if q_begins is None:
         tensors.check_rank("q", q, _ROWS)
         rows, made = q, out
     else:
         if whole("seqlen_q", seqlen_q) < 0:
             raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
-        rows, made = _packed_view("q", q), None if out is None else _packed_view("out", out)
+        rows = _packed_view("q", _of_some_rows("q", q, _PACKED_ROWS))
+        made = None if out is None else _packed_view("out", _of_some_rows("out", out, _PACKED_ROWS))
     if made is None:
         made = tensors.empty(q, (*rows.shape[:3], v_cache.shape[-1]), q.dtype)
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
@@ -305,10 +307,13 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     operands, cache = _bind(call, given, lists, lse)
     scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    if tensors.size_of(given["q"].shape):  # packed rows may be none
+    if tensors.size_of(q.shape):  # packed rows may be none
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, cache, scales
-    result = out if out is not None else given["out"] if q_begins is None else given["out"][0]
+    result = given["out"]
+    if q_begins is not None:
+        result, shown = result[0][:q.shape[0]], None if shown is None else shown[:, :q.shape[0]]
+    result = result if out is None else out
     return (result, shown) if return_lse else result
 
 
