@@ -159,7 +159,8 @@ class BackwardSm90 final : public KernelTemplate {
       return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
     });
     return cheapest(legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
-      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device);
+      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device) +
+             backward_sums_clocks(spec, c, shape, device);
     });
   }
 
@@ -250,7 +251,8 @@ class BackwardSm90 final : public KernelTemplate {
 
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    return clocks_of(backward_kernels(spec, config), spec, shape, device);
+    return clocks_of(backward_kernels(spec, config), spec, shape, device) +
+           backward_sums_clocks(spec, config, shape, device);
   }
 
  private:

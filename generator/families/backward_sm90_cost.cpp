@@ -36,6 +36,19 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   return step;
 }
 
+// What a step takes for want of slots: loads of the next have the longer to come. The first operand, multiplied twice, gives its slot back
+// late; of the second a third slot gives nothing (geomeans of pairs of trials, 24 problems). Scores of 128 keys leave rows few registers.
+double waiting(const BackwardKernel& kernel) {
+  constexpr double kThird = 0.005, kWide = 0.05;
+  const double first = kernel.of_rows() ? 0.2 : 0.02;
+  const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;  // steps of wide heads last
+  double share = 1 + first * (3 - kernel.tile.first_slots);
+  if (kernel.tile.second_slots == 1) share += second;
+  if (kernel.tile.second_slots == 3) share += kThird;
+  if (kernel.of_rows() && kernel.tile.step_rows >= 128) share += kWide;
+  return share;
+}
+
 // Of all warpgroups of a block. Two or three of them hide what one alone shows.
 double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const Step step = step_of(kernel, spec);
@@ -47,9 +60,7 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double hidden = warpgroups >= 2 ? 0.25 : 0.7;
   const double clocks =
       std::max({mma, shared, chain}) + hidden * std::min(mma, chain) + kStepClocks;
-  // Loads of the next steps have the longer to come.
-  return clocks *
-         (1 + 0.02 * (3 - kernel.tile.first_slots) + 0.02 * (3 - kernel.tile.second_slots));
+  return clocks * waiting(kernel);
 }
 
 // Steps of the tile whose first row, or key, is `first`.
@@ -135,6 +146,16 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   const double mean = sum / static_cast<double>(sampled);
   const double total = mean * static_cast<double>(backward_tiles(kernel, shape));
   return std::max(longest, total / device.sm_count + 0.5 * mean);
+}
+
+double backward_sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                            const DeviceFacts& device) {
+  constexpr double kBytesOfMemory = 19, kStart = 3000;  // per multiprocessor and clock; a grid more
+  constexpr double kFolded = 0.33;                      // of the time, what products do not hide
+  const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
+  const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
+  const double clocks = bytes / kBytesOfMemory / device.sm_count;
+  return config.at("fold_sums") != 0 ? kFolded * clocks : clocks + kStart;
 }
 
 }  // namespace attune

@@ -34,5 +34,8 @@ int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);
 // Clocks until the last multiprocessor ends.
 double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                        const DeviceFacts& device);
+// Of delta, by a step ahead or by the kernel of dq.
+double backward_sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                            const DeviceFacts& device);
 
 }  // namespace attune
