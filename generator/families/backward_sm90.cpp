@@ -51,10 +51,26 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
-      {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"}};
+      {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
+      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 1}),
+       "the kernel of dk and dv makes dq, too, in fp32"}};
 }
 
-int shared_bytes(const BackwardKernel& kernel) { return backward_sm90_layout(kernel.tile).bytes; }
+constexpr int kMostDqSlots = 2;
+
+// Places through which dq leaves a kernel that makes all: as many as shared memory has room for.
+int dq_slots(const BackwardKernel& kernel, const Arch& arch) {
+  int slots = kMostDqSlots;
+  while (slots > 1 && backward_fused_layout(kernel.tile, slots).bytes > arch.shared_bytes_per_block)
+    --slots;
+  return slots;
+}
+
+int shared_bytes(const BackwardKernel& kernel, const Arch& arch) {
+  return kernel.makes == BackwardMakes::kAll
+             ? backward_fused_layout(kernel.tile, dq_slots(kernel, arch)).bytes
+             : backward_sm90_layout(kernel.tile).bytes;
+}
 
 PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
   return backward_sm90_registers(kernel.tile.stay_rows / kWarpgroupRows);
@@ -74,10 +90,41 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
   if (kernel.widest / 2 > registers.launch - 24)
     return fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                        kernel.widest / 2, registers.launch, registers.launch - 24);
-  const int bytes = shared_bytes(kernel);
+  const int bytes = shared_bytes(kernel, arch);
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("needs {} bytes of shared memory; a block has {}", bytes,
                        arch.shared_bytes_per_block);
+  return std::nullopt;
+}
+
+// Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64.
+Broken broken_fusion(const KernelSpec& spec, const Config& c) {
+  if (!fuses_dq(c)) return std::nullopt;
+  if (c.at("split_kv") != 0) return "fuse_dq 1 goes with split_kv 0";
+  if (c.at("key_block_n") != 2 * kWarpgroupRows)
+    return fmt::format("fuse_dq 1 goes with key_block_n {}", 2 * kWarpgroupRows);
+  const int64_t rows = c.at("key_block_m");
+  if (rows != kWarpgroupRows && rows != 2 * kWarpgroupRows)
+    return fmt::format("fuse_dq 1 goes with key_block_m {} or {}", kWarpgroupRows,
+                       2 * kWarpgroupRows);
+  if (rows == kWarpgroupRows && spec.head_dim_qk % (2 * kPanelColumns) != 0)
+    return fmt::format("fuse_dq 1 with key_block_m {} goes with multiples of {} of head_dim_qk",
+                       rows, 2 * kPanelColumns);
+  if (spec.head_dim_qk % 16 != 0) return "fuse_dq 1 goes with multiples of 16 of head_dim_qk";
+  return std::nullopt;
+}
+
+// Knobs of the kernel of rows, which has one value where there is none.
+bool is_of_rows(std::string_view knob) {
+  return knob == "block_m" || knob == "block_n" || knob == "k_slots" || knob == "v_slots" ||
+         knob == "fold_sums";
+}
+
+Broken broken_rest(const KernelSpec& spec, const Config& c) {
+  if (!fuses_dq(c)) return std::nullopt;
+  for (const Knob& knob : knobs(spec))
+    if (is_of_rows(knob.name) && c.at(knob.name) != knob.values.front())
+      return fmt::format("fuse_dq 1 goes with {} {}", knob.name, knob.values.front());
   return std::nullopt;
 }
 
@@ -89,13 +136,16 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                    }});
   if (makes_keys(spec))
     all.push_back({"keys",
-                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv"},
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq"},
                    [=](const Config& c) {
-                     Broken broken;
+                     Broken broken = broken_fusion(spec, c);
                      for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
                        if (!broken) broken = broken_kernel(kernel, spec, arch);
                      return broken;
                    }});
+  all.push_back({"fused",
+                 {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
+                 [=](const Config& c) { return broken_rest(spec, c); }});
   return all;
 }
 
@@ -158,10 +208,13 @@ class BackwardSm90 final : public KernelTemplate {
     config = cheapest(legal, config, 0, kKnobsOfRows, [&](const Config& c) {
       return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
     });
-    return cheapest(legal, config, kKnobsOfRows, legal.knobs().size(), [&](const Config& c) {
-      return clocks_of(backward_keys_kernels(spec, c), spec, shape, device) +
-             backward_sums_clocks(spec, c, shape, device);
-    });
+    config = cheapest(
+        legal, config, kKnobsOfRows, legal.knobs().size(),
+        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
+    if (fuses_dq(config))
+      for (const Knob& knob : legal.knobs())
+        if (is_of_rows(knob.name)) config.set(knob.name, knob.values.front());
+    return config;
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -169,23 +222,30 @@ class BackwardSm90 final : public KernelTemplate {
     Resources r{.threads = kPrepareThreads, .max_registers = 0};
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const PrefillSm90Registers registers = registers_of(kernel);
-      r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel));
+      r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel, arch));
       r.max_registers = std::max(
           r.max_registers, registers.moved ? registers.launch : arch.max_registers_per_thread);
     }
     return r;
   }
 
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
     const bool split = config.at("split_kv") != 0;
     const auto yes = [](const char* name, bool value) {
       return Constant{"bool", name, value ? "true" : "false"};
     };
-    return {yes("kHasKeys", makes_keys(spec)),
-            yes("kKeysMakeK", makes(spec, Gradients::kK)),
-            yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
-            {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+    std::vector<Constant> all{yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config)),
+                              yes("kHasKeys", makes_keys(spec)),
+                              yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config)),
+                              yes("kKeysMakeK", makes(spec, Gradients::kK)),
+                              yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
+                              {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+    if (!fuses_dq(config)) return all;
+    const int slots = dq_slots(backward_keys_kernels(spec, config).front(), arch);
+    all.push_back(yes("kFused", true));
+    all.push_back({"int", "kDqSlots", std::to_string(slots)});
+    return all;
   }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
@@ -197,7 +257,9 @@ class BackwardSm90 final : public KernelTemplate {
     const auto add = [&](std::string_view function, WgmmaA a, int n, int k) {
       products.push_back({function, a, n, k});
     };
-    if (makes(spec, Gradients::kQ)) {
+    if (fuses_dq(config))
+      add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
+    if (makes(spec, Gradients::kQ) && !fuses_dq(config)) {
       add("wgmma_q_k", WgmmaA::kShared, keys, qk);
       add("wgmma_dout_v", WgmmaA::kShared, keys, v);
       add("wgmma_ds_k", WgmmaA::kRegisters, qk, keys);
@@ -222,6 +284,14 @@ class BackwardSm90 final : public KernelTemplate {
                            .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, config));
+    if (fuses_dq(config)) {
+      all.workspace.push_back({.name = "dq", .alignment = 256});
+      all.workspace.push_back({.name = "turns"});
+      all.steps.push_back({.entry = "attune_round",
+                           .parts = {ArgumentPart::kBase, ArgumentPart::kGradients},
+                           .threads = 2 * kWarpgroupThreads,
+                           .early = true});
+    }
     if (spec.dropout > 0)  // behind kBase
       for (StepStructure& step : all.steps)
         step.parts.insert(step.parts.begin() + 1, ArgumentPart::kDropout);
@@ -245,6 +315,17 @@ class BackwardSm90 final : public KernelTemplate {
       sizes.steps.push_back(
           {.grid_x = grid_extent(stays(kernel, spec) ? std::min(tiles, device.sm_count) : tiles),
            .num_tiles = tiles});
+    }
+    if (fuses_dq(config)) {
+      const int64_t step = knob("key_block_m"), blocks = (shape.seqlen_q + step - 1) / step;
+      const int64_t heads = shape.num_heads_q * shape.batch;
+      sizes.workspace.push_back({.columns = step * spec.head_dim_qk,
+                                 .rows = blocks,
+                                 .heads = shape.num_heads_q,
+                                 .batch = shape.batch});
+      sizes.workspace.push_back(
+          {.columns = blocks, .heads = shape.num_heads_q, .batch = shape.batch});
+      sizes.steps.push_back({.grid_x = grid_extent(heads * blocks)});
     }
     return sizes;
   }
@@ -272,7 +353,7 @@ class BackwardSm90 final : public KernelTemplate {
     StepStructure step{
         .threads =
             static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) * kWarpgroupThreads,
-        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
+        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel, parse_arch("sm_90a"))),
         .early = true};
     if (kernel.of_rows()) {
       if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
@@ -281,7 +362,9 @@ class BackwardSm90 final : public KernelTemplate {
       return step;
     }
     const bool k = kernel.makes != BackwardMakes::kDv, v = kernel.makes != BackwardMakes::kDk;
-    step.entry = !k && config.at("split_kv") != 0 ? "attune_values" : "attune_keys";
+    step.entry = kernel.makes == BackwardMakes::kAll      ? "attune_kernel"
+                 : !k && config.at("split_kv") != 0 ? "attune_values"
+                                                    : "attune_keys";
     step.tensor_maps = {streams(Operand::kQ), stays(Operand::kK)};
     if (k) step.tensor_maps.push_back(stays(Operand::kV));
     if (k) step.tensor_maps.push_back(stays(Operand::kDk));

@@ -31,8 +31,11 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   const bool ds = kernel.makes != BackwardMakes::kDv;  // wants dP
   Step step{qk, row * qk};
   if (ds) step.columns += v + qk, step.bytes += row * v + 2 * n * qk;
-  if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv)
+  if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv ||
+      kernel.makes == BackwardMakes::kAll)
     step.columns += v, step.bytes += 2 * n * v;
+  if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup, and its way out
+    step.columns += qk, step.bytes += 2 * n * 128 + 128 * qk + 2 * 4 * n * qk / 2;
   return step;
 }
 
@@ -93,6 +96,8 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
 
 }  // namespace
 
+bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
+
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
   const int keys = knob(c, "block_n");
   return {BackwardMakes::kDq,
@@ -103,6 +108,14 @@ BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
+  if (fuses_dq(c)) {
+    BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
+    const int rows = all.tile.step_rows, dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
+    const int gradients = spec.head_dim_qk + spec.head_dim_v;
+    const int rounded = backward_fused_dv_first(rows, gradients) ? 0 : rows / 4;
+    all.accumulators = gradients / 2 + rows / 2 + std::max(rows / 2 + rounded, dq);
+    return {all};
+  }
   const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
   if (k && v && knob(c, "split_kv") != 0)
     return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
@@ -115,7 +128,8 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {
   std::vector<BackwardKernel> kernels;
-  if (asks(spec.gradients, Gradients::kQ)) kernels.push_back(backward_rows_kernel(spec, c));
+  if (asks(spec.gradients, Gradients::kQ) && !fuses_dq(c))
+    kernels.push_back(backward_rows_kernel(spec, c));
   for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;
 }
@@ -155,6 +169,8 @@ double backward_sums_clocks(const KernelSpec& spec, const Config& config, const 
   const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
   const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
   const double clocks = bytes / kBytesOfMemory / device.sm_count;
+  if (fuses_dq(config))  // and dQ, from fp32
+    return clocks + 6.0 * spec.head_dim_qk * rows / kBytesOfMemory / device.sm_count + 2 * kStart;
   return config.at("fold_sums") != 0 ? kFolded * clocks : clocks + kStart;
 }
 

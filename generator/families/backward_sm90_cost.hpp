@@ -10,7 +10,7 @@
 
 namespace attune {
 
-enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv };
+enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll };
 
 // One of the kernels that multiply. `config` needs the knobs of that kernel alone.
 struct BackwardKernel {
@@ -21,6 +21,9 @@ struct BackwardKernel {
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
 };
+
+// Whether one kernel makes all.
+bool fuses_dq(const Config& config);
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config);
 // One or two, in the order of a launch; none where neither dK nor dV is asked.

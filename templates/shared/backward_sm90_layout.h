@@ -97,6 +97,54 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
+// Of the kernel that makes dQ, too (knob fuse_dq), behind what it has as attune_keys:
+//
+// | region   | bytes                               | written by        | read by                                   |
+// |----------|-------------------------------------|-------------------|-------------------------------------------|
+// | ds       | 2 * warpgroups * step_rows * 128    | a warpgroup each  | wgmma of both: a panel of 64 keys each    |
+// | dq       | slots * step_rows * head_dim_qk * 4 | both warpgroups   | bulk copies: accumulators as they stand   |
+// | ds full  | 2 barriers                          | threads           | warpgroups                                |
+// | dq full  | a barrier a slot                    | threads           | the warp that adds to global memory       |
+// | dq empty | a barrier a slot                    | that warp         | warpgroups                                |
+struct BackwardFusedLayout {
+  BackwardSm90Layout parts;
+  int ds_bytes;  // of one of the two
+  int dq_slots, dq_bytes;
+  int ds, dq;  // offsets
+  int ds_full, dq_full, dq_empty;
+  int bytes;
+};
+
+constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t, int dq_slots) {
+  BackwardFusedLayout l{};
+  l.parts = backward_sm90_layout(t);
+  l.ds_bytes = l.parts.warpgroups * t.step_rows * kPanelRowBytes;
+  l.dq_slots = dq_slots;
+  l.dq_bytes = t.step_rows * t.head_dim_qk * 4;
+  l.ds = (l.parts.bytes + 1023) / 1024 * 1024;
+  l.dq = l.ds + 2 * l.ds_bytes;
+  l.ds_full = l.dq + dq_slots * l.dq_bytes;
+  l.dq_full = l.ds_full + 16;
+  l.dq_empty = l.dq_full + 8 * dq_slots;
+  l.bytes = l.dq_empty + 8 * dq_slots;
+  return l;
+}
+
+// Columns of dQ that a warpgroup makes: all of half of a step's rows, or half of all of 64 rows.
+constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
+  return step_rows > kWarpgroupRows ? head_dim_qk : head_dim_qk / 2;
+}
+
+// Whether P, dP and what is rounded of P are too many registers beside dK and dV.
+constexpr bool backward_fused_dv_first(int step_rows, int gradient_columns) {
+  return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
+}
+
+// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns.
+constexpr long long backward_fused_sums_bytes(long long heads, long long rows) {
+  return (8 * heads * rows + 255) / 256 * 256;
+}
+
 // The producer needs few registers, so the consumers have what it can spare.
 constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
   return prefill_sm90_registers(warpgroups, 1, 1);

@@ -2,7 +2,7 @@
 // dV of backward_sm90 by a kernel of its own, where the accumulators of dK leave it no room.
 #pragma once
 
-#include "cuda/attention/backward_keys.cuh"
+#include "cuda/attention/backward_keys_kernel.cuh"
 
 namespace attune {
 

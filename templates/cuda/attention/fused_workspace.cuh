@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and whose turn it is to add to it: of each head of Q and block of kKeyBlockM rows
+// the accumulators of both warpgroups as they stood in registers, and the number of blocks of keys that have added theirs.
+#pragma once
+
+#include "cuda/attention/row_sums.cuh"
+
+namespace attune {
+
+constexpr int kFusedFloats = kKeyBlockM * kHeadDimQk;  // of a block of rows
+
+class FusedWorkspace {
+ public:
+  __device__ __forceinline__ explicit FusedWorkspace(const AttentionArgs& args)
+      : blocks_((args.seqlen_q + kKeyBlockM - 1) / kKeyBlockM),
+        heads_(static_cast<long long>(args.batch) * args.num_heads_q),
+        dq_(static_cast<char*>(args.workspace) +
+            backward_fused_sums_bytes(heads_, padded_rows(args))) {}
+
+  __device__ __forceinline__ int blocks() const { return blocks_; }
+  // `head`: of all batch entries.
+  __device__ __forceinline__ float* dq(long long head, int block) const {
+    return reinterpret_cast<float*>(dq_) + (head * blocks_ + block) * kFusedFloats;
+  }
+  __device__ __forceinline__ int* turn(long long head, int block) const {
+    return reinterpret_cast<int*>(dq(heads_, 0)) + head * blocks_ + block;
+  }
+
+ private:
+  int blocks_;
+  long long heads_;
+  char* dq_;
+};
+
+}  // namespace attune

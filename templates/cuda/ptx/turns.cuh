@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A count in global memory by which blocks take turns: whoever waits for a number sees all that those before it wrote (PTX ISA 8.10,
+// release and acquire at the scope of the device).
+#pragma once
+
+#include "cuda/ptx/mbarrier.cuh"
+
+namespace attune {
+
+// Bounded as waits at barriers are: a try takes about a microsecond.
+__device__ __forceinline__ void await_turn(const int* count, int turn) {
+  for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries) {
+    int now;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(count) : "memory");
+    if (now == turn) return;
+  }
+  __trap();
+}
+
+// Stores and bulk copies of this thread that are complete come before it.
+__device__ __forceinline__ void end_turn(int* count) {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory");
+}
+
+}  // namespace attune
