@@ -208,13 +208,9 @@ class BackwardSm90 final : public KernelTemplate {
     config = cheapest(legal, config, 0, kKnobsOfRows, [&](const Config& c) {
       return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
     });
-    config = cheapest(
-        legal, config, kKnobsOfRows, legal.knobs().size(),
-        [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
-    if (fuses_dq(config))
-      for (const Knob& knob : legal.knobs())
-        if (is_of_rows(knob.name)) config.set(knob.name, knob.values.front());
-    return config;
+    // One kernel that makes all is left to tuning, which checks what it measures.
+    return cheapest(legal, config, kKnobsOfRows, legal.knobs().size() - 1,
+                    [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -362,9 +358,9 @@ class BackwardSm90 final : public KernelTemplate {
       return step;
     }
     const bool k = kernel.makes != BackwardMakes::kDv, v = kernel.makes != BackwardMakes::kDk;
-    step.entry = kernel.makes == BackwardMakes::kAll      ? "attune_kernel"
-                 : !k && config.at("split_kv") != 0 ? "attune_values"
-                                                    : "attune_keys";
+    step.entry = kernel.makes == BackwardMakes::kAll ? "attune_kernel"
+                 : !k && config.at("split_kv") != 0  ? "attune_values"
+                                                     : "attune_keys";
     step.tensor_maps = {streams(Operand::kQ), stays(Operand::kK)};
     if (k) step.tensor_maps.push_back(stays(Operand::kV));
     if (k) step.tensor_maps.push_back(stays(Operand::kDk));

@@ -3,6 +3,7 @@
 #include "generator/families/backward_sm90_cost.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "generator/core/visibility.hpp"
 #include "templates/shared/visible_rows.h"
@@ -42,6 +43,13 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 // What a step takes for want of slots: loads of the next have the longer to come. The first operand, multiplied twice, gives its slot back
 // late; of the second a third slot gives nothing (geomeans of pairs of trials, 24 problems). Scores of 128 keys leave rows few registers.
 double waiting(const BackwardKernel& kernel) {
+  if (kernel.makes ==
+      BackwardMakes::kAll) {  // dQ wants two places, more than the streams want slots
+    constexpr int kBytesOfBlock = 232448;
+    const bool two = backward_fused_layout(kernel.tile, 2).bytes <= kBytesOfBlock;
+    return (two ? 1 : 1.1) + 0.005 * kernel.tile.first_slots +
+           0.005 * std::abs(kernel.tile.second_slots - 2);
+  }
   constexpr double kThird = 0.005, kWide = 0.05;
   const double first = kernel.of_rows() ? 0.2 : 0.02;
   const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;  // steps of wide heads last
@@ -111,6 +119,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
   if (fuses_dq(c)) {
     BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
     const int rows = all.tile.step_rows, dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
+    // P beside dQ of the step before, or beside dP and what is rounded of it.
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
     const int rounded = backward_fused_dv_first(rows, gradients) ? 0 : rows / 4;
     all.accumulators = gradients / 2 + rows / 2 + std::max(rows / 2 + rounded, dq);
@@ -170,7 +179,7 @@ double backward_sums_clocks(const KernelSpec& spec, const Config& config, const 
   const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
   const double clocks = bytes / kBytesOfMemory / device.sm_count;
   if (fuses_dq(config))  // and dQ, from fp32
-    return clocks + 6.0 * spec.head_dim_qk * rows / kBytesOfMemory / device.sm_count + 2 * kStart;
+    return clocks + 10.0 * spec.head_dim_qk * rows / kBytesOfMemory / device.sm_count + 2 * kStart;
   return config.at("fold_sums") != 0 ? kFolded * clocks : clocks + kStart;
 }
 

@@ -15,6 +15,7 @@
 #include "cuda/ptx/setmaxnreg.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 #include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/stmatrix_transposed.cuh"
 #include "cuda/ptx/turns.cuh"
 
 namespace attune {
@@ -22,11 +23,18 @@ namespace attune {
 constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
     {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true}, kDqSlots);
 constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);
-constexpr int kFusedConsumers = 2 * kWarpgroupThreads;
+constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
 constexpr int kBarrierBoth = 4;  // named, of both; those before are of warpgroups
 
 // Whether dV ends before dP is asked for: registers do not hold P, dP and what is rounded of P beside what stays.
 constexpr bool kDvFirst = backward_fused_dv_first(kKeyBlockM, kHeadDimQk + kHeadDimV);
+
+// What a warp wrote to shared memory is there for products and bulk copies.
+__device__ __forceinline__ void tell(unsigned barrier) {
+  fence_proxy_async();
+  __syncwarp();
+  mbarrier_arrive_if(threadIdx.x % 32 == 0, barrier);
+}
 
 // The slots through which dQ leaves, and one side's place among them.
 class DqSlots {
@@ -40,7 +48,7 @@ class DqSlots {
     mbarrier_wait(shared_ + kFusedLayout.dq_full + 8 * slot(), parity(), "dq full");
   }
   __device__ __forceinline__ void tell_full() const {
-    mbarrier_arrive(shared_ + kFusedLayout.dq_full + 8 * slot());
+    tell(shared_ + kFusedLayout.dq_full + 8 * slot());
   }
   __device__ __forceinline__ void tell_empty() const {
     mbarrier_arrive(shared_ + kFusedLayout.dq_empty + 8 * slot());
@@ -52,9 +60,9 @@ class DqSlots {
     state_ += 2;
     if (state_ >= 2 * kDqSlots) state_ = (state_ - 2 * kDqSlots) ^ 1;
   }
+  __device__ __forceinline__ int slot() const { return state_ >> 1; }
 
  private:
-  __device__ __forceinline__ int slot() const { return state_ >> 1; }
   __device__ __forceinline__ unsigned parity() const { return state_ & 1; }
 
   unsigned shared_;
@@ -78,8 +86,8 @@ class FusedConsumer : public KeysConsumer<true, true> {
                                           Dk& dk, Dv& dv) {
     first_key_ = first_key;
     missing_ = first_key + kWarpgroupRows > args_.seqlen_kv;
-    blocks_ = row_blocks<kKeyBlockM>(args_, first_key,
-                                     min(first_key + kWarpgroupRows, args_.seqlen_kv));
+    blocks_ =
+        row_blocks<kKeyBlockM>(args_, first_key, min(first_key + kWarpgroupRows, args_.seqlen_kv));
     clear(dk);
     clear(dv);
 #pragma unroll
@@ -179,8 +187,7 @@ class FusedConsumer : public KeysConsumer<true, true> {
       const unsigned words[4] = {ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]};
       stmatrix_x4_transposed(to + i * 16 * kPanelRowBytes, words);
     }
-    fence_proxy_async();
-    mbarrier_arrive(shared_ + kFusedLayout.ds_full + 8 * (ds_write_ & 1));
+    tell(shared_ + kFusedLayout.ds_full + 8 * (ds_write_ & 1));
     ++ds_write_;
   }
 
@@ -189,7 +196,8 @@ class FusedConsumer : public KeysConsumer<true, true> {
     const unsigned step = ds_write_ - 1;
     mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * (step & 1), step >> 1 & 1, "ds full");
     constexpr bool kByRows = kKeyBlockM > kWarpgroupRows;
-    constexpr int kHalfOfK = kByRows ? 0 : kFusedColumns / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
+    constexpr int kHalfOfK =
+        kByRows ? 0 : kFusedColumns / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
     constexpr int kHalfOfDs = kByRows ? kWarpgroupRows * kPanelRowBytes : 0;
     const unsigned rows = ds_tile(step & 1) + warpgroup() * kHalfOfDs;
     const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
@@ -212,7 +220,6 @@ class FusedConsumer : public KeysConsumer<true, true> {
       store_shared_16(to + i / 4 * kWarpgroupThreads * 16,
                       {{__float_as_uint(dq[i]), __float_as_uint(dq[i + 1]),
                         __float_as_uint(dq[i + 2]), __float_as_uint(dq[i + 3])}});
-    fence_proxy_async();
     slots_.tell_full();
     slots_.advance();
   }
@@ -232,32 +239,45 @@ class FusedConsumer : public KeysConsumer<true, true> {
   DqSlots slots_;
 };
 
-// One thread adds what consumers hand over, when it is this tile's turn.
+// Adds block `row_block` of rows, `at` of all heads, when it is the turn of block `key_block` of keys.
+__device__ __forceinline__ void add_block(const AttentionArgs& args, const DqSlots& slots,
+                                          int key_block, int row_block, int at) {
+  const int turn =
+      key_block - visible_keys(reread(args), row_block * kKeyBlockM).first / kKeyBlockN;
+  await_turn(FusedWorkspace(reread(args)).turn(at), turn);
+  slots.await_full();
+  float* const to = FusedWorkspace(reread(args)).dq(at);
+  if (turn == 0)
+    bulk_store(to, slots.tile(), kFusedLayout.dq_bytes);
+  else
+    bulk_add(to, slots.tile(), kFusedLayout.dq_bytes);
+  tma_store_commit();
+  tma_store_wait_read();
+  slots.tell_empty();
+  tma_store_wait();
+  end_turn(FusedWorkspace(reread(args)).turn(at));
+}
+
+// A thread for each slot adds what consumers hand over: a turn takes about as long as a step. It goes through each_step with few registers.
 __device__ __forceinline__ void add_dq(const AttentionArgs& args, unsigned shared) {
   DqSlots slots(shared);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
-    each_step(tile, [&](int head, int row) {
-      const AttentionArgs here = reread(args);
-      const FusedWorkspace sums(here);
-      const long long of_all = static_cast<long long>(tile.batch) * here.num_heads_q + head;
-      const int turn = tile.first_key / kKeyBlockN - visible_keys(here, row).first / kKeyBlockN;
-      int* const count = sums.turn(of_all, row / kKeyBlockM);
-      float* const to = sums.dq(of_all, row / kKeyBlockM);
-      slots.await_full();
-      await_turn(count, turn);
-      if (turn == 0)
-        bulk_store(to, slots.tile(), kFusedLayout.dq_bytes);
-      else
-        bulk_add(to, slots.tile(), kFusedLayout.dq_bytes);
-      tma_store_commit();
-      tma_store_wait_read();
-      slots.tell_empty();
-      tma_store_wait();
-      end_turn(count);
-      slots.advance();
-    });
+    const int key_block = tile.first_key / kKeyBlockN;
+    const int begin = tile.blocks.begin, end = max(begin, tile.blocks.end);
+    int first = (tile.batch * args.num_heads_kv + tile.head) * kGqaRatio *
+                FusedWorkspace(reread(args)).blocks();
+#pragma unroll 1
+    for (int head = 0; head < kGqaRatio; ++head) {
+#pragma unroll 1
+      for (int block = end - 1; block >= begin; --block) {
+        if (slots.slot() == reread_thread_index() / 32 - 2)
+          add_block(args, slots, key_block, block, first + block);
+        slots.advance();
+      }
+      first += FusedWorkspace(reread(args)).blocks();
+    }
   }
 }
 
@@ -295,10 +315,9 @@ extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; ++i)
-      mbarrier_init(shared + kFusedLayout.ds_full + 8 * i, kFusedConsumers);
+    for (int i = 0; i < 2; ++i) mbarrier_init(shared + kFusedLayout.ds_full + 8 * i, kFusedWarps);
     for (int i = 0; i < kDqSlots; ++i) {
-      mbarrier_init(shared + kFusedLayout.dq_full + 8 * i, kFusedConsumers);
+      mbarrier_init(shared + kFusedLayout.dq_full + 8 * i, kFusedWarps);
       mbarrier_init(shared + kFusedLayout.dq_empty + 8 * i, 1);
     }
   }
@@ -312,12 +331,11 @@ extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
       produce_rows<true>(args, shared, {&map_q, &map_k, &map_v, &map_dout, nullptr, nullptr});
     else if (threadIdx.x == 32)
       produce_sums<true>(args, shared);
-    else if (threadIdx.x == 64)
+    else if (threadIdx.x % 32 == 0 && threadIdx.x < 64 + 32 * kDqSlots)
       add_dq(args, shared);
   } else {
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
-    consume_all(args, shared, warpgroup,
-                {&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv});
+    consume_all(args, shared, warpgroup, {&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv});
   }
 }
 

@@ -68,9 +68,9 @@ template <class Step>
 __device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step) {
   const int begin = tile.blocks.begin * kKeyBlockM, end = tile.blocks.end * kKeyBlockM;
 #pragma unroll 1
-  for (int row = begin; row < end; row += kKeyBlockM) step(row);                         // unless kFused
-#pragma unroll 1                                                                          // where kFused
-  for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);           // where kFused
+  for (int row = begin; row < end; row += kKeyBlockM) step(row);                // unless kFused
+#pragma unroll 1                                                                // where kFused
+  for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);  // where kFused
 }
 
 // The steps of a tile: step(head of Q, first row).

@@ -3,7 +3,7 @@
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
-#include "cuda/attention/dropout_source.cuh"  // where kDropout
+#include "cuda/attention/dropout_source.cuh"   // where kDropout
 #include "cuda/attention/fused_workspace.cuh"  // where kFused
 #include "cuda/attention/row_sums.cuh"
 #include "cuda/ptx/dependent_launch.cuh"  // unless kInOrder
@@ -60,9 +60,11 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     sum -= gradients.dlse[at.batch * gradients.dlse_batch_stride +
                           at.head * gradients.dlse_head_stride + at.row];
   const bool empty = lse == -infinity;
-  const long long head = static_cast<long long>(at.batch) * args.num_heads_q + at.head;  // where kFused
-  if (inside && at.row % kKeyBlockM == 0)                              // where kFused
-    *FusedWorkspace(args).turn(head, at.row / kKeyBlockM) = 0;         // where kFused
+  if (inside && at.row % kKeyBlockM == 0) {                        // where kFused
+    const FusedWorkspace fused(args);                              // where kFused
+    const int head = at.batch * args.num_heads_q + at.head;        // where kFused
+    *fused.turn(head * fused.blocks() + at.row / kKeyBlockM) = 0;  // where kFused
+  }                                                                // where kFused
   float* const sums = row_sums(args, at.batch, at.head);
   sums[at.row] = empty ? infinity : lse * kLog2E;
   sum *= kept_part(dropout);  // where kDropout

@@ -26,17 +26,18 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   const int block = static_cast<int>(blockIdx.x) % sums.blocks();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads, lane = thread % 4;
-  const bool any = *sums.turn(head, block) > 0;
-  const auto* from = reinterpret_cast<const float4*>(sums.dq(head, block)) +
+  const bool any = *sums.turn(static_cast<int>(blockIdx.x)) > 0;
+  const auto* from = reinterpret_cast<const float4*>(sums.dq(blockIdx.x)) +
                      warpgroup * (kFusedFloats / 8) + thread;
-  const int row = block * kKeyBlockM + (kByRows ? warpgroup * kWarpgroupRows : 0) +
-                  first_accumulator_row();
+  const int row =
+      block * kKeyBlockM + (kByRows ? warpgroup * kWarpgroupRows : 0) + first_accumulator_row();
   auto* to = static_cast<unsigned short*>(gradients.dq.data) +
              head / args.num_heads_q * gradients.dq.batch_stride +
              head % args.num_heads_q * gradients.dq.head_stride +
              (kByRows ? 0 : warpgroup * kColumns);
 #pragma unroll
-  for (int i = 0; i < kColumns / 8; i += 2) {  // two times eight columns: an odd lane has four of the second
+  for (int i = 0; i < kColumns / 8;
+       i += 2) {  // two times eight columns: an odd lane has four of the second
     float4 x[2] = {};
     if (any) x[0] = from[i * kWarpgroupThreads], x[1] = from[(i + 1) * kWarpgroupThreads];
     const float s = args.softmax_scale;

@@ -18,12 +18,12 @@ class FusedWorkspace {
             backward_fused_sums_bytes(heads_, padded_rows(args))) {}
 
   __device__ __forceinline__ int blocks() const { return blocks_; }
-  // `head`: of all batch entries.
-  __device__ __forceinline__ float* dq(long long head, int block) const {
-    return reinterpret_cast<float*>(dq_) + (head * blocks_ + block) * kFusedFloats;
+  // Of block `at`, counted over all heads of all batch entries.
+  __device__ __forceinline__ float* dq(long long at) const {
+    return reinterpret_cast<float*>(dq_) + at * kFusedFloats;
   }
-  __device__ __forceinline__ int* turn(long long head, int block) const {
-    return reinterpret_cast<int*>(dq(heads_, 0)) + head * blocks_ + block;
+  __device__ __forceinline__ int* turn(int at) const {
+    return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;
   }
 
  private:

@@ -12,10 +12,10 @@ __device__ __forceinline__ void bulk_store(void* global, unsigned shared_address
 }
 
 __device__ __forceinline__ void bulk_add(float* global, unsigned shared_address, unsigned bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                   global),
-               "r"(shared_address), "r"(bytes)
-               : "memory");
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
+      "r"(shared_address), "r"(bytes)
+      : "memory");
 }
 
 }  // namespace attune

@@ -13,16 +13,6 @@ __device__ __forceinline__ void stmatrix_x4(unsigned shared_address, const unsig
       : "memory");
 }
 
-// Each matrix transposed: what is a column of accumulators is a row of shared memory.
-__device__ __forceinline__ void stmatrix_x4_transposed(unsigned shared_address,
-                                                       const unsigned (&r)[4]) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-          shared_address),
-      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-      : "memory");
-}
-
 __device__ __forceinline__ void stmatrix_x2(unsigned shared_address, unsigned r0, unsigned r1) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address),
                "r"(r0), "r"(r1)
