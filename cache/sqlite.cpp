@@ -115,8 +115,9 @@ Database::~Database() {
   if (!handle_ || pid_ == getpid()) return;
   // Closing here would release nothing of ours, but could roll back the parent's open transaction.
   sqlite3* inherited = handle_.release();
-  log(LogLevel::kDebug, fmt::format("store {}: connection {} of the parent process is left alone",
-                                    name_, static_cast<const void*>(inherited)));
+  log(LogCode::kStoreOfParent,
+      fmt::format("store {}: connection {} of the parent process is left alone", name_,
+                  static_cast<const void*>(inherited)));
 }
 
 sqlite3* Database::handle() const {
@@ -222,7 +223,7 @@ Transaction::~Transaction() {
   try {
     if (database_.in_transaction()) database_.execute("ROLLBACK");
   } catch (const Error& error) {
-    log(LogLevel::kError, error.what());
+    log(LogCode::kStoreNotRolledBack, error.what());
   }
 }
 

@@ -107,7 +107,7 @@ fs::path set_aside(const fs::path& path, const FileId& id) {
     fail(path, fmt::format("its journal cannot be set aside: {}", std::strerror(errno)));
   if (::rename(path.c_str(), aside.c_str()) != 0)
     fail(path, fmt::format("is damaged and cannot be set aside: {}", std::strerror(errno)));
-  log(LogLevel::kWarning,
+  log(LogCode::kStoreDamaged,
       fmt::format("store {} is damaged; it was renamed to {} and a new one is started",
                   path.string(), aside.string()));
   return aside;

@@ -67,7 +67,7 @@ void for_each_row(Statement& statement, std::string_view table, Decode&& decode)
     try {
       decode(statement);
     } catch (const Error& error) {
-      log(LogLevel::kWarning,
+      log(LogCode::kStoreRowPassedOver,
           "store: a damaged row of " + std::string(table) + " is left out: " + error.what());
     }
   }

@@ -19,7 +19,7 @@ void look_into(const std::filesystem::path& layer, Look&& look) {
   try {
     if (const std::optional<Store> store = Store::open_existing(layer)) look(*store);
   } catch (const std::exception& error) {
-    log(LogLevel::kWarning, std::string("a layer is passed over: ") + error.what());
+    log(LogCode::kStoreLayerPassedOver, std::string("a layer is passed over: ") + error.what());
   }
 }
 

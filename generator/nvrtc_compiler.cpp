@@ -235,7 +235,8 @@ const NvrtcCompiler* opened_compiler(NvrtcLocation* location) {
   }();
   static_cast<void>(ready);
   if (location != nullptr) *location = opened.location;
-  if (!opened.location.passed_over.empty()) log(LogLevel::kWarning, opened.location.passed_over);
+  if (!opened.location.passed_over.empty())
+    log(LogCode::kNvrtcPassedOver, opened.location.passed_over);
   return opened.compiler.get();
 }
 

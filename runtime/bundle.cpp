@@ -238,7 +238,7 @@ std::optional<KernelImage> Bundle::image(const ImageKey& key) const {
       image.bytes = std::move(*bytes);
       return image;
     }
-    log(LogLevel::kWarning, fault);
+    log(LogCode::kBundleImageDamaged, fault);
   }
   return std::nullopt;
 }

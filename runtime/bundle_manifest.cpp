@@ -160,7 +160,7 @@ void adopt_programs(const Json& manifest, const std::string& path) {
              json.at("gives") == "mask" ? score::Kind::kMask : score::Kind::kScore,
              json.at("text").get<std::string>()});
     } catch (const Error& error) {
-      log(LogLevel::kWarning, fmt::format("{}: {}", path, error.what()));
+      log(LogCode::kBundleProgramRefused, fmt::format("{}: {}", path, error.what()));
     }
 }
 

@@ -37,7 +37,7 @@ void Capture::note(const Problem& problem) {
   const int file = open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   failed_ = file < 0 || write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size());
   if (failed_)
-    log(LogLevel::kWarning,
+    log(LogCode::kCaptureNotWritten,
         fmt::format("capture file {} cannot be written: {}", file_.string(), std::strerror(errno)));
   if (file >= 0) close(file);
 }

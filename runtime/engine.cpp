@@ -187,7 +187,8 @@ Plan Engine::Impl::first_plan(const Problem& asked,
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
       if (!failure) failure = error;
-      if (worth_a_warning(choice, error.code())) log(LogLevel::kWarning, rungs.passed_over.back());
+      if (worth_a_warning(choice, error.code()))
+        log(LogCode::kKernelPassedOver, rungs.passed_over.back());
     }
   }
   if (failure) throw *failure;
@@ -200,6 +201,20 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                   passed.empty() ? "no shape of this spec was tuned on this device" : passed,
                   to_text(asked)));
 }
+
+namespace {
+
+// Once for each key, since a plan is made once. Ops that are bound by memory are seldom tuned.
+void tell_of_rung(const Problem& asked, const Plan& plan) {
+  const bool bound_by_memory = useful_flops(plan.problem) <= 0;
+  if (bound_by_memory || plan.rung <= Rung::kExact) return;
+  log(plan.rung == Rung::kBucket ? LogCode::kTunedElsewhere : LogCode::kNotTuned,
+      fmt::format("{} runs {} by rung \"{}\"; `attune tune --problem {}` finds its kernel",
+                  to_text(asked), plan.kernel_template->name(), rung_name(plan.rung),
+                  to_text(asked)));
+}
+
+}  // namespace
 
 Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options) {
   const WarningCollector warnings;
@@ -225,6 +240,7 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
     plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));
+    tell_of_rung(asked, *plan);
     plan = impl_->plans.insert(key, std::move(plan), generation);
   }
   return impl_->plans.insert(as_asked, std::move(plan), generation);

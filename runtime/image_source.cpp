@@ -56,7 +56,7 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
       here += (here.empty() ? "" : " or ") + arch.name();
     }
     if (!serves)
-      log(LogLevel::kWarning,
+      log(LogCode::kBundleForOtherArch,
           fmt::format(
               "bundle {} holds kernels for {}{}; this device runs those for {}",
               bundle.folder().string(), fmt::join(bundle.archs(), ", "),
@@ -127,8 +127,8 @@ CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) cons
     if (image) try {
         return {device_->load(*image, key.spec, structure_of(choice)), from, {}};
       } catch (const Error& error) {
-        log(LogLevel::kWarning, fmt::format("an image of {} from a {} is not used: {}",
-                                            key.toolchain.template_name, from, error.what()));
+        log(LogCode::kImageRefused, fmt::format("an image of {} from a {} is not used: {}",
+                                                key.toolchain.template_name, from, error.what()));
       }
     return {};
   };
@@ -156,7 +156,7 @@ void ImageSource::keep(const ImageKey& key, const KernelImage& image) const {
   try {
     stores_.put_image(key, image);
   } catch (const std::exception& error) {
-    log(LogLevel::kWarning, fmt::format("the compiled kernel is not kept: {}", error.what()));
+    log(LogCode::kImageNotKept, fmt::format("the compiled kernel is not kept: {}", error.what()));
   }
 }
 

@@ -103,7 +103,7 @@ std::string waiting_for(int fd, const std::string& hardware) {
 }
 
 void log_unlockable(const std::filesystem::path& path, int error) {
-  log(LogLevel::kWarning,
+  log(LogCode::kTuneNotLocked,
       fmt::format("{} cannot be locked ({}): another tune on this device would disturb this one",
                   path.string(), std::strerror(error)));
 }

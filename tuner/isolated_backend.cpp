@@ -83,7 +83,8 @@ void IsolatedBackend::open_in_child() {
     const Fault fault = lost(status, limit, limits_.open_s);
     if (again || fault.status == TrialStatus::kTimedOut)
       throw Error(ErrorCode::kDriver, "opening the problem: " + fault.reason);
-    log(LogLevel::kWarning, "opening the problem: " + fault.reason + "; it is started again");
+    log(LogCode::kTuneStartedAgain,
+        "opening the problem: " + fault.reason + "; it is started again");
   }
   const OpenReply reply = decode_open_reply(frame);
   if (reply.error.empty()) return;

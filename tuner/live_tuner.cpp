@@ -19,7 +19,7 @@ std::optional<Store> open_store(const std::filesystem::path& path) {
   try {
     return Store::open(store_path_or_default(path), StoreMode::kReadWrite);
   } catch (const Error& error) {
-    log(LogLevel::kWarning, std::string("tune on miss: nothing is kept: ") + error.what());
+    log(LogCode::kTuneOnMiss, std::string("tune on miss: nothing is kept: ") + error.what());
     return std::nullopt;
   }
 }
@@ -28,7 +28,7 @@ DeviceLock wait_for_device(const Device& device, const LiveTunerOptions& options
   const auto now = std::chrono::steady_clock::now;
   const auto until = now() + std::chrono::duration<double>(options.budget_s);
   const auto notice = [](const std::string& text) {
-    log(LogLevel::kWarning, "tune on miss: " + text);
+    log(LogCode::kTuneOnMiss, "tune on miss: " + text);
   };
   return {device.hardware(), options.locks, {[=] { return now() >= until; }, notice}};
 }
@@ -57,10 +57,10 @@ std::optional<WinnerRecord> LiveTuner::tune(const Problem& problem) {
         attune::tune(target, *backend, store ? &*store : nullptr, {problem}, settings);
     const ShapeReport& shape = report.shapes.at(0);
     if (!shape.winner)
-      log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + shape.note);
+      log(LogCode::kTuneOnMiss, "tune on miss: " + to_text(problem) + ": " + shape.note);
     return shape.winner;
   } catch (const Error& error) {
-    log(LogLevel::kWarning, "tune on miss: " + to_text(problem) + ": " + error.what());
+    log(LogCode::kTuneOnMiss, "tune on miss: " + to_text(problem) + ": " + error.what());
     return std::nullopt;
   }
 }

@@ -109,7 +109,7 @@ StoreWriter::Outcome StoreWriter::run(const std::function<void(Store&)>& job) {
     why = error.what();
   }
   if (!std::exchange(warned_, true))
-    log(LogLevel::kWarning, "not stored yet, the tune goes on: " + why);
+    log(LogCode::kTuneNotStoredYet, "not stored yet, the tune goes on: " + why);
   return outcome;
 }
 

@@ -2,6 +2,8 @@
 // Where messages go; see log.hpp.
 #include "generator/core/log.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -34,13 +36,13 @@ LogSink set_log_sink(LogSink sink) {
   return std::exchange(holder().sink, std::move(sink));
 }
 
-void log(LogLevel level, std::string_view message) {
+void pass_on(LogLevel level, std::string_view message) {
   ThreadLog* const thread_log = innermost;
   if (thread_log) {
     const PutBack at_end{thread_log};
     innermost = thread_log->outer_;  // what the sink itself logs goes on outwards
     if (thread_log->sink_ && *thread_log->sink_) return (*thread_log->sink_)(level, message);
-    return log(level, message);
+    return pass_on(level, message);
   }
   LogSink sink;
   {
@@ -48,6 +50,12 @@ void log(LogLevel level, std::string_view message) {
     sink = holder().sink;
   }
   if (sink) sink(level, message);
+}
+
+void log(LogCode code, std::string_view message) {
+  const auto* const entry = std::find_if(kLogCodes.begin(), kLogCodes.end(),
+                                         [&](const LogCodeEntry& one) { return one.code == code; });
+  pass_on(entry->level, fmt::format("AT{}: {}", static_cast<int>(code), message));
 }
 
 ThreadLog::ThreadLog(const LogSink* sink) : sink_(sink), outer_(std::exchange(innermost, this)) {}
@@ -61,7 +69,7 @@ void WarningCollector::keep(LogLevel level, std::string_view message) {
   if (level >= LogLevel::kWarning &&
       std::find(texts_.begin(), texts_.end(), message) == texts_.end())
     texts_.emplace_back(message);
-  log(level, message);
+  pass_on(level, message);
 }
 
 }  // namespace attune

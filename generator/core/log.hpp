@@ -9,15 +9,16 @@
 #include <string_view>
 #include <vector>
 
-namespace attune {
+#include "generator/core/log_codes.hpp"
 
-enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+namespace attune {
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 // Thread-safe; replaces the sink of the process. Returns the former one.
 LogSink set_log_sink(LogSink sink);
-void log(LogLevel level, std::string_view message);
+// At the level of `code`; the sink's text begins with "AT101: ".
+void log(LogCode code, std::string_view message);
 
 // While it lives, it gets all messages of the thread that made it. It lives on that thread's stack.
 class ThreadLog {
@@ -29,7 +30,7 @@ class ThreadLog {
   ThreadLog& operator=(const ThreadLog&) = delete;
 
  private:
-  friend void log(LogLevel level, std::string_view message);
+  friend void pass_on(LogLevel level, std::string_view message);
   const LogSink* const sink_;
   ThreadLog* const outer_;
 };

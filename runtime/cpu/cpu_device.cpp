@@ -76,7 +76,7 @@ struct ForkedPool {
 std::shared_ptr<const ForkedPool> make_pool(int threads) {
   auto made = std::make_shared<const ForkedPool>(threads);
   if (const int granted = made->pool->num_threads(); granted < threads)
-    log(LogLevel::kWarning,
+    log(LogCode::kFewerThreads,
         fmt::format("cpu: the system grants {} of {} threads (see ulimit -u, ulimit -v and the "
                     "container's pids limit); kernels run on those",
                     granted, threads));

@@ -97,11 +97,17 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
 }
 
 // Only what the asked gradients need.
+constexpr const char* kOneKernel =
+    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
+    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=1";
+
 TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
-  const auto entries = [](const char* gradients, int head_dim) {
+  const auto entries = [](const char* gradients, int head_dim, bool one_kernel = false) {
     const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
                                     std::to_string(head_dim) + gradients);
-    const Config config = default_of(p);
+    Config config = default_of(p);
+    config.set("fold_sums", 0);
+    if (one_kernel) config = parse_config(kOneKernel);
     const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
     const std::string source = render(backward_sm90(), spec_of(p), hopper(), config).text;
     std::string all;
@@ -109,7 +115,7 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
       all += step.entry + " ";
       EXPECT_NE(source.find("    " + step.entry + "("), std::string::npos) << step.entry;
     }
-    for (const char* entry : {"attune_kernel", "attune_keys", "attune_values"})
+    for (const char* entry : {"attune_kernel", "attune_keys", "attune_values", "attune_round"})
       if (all.find(entry) == std::string::npos) {
         EXPECT_EQ(source.find("    " + std::string(entry) + "("), std::string::npos) << entry;
       }
@@ -126,6 +132,7 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries(",gradients=kv", 128), "attune_prepare attune_keys ");
   EXPECT_EQ(entries("", 256), "attune_prepare attune_kernel attune_keys attune_values ");
   EXPECT_EQ(entries(",gradients=v", 256), "attune_prepare attune_keys ");
+  EXPECT_EQ(entries("", 128, true), "attune_prepare attune_kernel attune_round ");
 }
 
 // The kernel of dQ makes them, and of dQ alone nothing stands in the workspace.
@@ -142,6 +149,42 @@ TEST(BackwardSm90Launch, HasNoFirstStepWhereSumsAreFolded) {
     EXPECT_EQ(render(backward_sm90(), spec_of(p), hopper(), config).text.find("attune_prepare("),
               std::string::npos);
   }
+}
+
+// Of all that one kernel makes dQ comes in fp32: a tensor of it, and whose turn it is.
+TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  const Config config = parse_config(kOneKernel);
+  EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+  const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+  ASSERT_EQ(plan.workspace.size(), 3u);
+  const long long sums = 8LL * 18 * backward_sm90_rows(1000, 128, 64);
+  EXPECT_EQ(plan.workspace[1].offset,
+            backward_fused_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
+  EXPECT_GE(plan.workspace[1].offset, sums);
+  EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
+  EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
+  EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
+}
+
+TEST(BackwardSm90Space, OneKernelHasItsRules) {
+  const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
+  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  Config c = parse_config(kOneKernel);
+  const auto broken = [&](const char* knob, int64_t value) {
+    Config other = c;
+    other.set(knob, value);
+    return space.broken(other).value_or("");
+  };
+  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq 1 goes with key_block_m 64 or 128"),
+            std::string::npos);
+  EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
+  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq 1 goes with fold_sums 0"), std::string::npos);
+  EXPECT_NE(broken("block_n", 64).find("fuse_dq 1 goes with block_n 48"), std::string::npos);
+  const Problem dropped =
+      parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1");
+  EXPECT_EQ(backward_sm90().space(spec_of(dropped), hopper()).knobs().back().values.size(), 1u);
 }
 
 TEST(BackwardSm90Space, SentencesNameTheRule) {

@@ -66,7 +66,7 @@ void start_log() {
   }
   set_log_sink(
       [lowest](LogLevel level, std::string_view message) { print_log(lowest, level, message); });
-  if (!refused.empty()) log(LogLevel::kWarning, refused);
+  if (!refused.empty()) log(LogCode::kEnvironmentNotUnderstood, refused);
 }
 
 int run_program(int argc, char** argv) {

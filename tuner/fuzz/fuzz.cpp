@@ -105,8 +105,8 @@ const LoadedConfig* Fuzz::load(const FuzzCase& one, bool is_default) {
 }
 
 void Fuzz::run_case(const FuzzCase& one, bool is_default) {
-  log(LogLevel::kInfo, fmt::format("fuzz: {} {} {} seed {}", one.kernel_template->name(),
-                                   to_text(one.problem), one.config.to_text(), one.seed));
+  log(LogCode::kFuzzCase, fmt::format("fuzz: {} {} {} seed {}", one.kernel_template->name(),
+                                      to_text(one.problem), one.config.to_text(), one.seed));
   const LoadedConfig* const loaded = load(one, is_default);
   if (loaded == nullptr) return;
   ++counts_.cases;

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 namespace attune {
@@ -29,11 +32,11 @@ class LogTest : public ::testing::Test {
 TEST_F(LogTest, TheSinkOfTheProcessIsReplaced) {
   Texts other;
   const LogSink mine = set_log_sink(into(&other));
-  log(LogLevel::kWarning, "one");
+  log(LogCode::kTuneOnMiss, "one");
   set_log_sink(mine);
-  log(LogLevel::kWarning, "two");
-  EXPECT_THAT(other, ElementsAre("one"));
-  EXPECT_THAT(process_, ElementsAre("two"));
+  log(LogCode::kTuneOnMiss, "two");
+  EXPECT_THAT(other, ElementsAre("AT503: one"));
+  EXPECT_THAT(process_, ElementsAre("AT503: two"));
 }
 
 TEST_F(LogTest, TheInnermostOfTheThreadGetsIt) {
@@ -43,48 +46,66 @@ TEST_F(LogTest, TheInnermostOfTheThreadGetsIt) {
     const ThreadLog one(&outer_sink);
     {
       const ThreadLog two(&inner_sink);
-      log(LogLevel::kWarning, "two");
-      std::thread([] { log(LogLevel::kWarning, "elsewhere"); }).join();
+      log(LogCode::kTuneOnMiss, "two");
+      std::thread([] { log(LogCode::kTuneOnMiss, "elsewhere"); }).join();
     }
-    log(LogLevel::kWarning, "one");
+    log(LogCode::kTuneOnMiss, "one");
   }
-  log(LogLevel::kWarning, "none");
-  EXPECT_THAT(inner, ElementsAre("two"));
-  EXPECT_THAT(outer, ElementsAre("one"));
-  EXPECT_THAT(process_, ElementsAre("elsewhere", "none"));
+  log(LogCode::kTuneOnMiss, "none");
+  EXPECT_THAT(inner, ElementsAre("AT503: two"));
+  EXPECT_THAT(outer, ElementsAre("AT503: one"));
+  EXPECT_THAT(process_, ElementsAre("AT503: elsewhere", "AT503: none"));
 }
 
 TEST_F(LogTest, OneWithoutASinkLetsMessagesThrough) {
   const LogSink empty;
   const ThreadLog nothing(nullptr), nobody(&empty);
-  log(LogLevel::kError, "on");
-  EXPECT_THAT(process_, ElementsAre("on"));
+  log(LogCode::kStoreNotRolledBack, "on");
+  EXPECT_THAT(process_, ElementsAre("AT104: on"));
 }
 
 TEST_F(LogTest, WhatASinkLogsDoesNotComeBackToIt) {
   int calls = 0;
-  const LogSink talkative = [&](LogLevel level, std::string_view) {
+  const LogSink talkative = [&](LogLevel, std::string_view) {
     ++calls;
-    log(level, "an answer");
+    log(LogCode::kFuzzCase, "an answer");
   };
   const ThreadLog mine(&talkative);
-  log(LogLevel::kInfo, "first");
-  log(LogLevel::kInfo, "second");
+  log(LogCode::kFuzzCase, "first");
+  log(LogCode::kFuzzCase, "second");
   EXPECT_EQ(calls, 2);
-  EXPECT_THAT(process_, ElementsAre("an answer", "an answer"));
+  EXPECT_THAT(process_, ElementsAre("AT505: an answer", "AT505: an answer"));
 }
 
 TEST_F(LogTest, ACollectorKeepsWarningsOnceAndPassesAllOn) {
   const WarningCollector outer;
   {
     const WarningCollector inner;
-    for (int i = 0; i < 2; ++i) log(LogLevel::kWarning, "damaged");
-    log(LogLevel::kInfo, "by the way");
-    log(LogLevel::kError, "lost");
-    EXPECT_THAT(inner.texts(), ElementsAre("damaged", "lost"));
+    for (int i = 0; i < 2; ++i) log(LogCode::kTuneOnMiss, "damaged");
+    log(LogCode::kFuzzCase, "by the way");
+    log(LogCode::kStoreNotRolledBack, "lost");
+    EXPECT_THAT(inner.texts(), ElementsAre("AT503: damaged", "AT104: lost"));
   }
-  EXPECT_THAT(outer.texts(), ElementsAre("damaged", "lost"));
-  EXPECT_THAT(process_, ElementsAre("damaged", "damaged", "by the way", "lost"));
+  EXPECT_THAT(outer.texts(), ElementsAre("AT503: damaged", "AT104: lost"));
+  EXPECT_THAT(process_,
+              ElementsAre("AT503: damaged", "AT503: damaged", "AT505: by the way", "AT104: lost"));
+}
+
+// "AT101 warning": numbers that programs match. A line of the list stays as it is; a new code gets a new line.
+TEST(LogCodes, AreThoseOfTheList) {
+  constexpr std::array kLevels{"debug", "info", "warning", "error"};
+  std::ifstream list(ATTUNE_LOG_CODES), page(ATTUNE_LOG_PAGE);
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  Texts listed, known;
+  for (std::string line; std::getline(list, line);) listed.push_back(line);
+  for (const LogCodeEntry& one : kLogCodes) {
+    const std::string number = "AT" + std::to_string(static_cast<int>(one.code));
+    const char* const level = kLevels.at(static_cast<size_t>(one.level));
+    known.push_back(number + " " + level);
+    const std::string row = "| " + number + " | " + level + " | " + std::string(one.meaning) + " |";
+    EXPECT_NE(text.find(row), std::string::npos) << "the page wants " << row;
+  }
+  EXPECT_EQ(known, listed);
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages that the library logs, by number: "AT101: store ... is damaged". Programs match numbers, so a number never changes its meaning and is
+// never used again (tests/capi/log_codes.txt); texts may. Each has a level.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "generator/core/log_level.hpp"
+
+namespace attune {
+
+enum class LogCode : int {
+  kStoreDamaged = 101,
+  kStoreLayerPassedOver = 102,
+  kStoreOfParent = 103,
+  kStoreNotRolledBack = 104,
+  kStoreRowPassedOver = 105,
+  kBundleImageDamaged = 201,
+  kBundleForOtherArch = 202,
+  kBundleProgramRefused = 203,
+  kImageRefused = 204,
+  kImageNotKept = 205,
+  kKernelPassedOver = 301,
+  kNotTuned = 302,
+  kTunedElsewhere = 303,
+  kNvrtcPassedOver = 401,
+  kTuneNotStoredYet = 501,
+  kTuneNotLocked = 502,
+  kTuneOnMiss = 503,
+  kTuneStartedAgain = 504,
+  kFuzzCase = 505,
+  kCaptureNotWritten = 601,
+  kFewerThreads = 602,
+  kEnvironmentNotUnderstood = 603,
+};
+
+struct LogCodeEntry {
+  LogCode code;
+  LogLevel level;
+  std::string_view meaning;
+};
+
+inline constexpr std::array kLogCodes{
+    LogCodeEntry{LogCode::kStoreDamaged, LogLevel::kWarning,
+                 "a store is damaged: it was renamed, and a new one is started"},
+    LogCodeEntry{LogCode::kStoreLayerPassedOver, LogLevel::kWarning,
+                 "a store of several is not read"},
+    LogCodeEntry{LogCode::kStoreOfParent, LogLevel::kDebug,
+                 "a connection of the parent process is left alone"},
+    LogCodeEntry{LogCode::kStoreNotRolledBack, LogLevel::kError,
+                 "what a store was told could not be taken back"},
+    LogCodeEntry{LogCode::kStoreRowPassedOver, LogLevel::kWarning, "a row of a store is not used"},
+    LogCodeEntry{LogCode::kBundleImageDamaged, LogLevel::kWarning,
+                 "an image of a bundle is damaged, and not used"},
+    LogCodeEntry{LogCode::kBundleForOtherArch, LogLevel::kWarning,
+                 "a bundle has no kernels for this device"},
+    LogCodeEntry{LogCode::kBundleProgramRefused, LogLevel::kWarning,
+                 "a score program of a bundle is not what its digest says"},
+    LogCodeEntry{LogCode::kImageRefused, LogLevel::kWarning, "a kept image is not used"},
+    LogCodeEntry{LogCode::kImageNotKept, LogLevel::kWarning,
+                 "a compiled kernel runs, and is not kept"},
+    LogCodeEntry{LogCode::kKernelPassedOver, LogLevel::kWarning,
+                 "a kernel that should run cannot; the next best is taken"},
+    LogCodeEntry{LogCode::kNotTuned, LogLevel::kWarning,
+                 "a problem runs with what tuning of other shapes or nothing says; once for each"},
+    LogCodeEntry{LogCode::kTunedElsewhere, LogLevel::kInfo,
+                 "a problem runs with what was tuned for its bucket of lengths; once for each"},
+    LogCodeEntry{LogCode::kNvrtcPassedOver, LogLevel::kWarning,
+                 "a compiler library was found and is not used"},
+    LogCodeEntry{LogCode::kTuneNotStoredYet, LogLevel::kWarning,
+                 "a tune goes on though its store could not be written"},
+    LogCodeEntry{LogCode::kTuneNotLocked, LogLevel::kWarning,
+                 "a device cannot be locked against other tunes"},
+    LogCodeEntry{LogCode::kTuneOnMiss, LogLevel::kWarning, "what tuning on a miss ran into"},
+    LogCodeEntry{LogCode::kTuneStartedAgain, LogLevel::kWarning,
+                 "the process that measures ended and is started again"},
+    LogCodeEntry{LogCode::kFuzzCase, LogLevel::kInfo, "the case that a fuzzer tries"},
+    LogCodeEntry{LogCode::kCaptureNotWritten, LogLevel::kWarning,
+                 "the file of captured problems cannot be written"},
+    LogCodeEntry{LogCode::kFewerThreads, LogLevel::kWarning,
+                 "the system grants fewer threads than were asked for"},
+    LogCodeEntry{LogCode::kEnvironmentNotUnderstood, LogLevel::kWarning,
+                 "an environment variable of the program has a value that is not accepted"},
+};
+
+}  // namespace attune
