@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/c_run_range.hpp"
 #include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
 
@@ -127,6 +128,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
                          size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Plan& known = *not_null(plan, "plan").plan;
+    const RunRange range(*plan);
     Operands given = operands_of(operands);
     const attune_block_map* const map = map_in(operands);
     const Problem& asked = plan->asked;

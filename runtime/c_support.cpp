@@ -18,7 +18,8 @@ std::string& last_error() {
 const attune_plan::Texts& attune_plan::texts() const {
   std::call_once(once_, [this] {
     texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
-              plan->explain(asked)};
+              plan->explain(asked),
+              std::string(plan->kernel_template->name()) + " " + to_text(asked)};
   });
   return texts_;
 }

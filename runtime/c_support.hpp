@@ -34,6 +34,7 @@ struct attune_plan {
 
   struct Texts {
     std::string kernel_template, arch, config, explanation;
+    std::string label;  // "prefill_sm90 op=attention,.."
   };
   const Texts& texts() const;  // made at the first question
 

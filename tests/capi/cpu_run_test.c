@@ -4,6 +4,7 @@
  * that are shared, explained and policies.
  */
 #include <math.h>
+#include <string.h>
 
 #include "check.h"
 
@@ -174,8 +175,16 @@ static void policies_are_kept(void) {
   attune_context_destroy(context);
 }
 
+struct counts {
+  int all, not_written, not_tuned;
+};
+
 static void count_log(void* user, int level, const char* message) {
-  if (level >= 0 && message != NULL) ++*(int*)user;
+  struct counts* counts = user;
+  if (level < 0 || message == NULL) return;
+  ++counts->all;
+  counts->not_written += strncmp(message, "AT601: ", 7) == 0;
+  counts->not_tuned += strncmp(message, "AT302: dtype=fp32", 17) == 0;
 }
 
 static void logs_go_to_the_caller(void) {
@@ -183,17 +192,21 @@ static void logs_go_to_the_caller(void) {
   attune_context* context;
   attune_problem p;
   attune_plan* plan;
-  int lines = 0;
+  struct counts counts = {0, 0, 0};
   attune_context_options_init(&options);
   options.target = "cpu";
   options.store = "";
   options.capture_file = "/proc/nowhere/capture.jsonl"; /* cannot be written: a warning */
   options.log = count_log;
-  options.log_user = &lines;
+  options.log_user = &counts;
   CHECK_OK(attune_context_create(&options, &context));
   CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=64,heads=4/2,seqlen=300", &p));
   CHECK_OK(attune_plan_get(context, &p, NULL, &plan));
-  CHECK(lines == 1);
+  CHECK(counts.not_written == 1 && counts.not_tuned == 1 && counts.all == 2);
+  attune_plan_release(plan);
+  CHECK_OK(
+      attune_plan_get(context, &p, NULL, &plan)); /* a problem that is not tuned is told of once */
+  CHECK(counts.not_tuned == 1);
   attune_plan_release(plan);
   attune_context_destroy(context);
 }

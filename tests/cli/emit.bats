@@ -218,3 +218,24 @@ END
   attune emit --problem $gpu_problem --arch sm_80 --out /proc/attune/kernel.cu
   refused 5 /proc/attune
 }
+
+@test "emit --html is one page, without scripts, of the source beside machine code" {
+  need_cpu_target
+  attune emit --problem $problem --arch cpu --html --out "$dir/kernel.html"
+  expect 0
+  grep -q "^<!doctype html>" "$dir/kernel.html"
+  grep -q "default-src 'none'" "$dir/kernel.html"
+  ! grep -qiE "<script|https?://|javascript:|/tmp/" "$dir/kernel.html"
+  grep -q "<dt>problem</dt><dd>$problem" "$dir/kernel.html" || grep -q "<dt>problem</dt><dd>op=" "$dir/kernel.html"
+  grep -q "&lt;" "$dir/kernel.html" && grep -q 'id="code"' "$dir/kernel.html"
+  if command -v objdump > /dev/null; then grep -q "Machine code, by" "$dir/kernel.html"; fi
+}
+
+@test "emit --html without a disassembler shows PTX, and escapes what the user wrote" {
+  need_nvrtc
+  printf 'return score; // <script>alert("&")</script>\n' > "$dir/mod"
+  PATH=/nowhere attune emit --problem $gpu_problem --score-mod "$dir/mod" --arch sm_80 --html
+  expect 0
+  [[ $output != *"<script"* ]]
+  [[ $output == *"PTX (no disassembler"* || $output == *"Machine code, by"* ]]
+}

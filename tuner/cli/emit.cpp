@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune emit`: prints the rendered source, the PTX, the compiled image or the resources of one
+// `attune emit`: prints the rendered source, the PTX, the compiled image, the resources or a page of all that of one
 // kernel, for any arch; needs no GPU. The source needs no compiler either.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,6 +12,8 @@
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/disassembly.hpp"
+#include "tuner/cli/emit_page.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
@@ -30,6 +32,7 @@ struct Options {
   std::string template_name;
   std::string config;
   bool tuned = false;
+  bool html = false;
   std::string store;
   std::string what = "source";
   std::string out;
@@ -107,16 +110,45 @@ Json resources_json(const Request& request, const KernelImage& image) {
   return body;
 }
 
+std::string value_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_null() || (value.is_number_integer() && value < 0) ? std::string("-")
+                                                                     : value.dump();
+}
+
 std::string resources_text(const Json& body) {
   std::string text;
-  const auto value_text = [](const Json& value) {
-    if (value.is_string()) return value.get<std::string>();
-    return value.is_null() || (value.is_number_integer() && value < 0) ? std::string("-")
-                                                                       : value.dump();
-  };
   for (const auto& [name, value] : body.items())
     if (name != "compiler_log") text += fmt::format("{:20} {}\n", name, value_text(value));
   return text;
+}
+
+// Source and machine code side by side: of CUDA, where no disassembler is here, PTX.
+std::string page_of(const Request& request, const Source& source) {
+  const KernelChoice& choice = request.choice;
+  const KernelImage image = compiler_for(choice.arch).compile(source, choice.arch);
+  EmitPage page{
+      .title = fmt::format("{} for {}", choice.kernel_template->name(), choice.arch.name()),
+      .compiler_log = image.log,
+      .source = source.text};
+  const Json known = facts(request), all = resources_json(request, image);
+  for (const auto& [name, value] : all.items())
+    if (known.contains(name))
+      page.facts.emplace_back(name, value_text(value));
+    else if (name != "compiler_log")
+      page.resources.emplace_back(name, value.is_number_float()
+                                            ? fmt::format("{:.3g}", value.get<double>())
+                                            : value_text(value));
+  if (const auto text = disassemble(image.bytes, choice.arch)) {
+    page.code_title = fmt::format("Machine code, by {}", text->tool);
+    page.code = text->text;
+  } else if (choice.arch.target == Target::kCuda) {
+    page.code_title = "PTX (no disassembler is here: nvdisasm or cuobjdump)";
+    page.code = nvrtc_ptx(source, choice.arch);
+  } else {
+    page.code_title = "No machine code (no disassembler is here: objdump or llvm-objdump)";
+  }
+  return to_html(page);
 }
 
 // What goes to stdout or --out as it is.
@@ -130,6 +162,7 @@ std::string artefact(const Options& options, const Request& request, const Sourc
     return with_header(source.text, request.problem, choice, request.config_from, request.device,
                        file);
   }
+  if (options.what == "html") return page_of(request, source);
   if (options.what == "ptx") {
     if (!is_cuda)
       throw Error(
@@ -166,6 +199,7 @@ std::string file_of(const Options& options, const Request& request) {
   const bool is_cuda = request.choice.arch.target == Target::kCuda;
   const char* suffix = options.what == "source" ? (is_cuda ? "cu" : "cpp")
                        : options.what == "ptx"  ? "ptx"
+                       : options.what == "html" ? "html"
                        : is_cuda                ? "cubin"
                                                 : "o";
   std::string arch = request.choice.arch.name();
@@ -231,11 +265,16 @@ void add_emit(Command program, int* exit_code) {
   command.add_option("--store", options->store,
                      "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command.add_option("--what", options->what, "What to print")
-      .one_of({"source", "ptx", "image", "resources"})
+      .one_of({"source", "ptx", "image", "resources", "html"})
       .shows_default();
+  command.add_flag("--html", options->html,
+                   "As --what html: a page of the source beside its machine code");
   command.add_option("--out", options->out,
                      "File to write instead of stdout; with several archs a folder");
-  command.callback([options, exit_code] { *exit_code = emit(*options); });
+  command.callback([options, exit_code] {
+    if (options->html) options->what = "html";
+    *exit_code = emit(*options);
+  });
 }
 
 }  // namespace attune::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune emit --html`: one page, without network and without scripts, of a kernel's source beside its machine code.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace attune::cli {
+
+struct EmitPage {
+  std::string title;                                           // "prefill_sm90 for sm_90a"
+  std::vector<std::pair<std::string, std::string>> facts;      // name and value, in order
+  std::vector<std::pair<std::string, std::string>> resources;  // likewise
+  std::string compiler_log;                                    // may be empty
+  std::string source;                                          // as rendered
+  std::string code_title;                                      // "SASS, by nvdisasm"
+  std::string code;
+};
+
+std::string to_html(const EmitPage& page);
+
+}  // namespace attune::cli
