@@ -107,6 +107,32 @@ class KvCacheTest(unittest.TestCase):
         close(cuts[None][0], want[0])
         close(cuts[None][1], want[1])
 
+    def test_drafts_that_are_a_tree(self):
+        random = np.random.default_rng(3)
+        lengths, parents = [150, 90, 6], [[-1, 0, 0, 1, 2, 2], [-1, 0, 1, 2, 3, 4], [-1, 0, 0, 0, 0, 0]]
+        rows = 6
+        tree = np.zeros((3, rows, rows), bool)
+        for request, of in enumerate(parents):
+            for node in range(rows):
+                above = node
+                while above >= 0:
+                    tree[request, node, above] = True
+                    above = of[above]
+        cache = Cache(3, lengths, 160, 2, 64, 64, 16)
+        q = tensor(random.standard_normal((3, rows, 8, 64)))
+        given = tree if torch is None else torch.from_numpy(tree).to(DEVICE)
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, mask_mod=attune.tree_mask(given, cache.given["kv_lengths"]), **cache.given)
+        for request, length in enumerate(lengths):
+            for node in range(rows):
+                own = np.flatnonzero(np.concatenate([np.ones(length - rows, bool), tree[request, node]]))
+                want = expected(numbers(q)[request, node:node + 1], cache.keys[request][own], cache.values[request][own])
+                close(o[request, node:node + 1], want[0])
+                close(lse[request][:, node:node + 1], want[1])
+        for message, call in (("tree is int32 of shape", lambda: attune.tree_mask(ints(tree), cache.given["kv_lengths"])),
+                              (r"accepted is int32 \[3\]", lambda: attune.tree_mask(given, cache.given["kv_lengths"][:2]))):
+            with self.assertRaisesRegex(ValueError, message):
+                call()
+
     def test_pages_elsewhere_give_the_same_bits(self):
         random = np.random.default_rng(6)
         q = tensor(random.standard_normal((2, 1, 8, 64)))

@@ -32,7 +32,7 @@ from ._backward import attention_backward
 from ._block_map import BlockMap
 from ._cascade import cascade, prepare_cascade
 from ._dropout import dropout_mask, dropout_rate
-from ._kvcache import attention_kvcache, prepare_kvcache
+from ._kvcache import attention_kvcache, prepare_kvcache, tree_mask
 from ._merge import merge, prepare_merge
 from ._problem import problem_text
 from ._programs import mask_mod, score_mod
@@ -43,10 +43,10 @@ from ._scores import alibi_slopes
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map", "cascade",
-           "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
-           "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize",
-           "register_transformers", "rotary_table", "score_gradient", "score_mod", "tune", "tune_on_first_use", "version", "why"]
+__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map",
+           "cascade", "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade",
+           "prepare_kvcache", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers",
+           "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
 
 _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
               "patch_diffusers": "diffusers", "register_transformers": "transformers"}
