@@ -91,6 +91,7 @@ Database Database::open(const std::filesystem::path& path, Mode mode) {
 }
 
 void Database::configure(Mode mode) {
+  execute("PRAGMA temp_store = MEMORY");   // what is sorted is read at once anyway
   execute("PRAGMA cell_size_check = ON");  // bad cells are reported instead of followed
   if (mode == Mode::kReadOnly) return;
   execute("PRAGMA foreign_keys = ON");

@@ -13,9 +13,10 @@ namespace attune::cli {
 namespace {
 
 std::vector<WinnerRecord> winners_of(const DbOptions& options) {
-  std::vector<WinnerRecord> winners;
-  for (WinnerRecord& winner : open_db(options).all_winners())
-    if (matches(options, winner.device, winner.toolchain)) winners.push_back(std::move(winner));
+  std::vector<WinnerRecord> winners = open_db(options).all_winners();
+  std::erase_if(winners, [&](const WinnerRecord& winner) {
+    return !matches(options, winner.device, winner.toolchain);
+  });
   return winners;
 }
 
