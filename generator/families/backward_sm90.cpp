@@ -56,19 +56,9 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
        "the kernel of dk and dv makes dq, too, in fp32"}};
 }
 
-constexpr int kMostDqSlots = 2;
-
-// Places through which dq leaves a kernel that makes all: as many as shared memory has room for.
-int dq_slots(const BackwardKernel& kernel, const Arch& arch) {
-  int slots = kMostDqSlots;
-  while (slots > 1 && backward_fused_layout(kernel.tile, slots).bytes > arch.shared_bytes_per_block)
-    --slots;
-  return slots;
-}
-
-int shared_bytes(const BackwardKernel& kernel, const Arch& arch) {
+int shared_bytes(const BackwardKernel& kernel) {
   return kernel.makes == BackwardMakes::kAll
-             ? backward_fused_layout(kernel.tile, dq_slots(kernel, arch)).bytes
+             ? backward_fused_layout(kernel.tile, backward_fused_dq_slots(kernel.tile)).bytes
              : backward_sm90_layout(kernel.tile).bytes;
 }
 
@@ -90,7 +80,7 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
   if (kernel.widest / 2 > registers.launch - 24)
     return fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
                        kernel.widest / 2, registers.launch, registers.launch - 24);
-  const int bytes = shared_bytes(kernel, arch);
+  const int bytes = shared_bytes(kernel);
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("needs {} bytes of shared memory; a block has {}", bytes,
                        arch.shared_bytes_per_block);
@@ -218,14 +208,14 @@ class BackwardSm90 final : public KernelTemplate {
     Resources r{.threads = kPrepareThreads, .max_registers = 0};
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const PrefillSm90Registers registers = registers_of(kernel);
-      r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel, arch));
+      r.shared_bytes = std::max(r.shared_bytes, shared_bytes(kernel));
       r.max_registers = std::max(
           r.max_registers, registers.moved ? registers.launch : arch.max_registers_per_thread);
     }
     return r;
   }
 
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
                                         const Config& config) const override {
     const bool split = config.at("split_kv") != 0;
     const auto yes = [](const char* name, bool value) {
@@ -237,10 +227,7 @@ class BackwardSm90 final : public KernelTemplate {
                               yes("kKeysMakeK", makes(spec, Gradients::kK)),
                               yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
                               {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
-    if (!fuses_dq(config)) return all;
-    const int slots = dq_slots(backward_keys_kernels(spec, config).front(), arch);
-    all.push_back(yes("kFused", true));
-    all.push_back({"int", "kDqSlots", std::to_string(slots)});
+    if (fuses_dq(config)) all.push_back(yes("kFused", true));
     return all;
   }
 
@@ -349,7 +336,7 @@ class BackwardSm90 final : public KernelTemplate {
     StepStructure step{
         .threads =
             static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) * kWarpgroupThreads,
-        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel, parse_arch("sm_90a"))),
+        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
         .early = true};
     if (kernel.of_rows()) {
       if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);

@@ -45,9 +45,7 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 double waiting(const BackwardKernel& kernel) {
   if (kernel.makes ==
       BackwardMakes::kAll) {  // dQ wants two places, more than the streams want slots
-    constexpr int kBytesOfBlock = 232448;
-    const bool two = backward_fused_layout(kernel.tile, 2).bytes <= kBytesOfBlock;
-    return (two ? 1 : 1.1) + 0.005 * kernel.tile.first_slots +
+    return (backward_fused_dq_slots(kernel.tile) == 2 ? 1 : 1.1) + 0.005 * kernel.tile.first_slots +
            0.005 * std::abs(kernel.tile.second_slots - 2);
   }
   constexpr double kThird = 0.005, kWide = 0.05;

@@ -24,10 +24,9 @@ constexpr int kFoldSums = 0;  // 1: attune_kernel makes L2 and delta, instead of
 
 constexpr int kFuseDq = 0;  // 1: the kernel of dK and dV makes dQ, too
 
-constexpr bool kHasRows = true;        // attune_kernel is that of dQ
-constexpr bool kHasKeysKernel = true;  // there is an attune_keys
-constexpr int kDqSlots = 2;            // where kFuseDq is 1: places through which dQ leaves
-constexpr bool kHasKeys = true;        // dK or dV is asked
+constexpr bool kHasRows = true;                       // attune_kernel is that of dQ
+constexpr bool kHasKeysKernel = true;                 // there is an attune_keys
+constexpr bool kHasKeys = true;                       // dK or dV is asked
 constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // what attune_keys makes
 constexpr int kL2SectionMb = 32;  // streamed operands of heads worked on together
 

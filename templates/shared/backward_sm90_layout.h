@@ -130,6 +130,12 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t, i
   return l;
 }
 
+// Places through which dQ leaves: as many as a block of sm_90 has room for.
+constexpr int backward_fused_dq_slots(const BackwardSm90Tile& t) {
+  constexpr int kSharedBytes = 232448;
+  return backward_fused_layout(t, 2).bytes <= kSharedBytes ? 2 : 1;
+}
+
 // Columns of dQ that a warpgroup makes: all of half of a step's rows, or half of all of 64 rows.
 constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   return step_rows > kWarpgroupRows ? head_dim_qk : head_dim_qk / 2;

@@ -20,8 +20,10 @@
 
 namespace attune {
 
-constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
-    {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true}, kDqSlots);
+constexpr BackwardSm90Tile kFusedTile{kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots,
+                                      kHeadDimQk, kHeadDimV,  true,    true};
+constexpr int kDqSlots = backward_fused_dq_slots(kFusedTile);
+constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(kFusedTile, kDqSlots);
 constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);
 constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
 constexpr int kBarrierBoth = 4;  // named, of both; those before are of warpgroups
