@@ -3,10 +3,11 @@
 """append_kv() and rotary_table(), with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, places of rows,
 packed rows, all forms of turning, 8-bit caches, rows without a place, a captured graph whose lengths change. Skips aloud (status 77) without
 NumPy, or without PyTorch and that device."""
-import os
 import unittest
 
 import attune
+from caches import checking_context
+from caches import turned as turned_by
 from library_and_device import DEVICE, np, torch
 
 DTYPE = {"": "float16", "cpu": "bfloat16", "cuda": "bfloat16"}[DEVICE]
@@ -34,15 +35,7 @@ def filled(shape):
 
 
 def turned(x, cos, sin, positions, interleaved):
-    """x [rows, heads, d] in float64; positions [rows]."""
-    pairs = cos.shape[1]
-    c, s = (numbers(t)[positions][:, None] for t in (cos, sin))
-    made = np.array(x)
-    first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
-    second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
-    made[..., first] = x[..., first] * c - x[..., second] * s
-    made[..., second] = x[..., second] * c + x[..., first] * s
-    return made
+    return turned_by(x, *(numbers(table)[positions] for table in (cos, sin)), interleaved)
 
 
 class AppendTest(unittest.TestCase):
@@ -148,11 +141,7 @@ class AppendTest(unittest.TestCase):
         self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(k_cache)).all((2, 3)))], [(2, 2)])
 
     def test_check_mode_names_what_is_outside(self):
-        os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"
-        try:
-            context = attune.Context("cuda:0" if DEVICE == "cuda" else "cpu:2", store="")
-        finally:
-            del os.environ["ATTUNE_CHECK_WORKSPACE"]
+        context = checking_context()
         k, v, q = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), self.draw(2, 1, 4, 64)
         caches, table = (filled((3, 4, 2, 64)), filled((3, 4, 2, 64))), ints([[0, 1], [2, 7]])
         attune.append_kv(k, v, *caches, ints([8, 4]), page_table=table, context=context)

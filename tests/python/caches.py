@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests in caches, and what attention over them is in float64: for tests of attention_kvcache()."""
+import os
+
+import attune
 from library_and_device import DEVICE, np, torch
 
 DTYPE = {"": "float32", "cpu": "float32", "cuda": "float16"}[DEVICE]
@@ -19,6 +22,39 @@ def ints(values):
 
 def numbers(x):
     return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
+
+
+def turned(x, cos, sin, interleaved=False):
+    """x [rows, heads, d] in float64, turned by cos and sin [rows, pairs]."""
+    pairs = cos.shape[1]
+    c, s = cos[:, None], sin[:, None]
+    made = np.array(x)
+    first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
+    second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
+    made[..., first] = x[..., first] * c - x[..., second] * s
+    made[..., second] = x[..., second] * c + x[..., first] * s
+    return made
+
+
+NARROW = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}  # bits of the fraction, bias of the exponent, largest finite code
+
+
+def values_of_codes(name):
+    """float64 [256] of an 8-bit type."""
+    mantissa, bias, last = NARROW[name]
+    code = np.arange(256)
+    exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)
+    values = np.where(exponent > 0, (1 + fraction / 2.0**mantissa) * 2.0**(exponent - bias), fraction * 2.0**(1 - bias - mantissa))
+    return np.where((code & 0x7F) > last, np.nan, values * np.where(code & 0x80, -1, 1))
+
+
+def checking_context(threads=2):
+    """A context that looks at workspaces and lists before each run."""
+    os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"
+    try:
+        return attune.Context("cuda:0" if DEVICE == "cuda" else f"cpu:{threads}", store="")
+    finally:
+        del os.environ["ATTUNE_CHECK_WORKSPACE"]
 
 
 def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):

@@ -6,7 +6,7 @@ lengths that change under a captured graph, what stands behind the last key, and
 import unittest
 
 import attune
-from caches import DTYPE, LIMIT, Cache, close, expected, ints, numbers, tensor
+from caches import DTYPE, LIMIT, Cache, close, expected, ints, numbers, tensor, values_of_codes
 from library_and_device import DEVICE, np, torch
 
 
@@ -166,12 +166,8 @@ class KvCacheTest(unittest.TestCase):
             if torch is None and dtype == "bfloat16":
                 continue  # NumPy has none
             lengths, heads_kv = [200, 0, 1, 17], 2
-            mantissa, bias, last = (3, 7, 0x7E) if name == "e4m3" else (2, 15, 0x7B)
-            code = np.arange(256)
-            exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)
-            values = np.where(exponent > 0, (1 + fraction / 2.0 ** mantissa) * 2.0 ** (exponent - bias), fraction * 2.0 ** (1 - bias - mantissa))
-            values = np.where(code & 0x7F > last, np.nan, values * np.where(code & 0x80, -1, 1))
-            used = code[np.abs(values) <= 8.0]
+            values = values_of_codes(name)
+            used = np.flatnonzero(np.abs(values) <= 8.0)
             k_factors, v_factors = random.uniform(0.1, 0.4, (1, heads_kv)).astype(np.float32), random.uniform(0.5, 2, (1, heads_kv)).astype(np.float32)
             size = page or 200
             per = -(-200 // size)

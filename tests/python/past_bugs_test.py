@@ -12,11 +12,10 @@ Elsewhere:
   prompts in pieces differ from prompts at once        append_kv_test: test_attention_reads_what_was_appended; soak_test
   8-bit rows whose factors nobody wrote                there are no factors of rows
   a chosen kernel is far slower than another           tests/bench/decode.py: every point beside its peers"""
-import os
 import unittest
 
 import attune
-from caches import DTYPE, Cache, close, expected, ints, numbers, tensor
+from caches import DTYPE, Cache, checking_context, close, expected, ints, numbers, tensor
 from guarded_memory import Guarded, before_a_guard
 from library_and_device import DEVICE, np, torch
 
@@ -206,11 +205,7 @@ class MemoryTest(unittest.TestCase):
 
     def test_a_used_workspace(self):
         """Entries that no piece wrote were read: a long step leaves its parts, a short one comes behind it."""
-        os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"
-        try:
-            context = attune.Context("cuda:0" if DEVICE == "cuda" else "cpu:3", store="")
-        finally:
-            del os.environ["ATTUNE_CHECK_WORKSPACE"]
+        context = checking_context(threads=3)
         cache = Cache(7, [4000, 3000, 90], 4000, 1, 64, 64, 16)
         q = draw(3, 2, 4, 64)
         for lengths in ([4000, 3000, 90], [1, 0, 2], [17, 3000, 0], [4000, 1, 90]):

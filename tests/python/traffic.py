@@ -6,20 +6,10 @@ A World has one cache, whose pages belong to nobody, to one request or to severa
 out and come back. Each request has a plain copy of its keys and values; every result is compared with float64 over that copy. What no request uses
 holds NaN, which must stay."""
 import attune
-from caches import expected
+from caches import NARROW, expected, turned, values_of_codes
 from library_and_device import DEVICE, np, torch
 
 LIMITS = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-NARROW = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}  # bits of the fraction, bias of the exponent, largest finite code
-
-
-def values_of_codes(name):
-    """float64 [256] of an 8-bit type."""
-    mantissa, bias, last = NARROW[name]
-    code = np.arange(256)
-    exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)
-    values = np.where(exponent > 0, (1 + fraction / 2.0**mantissa) * 2.0**(exponent - bias), fraction * 2.0**(1 - bias - mantissa))
-    return np.where((code & 0x7F) > last, np.nan, values * np.where(code & 0x80, -1, 1))
 
 
 def on_device(values, dtype):
@@ -309,14 +299,8 @@ class World:
     def turn(self, x, positions):
         if not self.turned:
             return x
-        pairs = self.turned // 2
-        c, s = (on_host(self.tables[name])[positions][:, None] for name in ("cos", "sin"))
-        first = slice(0, 2 * pairs, 2) if self.interleaved else slice(0, pairs)
-        second = slice(1, 2 * pairs, 2) if self.interleaved else slice(pairs, 2 * pairs)
-        made = np.array(x)
-        made[..., first] = x[..., first] * c - x[..., second] * s
-        made[..., second] = x[..., second] * c + x[..., first] * s
-        return made
+        cos, sin = (on_host(self.tables[name])[positions] for name in ("cos", "sin"))
+        return turned(x, cos, sin, self.interleaved)
 
     def check(self, slot, count, given, q, o, lse):
         """New rows are in the cache, all others as they were, and o and lse are those of float64."""
