@@ -50,7 +50,7 @@ END
   expect 0
   compiles "$dir/kernel.cpp" 2> "$dir/errors" || {
     cat "$dir/errors"
-    ! grep -q "unknown target CPU" "$dir/errors" || skip "this machine's clang++ is older than its CPU"
+    ! grep -Eq "unknown target CPU|_Float16 is not supported" "$dir/errors" || skip "this machine's clang++ is too old: 15 knows _Float16 everywhere"
     return 1
   }
 }
