@@ -52,14 +52,15 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
       {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
-      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 1}),
-       "the kernel of dk and dv makes dq, too, in fp32"}};
+      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 32, 8, 16, 4}),
+       "the kernel of dk and dv makes dq, too: block after block of so many heads"},
+      {"draw_tiles", values(rows && both && spec.dropout == 0, {0, 1}),
+       "with fuse_dq: blocks stay, and draw their tiles"}};
 }
 
 int shared_bytes(const BackwardKernel& kernel) {
-  return kernel.makes == BackwardMakes::kAll
-             ? backward_fused_layout(kernel.tile, backward_fused_dq_slots(kernel.tile)).bytes
-             : backward_sm90_layout(kernel.tile).bytes;
+  return kernel.makes == BackwardMakes::kAll ? backward_fused_layout(kernel.tile).bytes
+                                             : backward_sm90_layout(kernel.tile).bytes;
 }
 
 PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
@@ -89,18 +90,19 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
 
 // Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
+  if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
   if (!fuses_dq(c)) return std::nullopt;
-  if (c.at("split_kv") != 0) return "fuse_dq 1 goes with split_kv 0";
+  if (c.at("split_kv") != 0) return "fuse_dq goes with split_kv 0";
   if (c.at("key_block_n") != 2 * kWarpgroupRows)
-    return fmt::format("fuse_dq 1 goes with key_block_n {}", 2 * kWarpgroupRows);
+    return fmt::format("fuse_dq goes with key_block_n {}", 2 * kWarpgroupRows);
   const int64_t rows = c.at("key_block_m");
   if (rows != kWarpgroupRows && rows != 2 * kWarpgroupRows)
-    return fmt::format("fuse_dq 1 goes with key_block_m {} or {}", kWarpgroupRows,
+    return fmt::format("fuse_dq goes with key_block_m {} or {}", kWarpgroupRows,
                        2 * kWarpgroupRows);
   if (rows == kWarpgroupRows && spec.head_dim_qk % (2 * kPanelColumns) != 0)
-    return fmt::format("fuse_dq 1 with key_block_m {} goes with multiples of {} of head_dim_qk",
-                       rows, 2 * kPanelColumns);
-  if (spec.head_dim_qk % 16 != 0) return "fuse_dq 1 goes with multiples of 16 of head_dim_qk";
+    return fmt::format("fuse_dq with key_block_m {} goes with multiples of {} of head_dim_qk", rows,
+                       2 * kPanelColumns);
+  if (spec.head_dim_qk % 16 != 0) return "fuse_dq goes with multiples of 16 of head_dim_qk";
   return std::nullopt;
 }
 
@@ -114,7 +116,7 @@ Broken broken_rest(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c)) return std::nullopt;
   for (const Knob& knob : knobs(spec))
     if (is_of_rows(knob.name) && c.at(knob.name) != knob.values.front())
-      return fmt::format("fuse_dq 1 goes with {} {}", knob.name, knob.values.front());
+      return fmt::format("fuse_dq goes with {} {}", knob.name, knob.values.front());
   return std::nullopt;
 }
 
@@ -126,7 +128,8 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                    }});
   if (makes_keys(spec))
     all.push_back({"keys",
-                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq"},
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq",
+                    "draw_tiles"},
                    [=](const Config& c) {
                      Broken broken = broken_fusion(spec, c);
                      for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
@@ -147,31 +150,34 @@ double clocks_of(const std::vector<BackwardKernel>& kernels, const KernelSpec& s
   return clocks;
 }
 
-// Of all legal values of some knobs those that `cost` finds cheapest; the others stay as they are. Knobs of the two kernels do not
-// touch each other, so that each kernel's are chosen by themselves.
-template <class Cost>
-Config cheapest(const SearchSpace& space, const Config& config, size_t first, size_t last,
-                const Cost& cost) {
+// Of all values of the named knobs that are `legal` those that `cost` finds cheapest; the others stay as they are.
+template <class Legal, class Cost>
+std::optional<Config> cheapest(const std::vector<Knob>& knobs, const Config& config,
+                               const std::vector<std::string_view>& names, const Legal& legal,
+                               const Cost& cost) {
   std::vector<Config> all{config};
-  for (size_t i = first; i < last; ++i) {
+  for (const Knob& knob : knobs) {
+    if (std::find(names.begin(), names.end(), knob.name) == names.end()) continue;
     std::vector<Config> more;
     for (const Config& one : all)
-      for (const int64_t value : space.knobs()[i].values) {
+      for (const int64_t value : knob.values) {
         more.push_back(one);
-        more.back().set(space.knobs()[i].name, value);
+        more.back().set(knob.name, value);
       }
     all = std::move(more);
   }
-  const std::string& rule = first == 0 ? "rows" : "keys";
-  const auto broken = [&](const Config& one) {
-    return std::any_of(space.constraints().begin(), space.constraints().end(),
-                       [&](const Constraint& c) { return c.name == rule && c.broken(one); });
-  };
-  std::erase_if(all, broken);
-  if (all.empty())
-    throw Error(ErrorCode::kInternal, fmt::format("backward_sm90 has no legal config of {}", rule));
+  std::erase_if(all, [&](const Config& one) { return !legal(one); });
+  if (all.empty()) return std::nullopt;
   return *std::min_element(all.begin(), all.end(),
                            [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+}
+
+// That a config breaks no rule of one name.
+auto keeps_rule(const SearchSpace& space, std::string_view name) {
+  return [&space, name](const Config& config) {
+    return std::none_of(space.constraints().begin(), space.constraints().end(),
+                        [&](const Constraint& c) { return c.name == name && c.broken(config); });
+  };
 }
 
 class BackwardSm90 final : public KernelTemplate {
@@ -191,16 +197,27 @@ class BackwardSm90 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    constexpr size_t kKnobsOfRows = 4;
     const SearchSpace legal = space(spec, arch);
-    Config config;
-    for (const Knob& knob : legal.knobs()) config.set(knob.name, knob.values.front());
-    config = cheapest(legal, config, 0, kKnobsOfRows, [&](const Config& c) {
-      return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
-    });
-    // One kernel that makes all is left to tuning, which checks what it measures.
-    return cheapest(legal, config, kKnobsOfRows, legal.knobs().size() - 1,
-                    [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); });
+    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
+    Config first;
+    for (const Knob& knob : legal.knobs()) first.set(knob.name, knob.values.front());
+    // Knobs of two kernels do not touch each other, so that each kernel's are chosen by themselves.
+    std::optional<Config> two =
+        cheapest(legal.knobs(), first, {"block_m", "block_n", "k_slots", "v_slots"},
+                 keeps_rule(legal, "rows"), [&](const Config& c) {
+                   return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
+                 });
+    if (two)
+      two =
+          cheapest(legal.knobs(), *two,
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fold_sums"},
+                   keeps_rule(legal, "keys"), cost);
+    const std::optional<Config> one = cheapest(
+        legal.knobs(), first, {"key_block_m", "q_slots", "dout_slots", "fuse_dq", "draw_tiles"},
+        [&](const Config& c) { return fuses_dq(c) && !legal.broken(c); }, cost);
+    if (!two && !one) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
+    if (!one) return *two;
+    return two && cost(*two) <= cost(*one) ? *two : *one;
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -240,8 +257,12 @@ class BackwardSm90 final : public KernelTemplate {
     const auto add = [&](std::string_view function, WgmmaA a, int n, int k) {
       products.push_back({function, a, n, k});
     };
-    if (fuses_dq(config))
+    if (fuses_dq(config)) {
       add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
+      products.push_back({"wgmma_v_dout_half", WgmmaA::kShared, rows / 2, v, rows});
+      products.push_back({"wgmma_p_dout_half", WgmmaA::kRegisters, v, rows / 2, rows});
+      products.push_back({"wgmma_ds_q_half", WgmmaA::kRegisters, qk, rows / 2, rows});
+    }
     if (makes(spec, Gradients::kQ) && !fuses_dq(config)) {
       add("wgmma_q_k", WgmmaA::kShared, keys, qk);
       add("wgmma_dout_v", WgmmaA::kShared, keys, v);
@@ -296,7 +317,8 @@ class BackwardSm90 final : public KernelTemplate {
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const int tiles = tile_count(backward_tiles(kernel, shape));
       sizes.steps.push_back(
-          {.grid_x = grid_extent(stays(kernel, spec) ? std::min(tiles, device.sm_count) : tiles),
+          {.grid_x =
+               grid_extent(stays(kernel, spec, config) ? std::min(tiles, device.sm_count) : tiles),
            .num_tiles = tiles});
     }
     if (fuses_dq(config)) {
@@ -306,8 +328,7 @@ class BackwardSm90 final : public KernelTemplate {
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
                                  .batch = shape.batch});
-      sizes.workspace.push_back(
-          {.columns = blocks, .heads = shape.num_heads_q, .batch = shape.batch});
+      sizes.workspace.push_back({.columns = heads * blocks + 1});  // and that of tiles
       sizes.steps.push_back({.grid_x = grid_extent(heads * blocks)});
     }
     return sizes;
@@ -322,7 +343,8 @@ class BackwardSm90 final : public KernelTemplate {
  private:
   // Whether blocks take tile after tile. Tiles of a mask differ in length: the device hands them to blocks as these end (dQ of head dim
   // 128, causal 16k: 684 TFLOP/s so, 622 in turns; full: 661 and 762). Kernels of keys lose by it (683 and 611).
-  static bool stays(const BackwardKernel& kernel, const KernelSpec& spec) {
+  static bool stays(const BackwardKernel& kernel, const KernelSpec& spec, const Config& config) {
+    if (kernel.makes == BackwardMakes::kAll) return config.at("draw_tiles") != 0;
     return kernel.of_rows() && spec.mask == Mask::kNone && spec.window_left < 0 &&
            spec.window_right < 0;
   }

@@ -3,6 +3,7 @@
 #include "generator/families/backward_sm90_cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "generator/core/visibility.hpp"
@@ -16,7 +17,9 @@ constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kTileClocks =
-    4500;                            // start of a block, first loads, first and last product, store
+    4500;  // start of a block, first loads, first and last product, store
+constexpr double kStartedTileClocks =
+    14000;                           // of a block that makes all and leaves: sums of others, too
 constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
@@ -35,8 +38,8 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv ||
       kernel.makes == BackwardMakes::kAll)
     step.columns += v, step.bytes += 2 * n * v;
-  if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup, and its way out
-    step.columns += qk, step.bytes += 2 * n * 128 + 128 * qk + 2 * 4 * n * qk / 2;
+  if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup
+    step.columns += qk, step.bytes += 2 * n * 128 + 128 * qk;
   return step;
 }
 
@@ -44,9 +47,11 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 // late; of the second a third slot gives nothing (geomeans of pairs of trials, 24 problems). Scores of 128 keys leave rows few registers.
 double waiting(const BackwardKernel& kernel) {
   if (kernel.makes ==
-      BackwardMakes::kAll) {  // dQ wants two places, more than the streams want slots
-    return (backward_fused_dq_slots(kernel.tile) == 2 ? 1 : 1.1) + 0.005 * kernel.tile.first_slots +
-           0.005 * std::abs(kernel.tile.second_slots - 2);
+      BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
+    const BackwardSm90Tile& t = kernel.tile;
+    const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
+    return (halves ? 1.26 : 1.35) * (kernel.draws_tiles ? 1.05 : 1) + 0.005 * t.first_slots +
+           0.005 * std::abs(t.second_slots - 2);
   }
   constexpr double kThird = 0.005, kWide = 0.05;
   const double first = kernel.of_rows() ? 0.2 : 0.02;
@@ -61,8 +66,8 @@ double waiting(const BackwardKernel& kernel) {
 // Of all warpgroups of a block. Two or three of them hide what one alone shows.
 double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const Step step = step_of(kernel, spec);
-  const double warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
-  const double elements = warpgroups * kWarpgroupRows * kernel.tile.step_rows;
+  const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
+  const double elements = kernel.tile.stay_rows * kernel.tile.step_rows;
   const double mma = elements * 2 * step.columns / kMmaFlops;
   const double shared = warpgroups * step.bytes / kSharedBytes;
   const double chain = 1.6 * elements / kExponentials;  // and the arithmetic of dS
@@ -100,6 +105,17 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
+// Of tiles of keys of so many heads in turn, as a share: with more heads than fit in L2 with what they stream each block reads from memory,
+// with fewer blocks of one head stand in a longer row, each waiting for the one ahead.
+double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape) {
+  constexpr double kBytes = 32 << 20, kMost = 32, kOctave = 0.02;
+  if (kernel.makes != BackwardMakes::kAll) return 1;
+  const double head = 2.0 * (spec.head_dim_qk + spec.head_dim_v) * spec.gqa_ratio *
+                      static_cast<double>(std::max<int64_t>(shape.seqlen_q, 1));
+  const double fitting = std::clamp(kBytes / head, 1.0, kMost);
+  return 1 + kOctave * std::abs(std::log2(kernel.section_heads / fitting));
+}
+
 }  // namespace
 
 bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
@@ -116,11 +132,16 @@ BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
   if (fuses_dq(c)) {
     BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
+    all.tile.ds_slots = kFusedDsSlots;
+    all.section_heads = knob(c, "fuse_dq");
+    all.draws_tiles = c.at("draw_tiles") != 0;
     const int rows = all.tile.step_rows, dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
-    // P beside dQ of the step before, or beside dP and what is rounded of it.
+    // P beside dQ, or beside dP and what is rounded of P: all of these, or of half of the rows.
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
-    const int rounded = backward_fused_dv_first(rows, gradients) ? 0 : rows / 4;
-    all.accumulators = gradients / 2 + rows / 2 + std::max(rows / 2 + rounded, dq);
+    const int beside = rows / 2 + rows / 4;
+    all.accumulators =
+        gradients / 2 + rows / 2 +
+        std::max(backward_fused_in_halves(rows, gradients) ? beside / 2 : beside, dq);
     return {all};
   }
   const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
@@ -154,13 +175,15 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   const int64_t blocks = (length + kernel.tile.stay_rows - 1) / kernel.tile.stay_rows;
   if (blocks == 0) return 0;
   const int64_t sampled = std::min(blocks, kSamples);
-  const double step = step_clocks(kernel, spec);
+  const double step = step_clocks(kernel, spec) * section_share(kernel, spec, shape);
+  const double tile =
+      kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks : kTileClocks;
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);
     const double clocks =
         step * static_cast<double>(steps_of(kernel, spec, shape, block * kernel.tile.stay_rows)) +
-        kTileClocks;
+        tile;
     sum += clocks;
     longest = std::max(longest, clocks);
   }

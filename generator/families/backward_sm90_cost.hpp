@@ -16,8 +16,10 @@ enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll };
 struct BackwardKernel {
   BackwardMakes makes;
   BackwardSm90Tile tile;
-  int accumulators;  // registers of a consumer thread
-  int widest;        // columns of the accumulators of its widest wgmma
+  int accumulators;          // registers of a consumer thread
+  int widest;                // columns of the accumulators of its widest wgmma
+  int section_heads = 0;     // of kAll: whose tiles are taken in turn
+  bool draws_tiles = false;  // of kAll
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
 };

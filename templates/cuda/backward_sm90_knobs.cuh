@@ -22,7 +22,9 @@ constexpr int kSplitKv = 0;  // 1: dK and dV each by a kernel of its own
 
 constexpr int kFoldSums = 0;  // 1: attune_kernel makes L2 and delta, instead of a step ahead of it
 
-constexpr int kFuseDq = 0;  // 1: the kernel of dK and dV makes dQ, too
+constexpr int kFuseDq =
+    0;  // the kernel of dK and dV makes dQ, too: block after block of so many heads
+constexpr int kDrawTiles = 0;  // of that kernel: 1: blocks stay, and draw their tiles
 
 constexpr bool kHasRows = true;                       // attune_kernel is that of dQ
 constexpr bool kHasKeysKernel = true;                 // there is an attune_keys

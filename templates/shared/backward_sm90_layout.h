@@ -34,6 +34,7 @@ struct BackwardSm90Tile {
   int head_dim_v;
   bool has_second;      // the second tile stays, too
   bool has_statistics;  // come with the streams
+  int ds_slots = 0;     // of dS^T, of the kernel that makes dQ, too
 };
 
 // What streams through shared memory: offsets, bytes of a slot.
@@ -61,6 +62,8 @@ struct BackwardSm90Layout {
   int first_empty;
   int second_full;
   int second_empty;
+  int ds;  // offset
+  int ds_bytes;
   int bytes;
 };
 
@@ -83,7 +86,9 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   a.statistics_bytes = b.statistics_bytes = t.has_statistics ? 4 * t.step_rows : 0;
   a.tiles = l.second + l.warpgroups * l.second_bytes;
   b.tiles = a.tiles + a.slots * a.slot_bytes;
-  a.statistics = b.tiles + b.slots * b.slot_bytes;
+  l.ds = b.tiles + b.slots * b.slot_bytes;
+  l.ds_bytes = l.warpgroups * t.step_rows * kPanelRowBytes;
+  a.statistics = l.ds + t.ds_slots * l.ds_bytes;
   b.statistics = a.statistics + a.slots * a.statistics_bytes;
   a.full = b.statistics + b.slots * b.statistics_bytes;
   a.empty = a.full + 8 * a.slots;
@@ -97,43 +102,41 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// Of the kernel that makes dQ, too (knob fuse_dq), behind what it has as attune_keys:
+// Of the kernel that makes dQ, too (knob fuse_dq), beside what it has as attune_keys:
 //
-// | region   | bytes                               | written by        | read by                                   |
-// |----------|-------------------------------------|-------------------|-------------------------------------------|
-// | ds       | 2 * warpgroups * step_rows * 128    | a warpgroup each  | wgmma of both: a panel of 64 keys each    |
-// | dq       | slots * step_rows * head_dim_qk * 4 | both warpgroups   | bulk copies: accumulators as they stand   |
-// | ds full  | 2 barriers                          | threads           | warpgroups                                |
-// | dq full  | a barrier a slot                    | threads           | the warp that adds to global memory       |
-// | dq empty | a barrier a slot                    | that warp         | warpgroups                                |
+// | region      | bytes                            | written by           | read by                                        |
+// |-------------|----------------------------------|----------------------|------------------------------------------------|
+// | ds          | 4 * warpgroups * step_rows * 128 | a warpgroup each     | wgmma of both: a panel of 64 keys each         |
+// | places      | 2 * 16                           | threads of turns     | warpgroups: where dQ goes, whether it is first |
+// | tiles       | 2 * 16                           | the thread of copies | all others: the number of a tile               |
+// | ds full     | a barrier a slot                 | warpgroups           | warpgroups                                     |
+// | turn, added | a barrier a place each           | threads of turns; warpgroups | warpgroups; threads of turns           |
+// | tile full, tile empty | a barrier a slot each  | the thread of copies; all others | the other way round                |
+//
+// ds stands behind the rings, before the statistics, where panels are aligned.
 struct BackwardFusedLayout {
   BackwardSm90Layout parts;
-  int ds_bytes;  // of one of the two
-  int dq_slots, dq_bytes;
-  int ds, dq;  // offsets
-  int ds_full, dq_full, dq_empty;
+  int places, tiles;  // offsets
+  int ds_full, turn, added, tile_full, tile_empty;
   int bytes;
 };
 
-constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t, int dq_slots) {
+constexpr int kFusedDsSlots = 4;  // one that is written, two that wait, one that is multiplied
+constexpr int kFusedPlaces = 2;   // as many threads take turns
+constexpr int kFusedTileSlots = 2;
+
+constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   BackwardFusedLayout l{};
   l.parts = backward_sm90_layout(t);
-  l.ds_bytes = l.parts.warpgroups * t.step_rows * kPanelRowBytes;
-  l.dq_slots = dq_slots;
-  l.dq_bytes = t.step_rows * t.head_dim_qk * 4;
-  l.ds = (l.parts.bytes + 1023) / 1024 * 1024;
-  l.dq = l.ds + 2 * l.ds_bytes;
-  l.ds_full = l.dq + dq_slots * l.dq_bytes;
-  l.dq_full = l.ds_full + 16;
-  l.dq_empty = l.dq_full + 8 * dq_slots;
-  l.bytes = l.dq_empty + 8 * dq_slots;
+  l.places = (l.parts.bytes + 15) / 16 * 16;
+  l.tiles = l.places + 16 * kFusedPlaces;
+  l.ds_full = l.tiles + 16 * kFusedTileSlots;
+  l.turn = l.ds_full + 8 * t.ds_slots;
+  l.added = l.turn + 8 * kFusedPlaces;
+  l.tile_full = l.added + 8 * kFusedPlaces;
+  l.tile_empty = l.tile_full + 8 * kFusedTileSlots;
+  l.bytes = l.tile_empty + 8 * kFusedTileSlots;
   return l;
-}
-
-// Places through which dQ leaves: as many as a block of sm_90 has room for.
-constexpr int backward_fused_dq_slots(const BackwardSm90Tile& t) {
-  constexpr int kSharedBytes = 232448;
-  return backward_fused_layout(t, 2).bytes <= kSharedBytes ? 2 : 1;
 }
 
 // Columns of dQ that a warpgroup makes: all of half of a step's rows, or half of all of 64 rows.
@@ -141,8 +144,8 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   return step_rows > kWarpgroupRows ? head_dim_qk : head_dim_qk / 2;
 }
 
-// Whether P, dP and what is rounded of P are too many registers beside dK and dV.
-constexpr bool backward_fused_dv_first(int step_rows, int gradient_columns) {
+// Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS are made of half of the rows at a time.
+constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
 

@@ -319,7 +319,7 @@ TEST(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
   }
 }
 
-// One kernel of all gradients, which tuning alone chooses.
+// One kernel of all gradients, in forms that defaults do not have.
 TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
   const Compiler* compiler = open_nvrtc_compiler();
   if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
@@ -327,13 +327,13 @@ TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [dims, rows] : {std::pair{"head_dim=64", 128}, {"head_dim=128", 64}})
     for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=100:70"})
-      for (const char* slots : {"q_slots=2,dout_slots=2", "q_slots=3,dout_slots=1"}) {
+      for (const char* tiles : {"fuse_dq=4,draw_tiles=0", "fuse_dq=32,draw_tiles=1"}) {
         const KernelSpec spec = spec_of(parse_problem(fmt::format(
             "op=attention_backward,dtype=bf16,{},heads=8/2,seqlen=512,{}", dims, mask)));
-        const Config config =
-            parse_config(fmt::format("block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,"
-                                     "key_block_m={},{},split_kv=0,fold_sums=0,fuse_dq=1",
-                                     rows, slots));
+        const Config config = parse_config(fmt::format(
+            "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},q_slots=2,"
+            "dout_slots=2,split_kv=0,fold_sums=0,{}",
+            rows, tiles));
         EXPECT_EQ(t.space(spec, arch).broken(config), std::nullopt);
         double ms = 0;
         EXPECT_EQ(broken(*compiler, {&t, spec, arch, config}, &ms), "") << config.to_text();

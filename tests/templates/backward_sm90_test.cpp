@@ -74,6 +74,28 @@ TEST(BackwardSm90Layout, RegionsFollowEachOtherAndTilesKeepTheSwizzlePhase) {
       }
 }
 
+// dS stands where panels are aligned, behind the rings; what roles tell each other comes last.
+TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
+  for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
+    const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+    const BackwardFusedLayout l = backward_fused_layout(tile);
+    const BackwardSm90Ring &a = l.parts.first_ring, &b = l.parts.second_ring;
+    EXPECT_EQ(l.parts.ds % 1024, 0);
+    EXPECT_EQ(l.parts.ds, b.tiles + 2 * b.slot_bytes);
+    EXPECT_EQ(l.parts.ds_bytes, 2 * step * 128);
+    EXPECT_EQ(a.statistics, l.parts.ds + 4 * l.parts.ds_bytes);
+    EXPECT_GE(l.places, l.parts.bytes);
+    EXPECT_EQ(l.places % 16, 0);
+    EXPECT_EQ(l.tiles, l.places + 32);
+    EXPECT_EQ(l.ds_full, l.tiles + 32);
+    EXPECT_EQ(l.ds_full % 8, 0);
+    EXPECT_EQ(l.bytes, l.ds_full + 8 * (4 + 2 + 2 + 2 + 2));
+    if (step * head_dim == 8192) {
+      EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+    }
+  }
+}
+
 TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
   for (const Problem& p : problems()) {
     const KernelSpec spec = spec_of(p);
@@ -99,7 +121,7 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
 // Only what the asked gradients need.
 constexpr const char* kOneKernel =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
-    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=1";
+    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0";
 
 TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   const auto entries = [](const char* gradients, int head_dim, bool one_kernel = false) {
@@ -164,8 +186,43 @@ TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
             backward_fused_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
   EXPECT_GE(plan.workspace[1].offset, sums);
   EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
+  // A count for each block of rows, and that of drawn tiles.
+  EXPECT_EQ(plan.workspace_bytes - plan.workspace[2].offset, 256 * ((18 * 16 + 1) * 4 / 256 + 1));
   EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
   EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
+  EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
+}
+
+// Blocks that draw their tiles are no more than multiprocessors; others take one each.
+TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=64,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto grid = [&] {
+    return backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().grid_x;
+  };
+  EXPECT_EQ(grid(), 8u * 64 * 3);
+  config.set("draw_tiles", 1);
+  EXPECT_EQ(grid(), 132u);
+}
+
+// What was measured on an H100: long rows are worth one kernel, of short ones those of head dim 64 alone; heads whose streams fit in L2.
+TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
+  const auto choice = [](int head_dim, int seqlen) {
+    return default_of(parse_problem(
+        "op=attention_backward,heads=" + std::to_string(2048 / head_dim) +
+        ",batch=" + std::to_string(16384 / seqlen) + ",seqlen=" + std::to_string(seqlen) +
+        ",head_dim=" + std::to_string(head_dim)));
+  };
+  const auto expect = [&](int head_dim, int seqlen, int heads, int draws) {
+    const Config c = choice(head_dim, seqlen);
+    EXPECT_EQ(c.at("fuse_dq"), heads) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("draw_tiles"), draws) << head_dim << " " << seqlen << " " << c.to_text();
+  };
+  expect(64, 16384, 8, 0);
+  expect(64, 1024, 32, 1);
+  expect(128, 16384, 4, 0);
+  expect(128, 1024, 0, 0);
 }
 
 TEST(BackwardSm90Space, OneKernelHasItsRules) {
@@ -177,11 +234,13 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
     other.set(knob, value);
     return space.broken(other).value_or("");
   };
-  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq 1 goes with key_block_m 64 or 128"),
+  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq goes with key_block_m 64 or 128"),
             std::string::npos);
   EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
-  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq 1 goes with fold_sums 0"), std::string::npos);
-  EXPECT_NE(broken("block_n", 64).find("fuse_dq 1 goes with block_n 48"), std::string::npos);
+  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq goes with fold_sums 0"), std::string::npos);
+  EXPECT_NE(broken("block_n", 64).find("fuse_dq goes with block_n 48"), std::string::npos);
+  c.set("fuse_dq", 0);
+  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 goes with fuse_dq"), std::string::npos);
   const Problem dropped =
       parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1");
   EXPECT_EQ(backward_sm90().space(spec_of(dropped), hopper()).knobs().back().values.size(), 1u);

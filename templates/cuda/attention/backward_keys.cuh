@@ -20,11 +20,17 @@
 
 namespace attune {
 
+#if 1                                    // where kFused
+constexpr int kDsSlots = kFusedDsSlots;  // where kFused
+#else                                    // where kFused
+constexpr int kDsSlots = 0;
+#endif                                   // where kFused
+
 // Of a kernel that makes dK, or dV alone.
 template <bool kMakesK>
 constexpr BackwardSm90Layout kKeysLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                  kDoutSlots, kHeadDimQk, kHeadDimV,
-                                                                 kMakesK, true});
+                                                                 kMakesK, true, kDsSlots});
 template <bool kMakesK>
 constexpr BackwardSm90Ring kQRing = kKeysLayout<kMakesK>.first_ring;
 template <bool kMakesK>
@@ -45,8 +51,13 @@ struct KeysTile {
 __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all, int number) {
   const AttentionArgs args = reread(all);
   const int blocks = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN;
+#if 1                                                                            // where kFused
+  const TilePlace place =                                                        // where kFused
+      place_in_section(number, blocks, args.num_heads_kv, args.batch, kFuseDq);  // where kFused
+#else                                                                            // where kFused
   const TilePlace place =
       place_of(number, blocks, args.num_heads_kv, args.batch, args.seqlen_q * kGqaRatio);
+#endif                                                                           // where kFused
   const int first = place.block * kKeyBlockN;
   return {first, place.head, place.batch,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
@@ -102,12 +113,13 @@ __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
 }
 
 // What a thread of another warp does beside produce_rows: a thread of few registers has no room for both.
-template <bool kMakesK>
-__device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared) {
+template <bool kMakesK, class Tiles = TileNumbers>
+__device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared,
+                                             Tiles tiles = {}) {
   TileRing<kQRing<kMakesK>> q(shared);
   TileRing<kDoutRing<kMakesK>> dout(shared);
 #pragma unroll 1
-  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+  for (; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
     each_step(tile, [&](int head, int row) {
       const AttentionArgs here = reread(args);
@@ -118,14 +130,14 @@ __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned
   }
 }
 
-template <bool kMakesK>
+template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned shared,
-                                             const KeysMaps& maps) {
+                                             const KeysMaps& maps, Tiles tiles = {}) {
   constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   TileRing<kQRing<kMakesK>> q(shared);
   TileRing<kDoutRing<kMakesK>> dout(shared);
 #pragma unroll 1
-  for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
+  for (; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
     load_staying<kLayout.panels_qk, kLayout.warpgroups>(
         shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,

@@ -37,8 +37,9 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     attune_prepare(const __grid_constant__ AttentionArgs args,
                    const __grid_constant__ DropoutArgs dropout,  // where kDropout
                    const __grid_constant__ GradientArgs gradients) {
-  let_next_grid_start();  // unless kInOrder
-  wait_for_prior_grid();  // unless kInOrder
+  let_next_grid_start();                                                       // unless kInOrder
+  wait_for_prior_grid();                                                       // unless kInOrder
+  if (blockIdx.x == 0 && threadIdx.x == 0) *FusedWorkspace(args).drawn() = 0;  // where kFused
   if (args.seqlen_q == 0) return;
   const int rows = padded_rows(args);
   const int lane = static_cast<int>(threadIdx.x) % kRowLanes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and whose turn it is to add to it: of each head of Q and block of kKeyBlockM rows
-// the accumulators of both warpgroups as they stood in registers, and the number of blocks of keys that have added theirs.
+// the accumulators of both warpgroups as they stood in registers, and the number of blocks of keys that have added theirs. Behind these counts
+// stands that of the tiles that have been drawn.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"
@@ -24,6 +25,9 @@ class FusedWorkspace {
   }
   __device__ __forceinline__ int* turn(int at) const {
     return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;
+  }
+  __device__ __forceinline__ int* drawn() const {
+    return reinterpret_cast<int*>(dq(heads_ * blocks_)) + heads_ * blocks_;
   }
 
  private:

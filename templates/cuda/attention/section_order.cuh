@@ -26,27 +26,30 @@ struct TilePlace {
   int batch;
 };
 
+// Block 0 of `section` heads, then block 1 of these, and so on; then the next heads. Of all batch entries.
+__device__ __forceinline__ TilePlace place_in_section(int number, int blocks, int heads, int batch,
+                                                      int section_heads) {
+  const int all = heads * batch, most = min(section_heads, all);
+  const int section = number / (blocks * most);
+  number -= section * blocks * most;
+  const int here = min(most, all - section * most);
+  const int block = number / here;
+  const int head = section * most + number - block * here;
+  const int entry = head / heads;
+  return {block, head - entry * heads, entry};
+}
+
 // Under a causal mask the longest tiles of all heads first, block 0 standing for these, within sections of heads whose streamed operands,
 // `streamed_rows` rows of each, fit in L2 together; else all blocks of one head, then the next head's.
 __device__ __forceinline__ TilePlace place_of(int number, int blocks, int heads, int batch,
                                               int streamed_rows) {
-  int block, head;  // of all batch entries
   if constexpr (kIsCausal) {
     const float bytes = 2.f * (kHeadDimQk + kHeadDimV) * static_cast<float>(max(streamed_rows, 1));
     const float fitting = static_cast<float>(kL2SectionMb << 20) / bytes;
-    const int all = heads * batch;
-    const int most = min(max(static_cast<int>(fitting), 1), all);
-    const int section = number / (blocks * most);
-    number -= section * blocks * most;
-    const int here = min(most, all - section * most);
-    block = number / here;
-    head = section * most + number - block * here;
-  } else {
-    head = number / blocks;
-    block = number - head * blocks;
+    return place_in_section(number, blocks, heads, batch, max(static_cast<int>(fitting), 1));
   }
-  const int entry = head / heads;
-  return {block, head - entry * heads, entry};
+  const int head = number / blocks, entry = head / heads;
+  return {number - head * blocks, head - entry * heads, entry};
 }
 
 }  // namespace attune

@@ -17,9 +17,8 @@ __device__ __forceinline__ void await_turn(const int* count, int turn) {
   __trap();
 }
 
-// Stores and bulk copies of this thread that are complete come before it.
+// What this thread has written, and what it has seen others of its block tell of, comes before it.
 __device__ __forceinline__ void end_turn(int* count) {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory");
 }
 

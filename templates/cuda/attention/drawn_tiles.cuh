@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tiles a block of the kernel that makes all gradients takes. A tile is taken only when all lower ones are: whoever waits for a lower tile
+// waits for a block that runs. Knob draw_tiles:
+//
+// | 0 | one, of the block's number: the device starts blocks in that order                                                            |
+// | 1 | one after the other, drawn from a count in the workspace by the thread of copies, which tells the other roles by two slots of |
+// |   | shared memory: no block is started between two tiles, and the copies of the next begin while the last leaves                  |
+#pragma once
+
+#include "cuda/attention/fused_layout.cuh"
+#include "cuda/attention/fused_workspace.cuh"
+#include "cuda/ptx/load_shared_word.cuh"
+#include "cuda/ptx/shared_word.cuh"
+
+namespace attune {
+
+// Of both: number, and the phase of barriers that complete once in each tile.
+class TileDrawer {
+ public:
+  __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
+      : drawn_(FusedWorkspace(args).drawn()), shared_(shared) {
+    draw();
+  }
+  __device__ __forceinline__ int number() const { return number_; }
+  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
+  __device__ __forceinline__ void advance() {
+    ++round_;
+    draw();
+  }
+
+ private:
+  __device__ __forceinline__ void draw() {
+    const unsigned slot = round_ % kFusedTileSlots, phase = round_ / kFusedTileSlots & 1;
+    number_ = atomicAdd(drawn_, 1);
+    mbarrier_wait(shared_ + kFusedLayout.tile_empty + 8 * slot, phase ^ 1, "tile empty");
+    store_shared_word(shared_ + kFusedLayout.tiles + 16 * slot, number_);
+    mbarrier_arrive(shared_ + kFusedLayout.tile_full + 8 * slot);
+  }
+
+  int* drawn_;
+  unsigned shared_;
+  unsigned round_ = 0;
+  int number_;
+};
+
+// kByWarp: of all lanes of a warp, else of one thread.
+template <bool kByWarp>
+class DrawnTiles {
+ public:
+  __device__ __forceinline__ explicit DrawnTiles(unsigned shared) : shared_(shared) { take(); }
+  __device__ __forceinline__ int number() const { return number_; }
+  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
+  __device__ __forceinline__ void advance() {
+    ++round_;
+    take();
+  }
+
+ private:
+  __device__ __forceinline__ void take() {
+    const unsigned slot = round_ % kFusedTileSlots, phase = round_ / kFusedTileSlots & 1;
+    mbarrier_wait(shared_ + kFusedLayout.tile_full + 8 * slot, phase, "tile full");
+    number_ = static_cast<int>(load_shared_word(shared_ + kFusedLayout.tiles + 16 * slot));
+    if constexpr (kByWarp) __syncwarp();
+    mbarrier_arrive_if(!kByWarp || threadIdx.x % 32 == 0,
+                       shared_ + kFusedLayout.tile_empty + 8 * slot);
+  }
+
+  unsigned shared_;
+  unsigned round_ = 0;
+  int number_;
+};
+
+// The thread of statistics, those of turns, and the warps of consumers.
+constexpr int kTileReaders = 1 + kFusedPlaces + kFusedWarps;
+
+// The tile of a block, for all roles: as many blocks are started as there are tiles.
+class OneTile : public TileNumbers {
+ public:
+  __device__ __forceinline__ explicit OneTile(unsigned) {}
+  __device__ __forceinline__ OneTile(const AttentionArgs&, unsigned) {}
+};
+
+template <bool kDraws, bool kByWarp>
+struct TilesOf {
+  using First = TileDrawer;
+  using Taken = DrawnTiles<kByWarp>;
+};
+template <bool kByWarp>
+struct TilesOf<false, kByWarp> {
+  using First = OneTile;
+  using Taken = OneTile;
+};
+using FirstTiles = TilesOf<kDrawTiles != 0, false>::First;  // of the thread of copies
+template <bool kByWarp>
+using TakenTiles = typename TilesOf<kDrawTiles != 0, kByWarp>::Taken;
+
+}  // namespace attune
