@@ -52,7 +52,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
       {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
-      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 32, 8, 16, 4}),
+      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 16, 4, 32, 8}),
        "the kernel of dk and dv makes dq, too: block after block of so many heads"},
       {"draw_tiles", values(rows && both && spec.dropout == 0, {0, 1}),
        "with fuse_dq: blocks stay, and draw their tiles"}};

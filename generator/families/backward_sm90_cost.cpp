@@ -50,7 +50,7 @@ double waiting(const BackwardKernel& kernel) {
       BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
     const BackwardSm90Tile& t = kernel.tile;
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
-    return (halves ? 1.26 : 1.35) * (kernel.draws_tiles ? 1.05 : 1) + 0.005 * t.first_slots +
+    return (halves ? 1.36 : 1.38) * (kernel.draws_tiles ? 1.01 : 1) + 0.005 * t.first_slots +
            0.005 * std::abs(t.second_slots - 2);
   }
   constexpr double kThird = 0.005, kWide = 0.05;
@@ -105,15 +105,17 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
-// Of tiles of keys of so many heads in turn, as a share: with more heads than fit in L2 with what they stream each block reads from memory,
-// with fewer blocks of one head stand in a longer row, each waiting for the one ahead.
+// Of tiles of keys of so many heads in turn, as a share: blocks of more heads than fit in L2, with what they stream and add up, read from
+// memory, alone; those of fewer heads stand in a longer row, each waiting for the one ahead.
 double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape) {
   constexpr double kBytes = 32 << 20, kMost = 32, kOctave = 0.02;
   if (kernel.makes != BackwardMakes::kAll) return 1;
-  const double head = 2.0 * (spec.head_dim_qk + spec.head_dim_v) * spec.gqa_ratio *
-                      static_cast<double>(std::max<int64_t>(shape.seqlen_q, 1));
-  const double fitting = std::clamp(kBytes / head, 1.0, kMost);
-  return 1 + kOctave * std::abs(std::log2(kernel.section_heads / fitting));
+  const double seen = spec.mask == Mask::kNone ? 1 : 0.5;
+  const double row = 2.0 * (spec.head_dim_qk + spec.head_dim_v) + 4.0 * spec.head_dim_qk;
+  const double head =
+      row * spec.gqa_ratio * seen * static_cast<double>(std::max<int64_t>(shape.seqlen_q, 1));
+  return 1 + kOctave *
+                 std::abs(std::log2(kernel.section_heads / std::clamp(kBytes / head, 1.0, kMost)));
 }
 
 }  // namespace
