@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the wrappers,
-a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an unexpected entry at the root. Run by CTest.
+a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an unexpected entry at the root, a
+version that is not the one of CMakeLists.txt. Run by CTest.
 """
 import pathlib
 import re
@@ -33,6 +34,9 @@ ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
 # What an op is stands in its description, its oracle and its kernels; nothing else asks which op it has.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]
 OP_NAMED = re.compile(r"\bOp::k[A-Z]")
+# Where the version stands again: each place is to be changed with CMakeLists.txt, and the change log opens with what is new in it.
+VERSIONS = {"pyproject.toml": r"attune-cpu==([0-9.]+)", "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
+            "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(root|work|home/[a-z])/[\w.]")
 
 
@@ -70,6 +74,15 @@ def check_source(path, text):
                 yield number, "inline assembly outside templates/cuda/ptx/"
 
 
+def check_versions(read):
+    """read(path) -> text. Each place of VERSIONS that does not name the version of CMakeLists.txt."""
+    version = re.search(r"project\(attune VERSION ([0-9.]+)", read("CMakeLists.txt")).group(1)
+    for path, pattern in VERSIONS.items():
+        found = re.findall(pattern, read(path), re.M | re.S)
+        if not found or set(found) != {version}:
+            yield f"{path}: names version {' and '.join(sorted(set(found))) or 'nothing'}; CMakeLists.txt has {version}"
+
+
 def files():
     """Paths of the tree, less what git ignores; everything, where this is no git checkout."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -89,7 +102,8 @@ def main():
     found = [f"{name}: not a name the root may hold" for name in sorted({path.split("/")[0] for path in paths} - ROOT_ENTRIES)]
     for path in filter(is_source, paths):
         found += [f"{path}:{number}: {what}" for number, what in check_source(path, (ROOT / path).read_text(errors="replace"))]
-    print("\n".join(found) if found else "repo: licence lines, homes of headers and assembly are in order")
+    found += check_versions(lambda path: (ROOT / path).read_text())
+    print("\n".join(found) if found else "repo: licence lines, homes of headers and assembly, versions are in order")
     return 1 if found else 0
 
 

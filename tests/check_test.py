@@ -99,6 +99,15 @@ class Repo(unittest.TestCase):
     def test_paths_of_a_machine(self):
         self.assertTrue(self.found("tests/a.py", self.GOOD + 'x = "' + "/ro" + 'ot/store.db"\n'))
 
+    def test_a_version_that_was_left_behind(self):
+        def read(path):
+            return (check_repo.ROOT / path).read_text()
+        self.assertEqual(list(check_repo.check_versions(read)), [])
+        version = check_repo.re.search(r"attune VERSION ([0-9.]+)", read("CMakeLists.txt")).group(1)
+        for behind in check_repo.VERSIONS:
+            found = list(check_repo.check_versions(lambda path: read(path).replace(version, "0.0.9", 1 if path == behind else 0)))
+            self.assertEqual([line.split(":")[0] for line in found], [behind], behind)
+
 
 class Tidy(unittest.TestCase):
     @unittest.skipIf(check_tidy.tidy_program() is None, "clang-tidy is not installed")
