@@ -36,18 +36,6 @@ def turned(x, cos, sin, interleaved=False):
     return made
 
 
-NARROW = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}  # bits of the fraction, bias of the exponent, largest finite code
-
-
-def values_of_codes(name):
-    """float64 [256] of an 8-bit type."""
-    mantissa, bias, last = NARROW[name]
-    code = np.arange(256)
-    exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)
-    values = np.where(exponent > 0, (1 + fraction / 2.0**mantissa) * 2.0**(exponent - bias), fraction * 2.0**(1 - bias - mantissa))
-    return np.where((code & 0x7F) > last, np.nan, values * np.where(code & 0x80, -1, 1))
-
-
 def checking_context(threads=2):
     """A context that looks at workspaces and lists before each run."""
     os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"

@@ -17,19 +17,10 @@ except ImportError:
     torch = None
 
 import attune
+from narrow_values import values_of_codes
 
 BLOCK = 32
-
-
-def e4m3_values():
-    codes = np.arange(256, dtype=np.int64)
-    exponent, mantissa = codes >> 3 & 15, codes & 7
-    values = np.where(exponent == 0, mantissa * 2.0 ** -9, (8 + mantissa) * 2.0 ** (exponent.astype(float) - 10))
-    values[codes & 0x7F == 0x7F] = np.nan
-    return np.where(codes < 128, values, -values)
-
-
-VALUES = e4m3_values()
+VALUES = values_of_codes("e4m3")
 
 
 def draw(*shape, seed=7):

@@ -6,8 +6,9 @@ lengths that change under a captured graph, what stands behind the last key, and
 import unittest
 
 import attune
-from caches import DTYPE, LIMIT, Cache, close, expected, ints, numbers, tensor, values_of_codes
+from caches import DTYPE, LIMIT, Cache, close, expected, ints, numbers, tensor
 from library_and_device import DEVICE, np, torch
+from narrow_values import values_of_codes
 
 
 class KvCacheTest(unittest.TestCase):

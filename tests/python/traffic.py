@@ -6,8 +6,9 @@ A World has one cache, whose pages belong to nobody, to one request or to severa
 out and come back. Each request has a plain copy of its keys and values; every result is compared with float64 over that copy. What no request uses
 holds NaN, which must stay."""
 import attune
-from caches import NARROW, expected, turned, values_of_codes
+from caches import expected, turned
 from library_and_device import DEVICE, np, torch
+from narrow_values import NARROW, values_of_codes
 
 LIMITS = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
