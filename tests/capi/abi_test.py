@@ -3,6 +3,7 @@
 """Holds the C ABI against tests/capi/abi.txt, the list of what programs that were built before rely on: functions with their
 parameters, constants with their values, structs with their sizes, and fields with sizes and offsets. Whatever stands there must stay
 as it is while attune_abi_version() does. What is new is added by ATTUNE_ACCEPT_ABI=1; a struct may grow only when it carries its size.
+In a clone with tags the list of the last one (v0.2, ...) counts too, so that no edit of abi.txt takes back what was released.
 
 Usage: abi_test.py LIBRARY INCLUDE_DIR CC; abi_test.py --self-test
 """
@@ -78,9 +79,19 @@ def differences(before, now):
     return sorted(broken), sorted(new)
 
 
-def read_list():
-    lines = [line for line in LIST.read_text().splitlines() if line and not line.startswith("#")]
+def parsed(text):
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return dict(line.split(" = ", 1) for line in lines)
+
+
+def released(folder):
+    """(the last tag of a version that is behind what is checked out, its list); (None, {}) where there is none."""
+    def git(*words):
+        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    tag = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")
+    if tag.returncode:
+        return None, {}
+    return tag.stdout.strip(), parsed(git("show", f"{tag.stdout.strip()}:./{LIST.name}").stdout)
 
 
 def write_list(version, now):
@@ -100,7 +111,18 @@ def self_test():
             sys.exit(f"{change}: {found}")
     if len(differences(before, {})[0]) != len(before):
         sys.exit("what is gone is not found")
-    print(f"{len(cases) + 1} changes judged")
+    with tempfile.TemporaryDirectory() as folder:
+        who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+        for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+            subprocess.run(["git", "-C", folder, *command], check=True)
+        none = released(folder)
+        pathlib.Path(folder, LIST.name).write_text("# a list\nabi = 1\nfunction attune_a = void attune_a(void)\n")
+        for command in (["add", "."], [*who, "commit", "-q", "-m", "x"], ["tag", "v0.9"], ["rm", "-q", LIST.name]):
+            subprocess.run(["git", "-C", folder, *command], check=True)
+        found = released(folder)
+    if none != (None, {}) or found != ("v0.9", {"abi": "1", "function attune_a": "void attune_a(void)"}):
+        sys.exit(f"of tags: {none}, {found}")
+    print(f"{len(cases) + 2} cases judged")
 
 
 def main():
@@ -112,8 +134,11 @@ def main():
     missing = {name.split()[1] for name in now if name.startswith("function ")} - exported(library)
     now = {name: value for name, value in now.items() if name.split()[-1] not in missing}
     version = str(ctypes.CDLL(library).attune_abi_version())
-    before = read_list() if LIST.exists() else {"abi": version}
+    before = parsed(LIST.read_text()) if LIST.exists() else {"abi": version}
     broken, new = differences({name: value for name, value in before.items() if name != "abi"}, now)
+    tag, listed = released(LIST.parent)
+    if listed.get("abi") == version:
+        broken += [f"{line} (since {tag})" for line in differences({name: value for name, value in listed.items() if name != "abi"}, now)[0]]
     other = before["abi"] != version  # a new ABI, with a soname of its own: everything may differ
     for line in broken:
         print(f"{'differs' if other else 'breaks programs built before'}: {line}")
@@ -125,7 +150,7 @@ def main():
         return write_list(version, now)
     if broken or new or other:
         sys.exit("run this again with ATTUNE_ACCEPT_ABI=1, and look at what changes in tests/capi/abi.txt")
-    print(f"ABI {version}: {len(now)} functions, constants, structs and fields are as in abi.txt")
+    print(f"ABI {version}: {len(now)} functions, constants, structs and fields are as in abi.txt" + (f" and {tag}" if tag else "; no version is tagged here"))
 
 
 if __name__ == "__main__":
