@@ -31,9 +31,8 @@ bool flag(const char* name) {
 }
 
 LogLevel parse_log_level(const std::string& text) {
-  const char* const names[] = {"debug", "info", "warning", "error"};
-  for (int level = 0; level < 4; ++level)
-    if (text == names[level]) return static_cast<LogLevel>(level);
+  for (size_t level = 0; level < kLogLevelNames.size(); ++level)
+    if (text == kLogLevelNames[level]) return static_cast<LogLevel>(level);
   refuse("ATTUNE_LOG", text, "debug, info, warning and error");
 }
 

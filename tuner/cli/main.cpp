@@ -51,8 +51,7 @@ void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   static std::set<std::string, std::less<>> printed;
   const std::lock_guard lock(mutex);
   if (level < lowest || !printed.emplace(message).second) return;
-  const char* const names[] = {"debug", "info", "warning", "error"};
-  print_notice(fmt::format("attune: {}: {}", names[static_cast<int>(level)], message));
+  print_notice(fmt::format("attune: {}: {}", log_level_name(level), message));
 }
 
 // Warnings by default: what is damaged, refused or replaced is seen without being asked for.

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -93,14 +92,13 @@ TEST_F(LogTest, ACollectorKeepsWarningsOnceAndPassesAllOn) {
 
 // "AT101 warning": numbers that programs match. A line of the list stays as it is; a new code gets a new line.
 TEST(LogCodes, AreThoseOfTheList) {
-  constexpr std::array kLevels{"debug", "info", "warning", "error"};
   std::ifstream list(ATTUNE_LOG_CODES), page(ATTUNE_LOG_PAGE);
   const std::string text{std::istreambuf_iterator<char>(page), {}};
   Texts listed, known;
   for (std::string line; std::getline(list, line);) listed.push_back(line);
   for (const LogCodeEntry& one : kLogCodes) {
     const std::string number = "AT" + std::to_string(static_cast<int>(one.code));
-    const char* const level = kLevels.at(static_cast<size_t>(one.level));
+    const std::string level(log_level_name(one.level));
     known.push_back(number + " " + level);
     const std::string row = "| " + number + " | " + level + " | " + std::string(one.meaning) + " |";
     EXPECT_NE(text.find(row), std::string::npos) << "the page wants " << row;
