@@ -2,10 +2,10 @@
 // Names and texts of the store's records; see records.hpp.
 #include "cache/records.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <chrono>
+#include <ctime>
 
 #include "generator/core/error.hpp"
 
@@ -61,8 +61,11 @@ std::string utc_now() {
   const auto now = std::chrono::system_clock::now();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds).count();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), millis);
+  const std::time_t since_1970 = std::chrono::system_clock::to_time_t(seconds);
+  std::tm utc{};
+  gmtime_r(&since_1970, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, millis);
 }
 
 }  // namespace attune
