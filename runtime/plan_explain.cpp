@@ -28,6 +28,8 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
       winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
       winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
       winner.candidates);
+  if (winner.timing.sm_clock_mhz > 0)
+    text += fmt::format("; at {} MHz", winner.timing.sm_clock_mhz);
   if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
   if (winner.driver != device.identity().driver)
     text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",

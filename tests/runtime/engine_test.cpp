@@ -39,6 +39,28 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
 }
 
+// What was measured with another driver serves, and is said; what was measured on a slice, or at another memory clock, is another device's.
+TEST_F(EngineTest, AWinnerOfAnotherDriverServesOneOfAnotherDeviceDoesNot) {
+  WinnerRecord row = put_winner(problem_);
+  row.timing.sm_clock_mhz = 1395;
+  const auto put_for = [&](const DeviceIdentity& device) {
+    Store store = Store::open(folder_ / "store.db", StoreMode::kReadWrite);
+    store.put_winner({row.spec, row.shape, device, {"test"}}, row);
+  };
+  DeviceIdentity older = device_->identity();
+  older.driver = "550.54";
+  put_for(older);
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_THAT(plan->explain(), HasSubstr("; at 1395 MHz; with driver 550.54, now "));
+  std::filesystem::remove(folder_ / "store.db");
+  DeviceIdentity slice = device_->identity(), slow = slice;
+  slice.slice = "1g.18gb";
+  slow.memory_clock_khz = slow.memory_clock_khz / 2 + 1;
+  put_for(slice), put_for(slow);
+  EXPECT_EQ(engine(options()).plan(problem_)->rung, Rung::kDefaultConfig);
+}
+
 // Problems that differ in one choice of 8-bit operands have plans, and winners, of their own.
 TEST_F(EngineTest, EachChoiceOf8BitsHasItsPlanAndItsWinner) {
   const std::string base = "dtype=e4m3,head_dim=128,heads=32/8,batch=1,seqlen=4096";

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <sstream>
 
 #include "cache/store.hpp"
 #include "generator/core/error.hpp"
@@ -66,6 +67,32 @@ std::vector<std::string> differences(const std::string& theirs, const std::strin
   return found;
 }
 
+// field=value lines of a device's identity, which the name takes no part in.
+std::map<std::string, std::string> facts_of(const DeviceIdentity& device) {
+  std::map<std::string, std::string> facts;
+  std::istringstream lines(device.text());
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t equals = line.find('='); equals != std::string::npos)
+      facts[line.substr(0, equals)] = line.substr(equals + 1);
+  return facts;
+}
+
+// "the device is NVIDIA H200 (...)", and of one name which of its facts are others: a slice of it, another
+// memory clock.
+std::string device_change(const DeviceIdentity& theirs, const DeviceIdentity& ours) {
+  std::string text = fmt::format("the device is {}", theirs.facts_title());
+  if (theirs.is_cpu() || theirs.name != ours.name) return text;
+  auto here = facts_of(ours);
+  const char* between = "; its ";
+  for (const auto& [fact, there] : facts_of(theirs)) {
+    if (there == here[fact]) continue;
+    text += fmt::format("{}{} is {}, here {}", between, fact, there.empty() ? "none" : there,
+                        here[fact].empty() ? "none" : here[fact]);
+    between = ", ";
+  }
+  return text;
+}
+
 std::string template_change(const WinnerRecord& winner) {
   for (const KernelTemplate* one : all_templates())
     if (one->name() == winner.toolchain.template_name)
@@ -121,7 +148,7 @@ std::optional<NearestKey> nearest_key(const Problem& problem, const DeviceIdenti
     std::vector<std::string> differs =
         differences(to_text(problem_of(winner.spec, winner.shape)), asked);
     if (winner.device.digest() != device.digest())
-      differs.push_back(fmt::format("the device is {}", winner.device.facts_title()));
+      differs.push_back(device_change(winner.device, device));
     if (std::string change = template_change(winner); !change.empty())
       differs.push_back(std::move(change));
     const double distance = 100.0 * static_cast<double>(differs.size()) +
