@@ -4,13 +4,13 @@
 
 # What the library and the program are built with.
 attune_build_packages="build-essential cmake ninja-build git pkg-config libsqlite3-dev libfmt-dev libcli11-dev \
-nlohmann-json3-dev libxxhash-dev libsodium-dev python3-dev"
+nlohmann-json3-dev libxxhash-dev python3-dev"
 # The CPU target: clang and LLVM in process (LLVM's static parts want zlib and zstd). Without them everything but the CPU target works.
 attune_cpu_packages="llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev"
 # What only the tests use.
 attune_test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
-# Which the tests do without, aloud, where a distribution no longer has them: sources are formatted with this version.
-attune_check_packages="clang-format-14 clang-tidy"
+# Which the tests do without, aloud, where a distribution has none: sources are formatted with this version, reports drawn by Chromium.
+attune_check_packages="clang-format-14 clang-tidy chromium"
 
 attune_is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 

@@ -24,6 +24,7 @@
 #include "generator/image_info.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/bundle_manifest.hpp"
+#include "tuner/peer_times.hpp"
 #include "tuner/workload.hpp"
 
 namespace attune::testing {
@@ -158,6 +159,11 @@ void read_model(std::string_view text) {
   workload_from_model(file.path().string(), {}, Target::kCpu);
 }
 
+void read_peers(std::string_view text) {
+  const UnnamedFile file(text);
+  read_peer_times(file.path());
+}
+
 // The log of ptxas, from which resources are read where there is no reader of ELF.
 void read_log(std::string_view text) {
   ImageInfo info;
@@ -172,7 +178,7 @@ const Parser kParsers[] = {
     {"shape", read_shape},     {"score", read_score},     {"program", read_program},
     {"export", read_export},   {"pins", read_pins},       {"manifest", read_manifest},
     {"bundle", read_bundle},   {"capture", read_capture}, {"model", read_model},
-    {"log", read_log}};
+    {"peers", read_peers},     {"log", read_log}};
 const int kNumParsers = sizeof kParsers / sizeof kParsers[0];
 
 }  // namespace attune::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune report`: a store, or the difference of two, as one HTML page. report_data.cpp reads,
-// report_page.cpp writes, report/ draws. REPORT.md says how to read it.
+// report_page.cpp writes, report/ draws. examples/pages/report.md says how to read it.
 #include <fmt/format.h>
 
 #include <memory>
@@ -25,6 +25,7 @@ struct Options {
   WorkloadOptions model;
   std::string out;
   std::vector<std::string> diff;
+  std::string peers;
 };
 
 Store existing(const std::filesystem::path& path) {
@@ -85,6 +86,10 @@ Json diff_data(const Options& options) {
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("MODEL is {}, beside --diff; accepted is one of both", options.model.model));
+  if (!options.peers.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--peers is {}, beside --diff; accepted is one of both", options.peers));
   Json data = head("diff");
   data["stores"] = options.diff;
   data.update(report_diff(existing(options.diff[0]), existing(options.diff[1])));
@@ -96,7 +101,9 @@ Json store_data(const Options& options) {
   const Store store = existing(path);
   Json data = head("store");
   data["store"] = path.string();
-  data.update(report_data(store));
+  const PeerTimes peers = options.peers.empty() ? PeerTimes{} : read_peer_times(options.peers);
+  data.update(report_data(store, peers));
+  if (!options.peers.empty()) data["peers"] = {{"file", options.peers}, {"device", peers.device}};
   if (!options.model.model.empty()) data["model"] = model_data(options);
   return data;
 }
@@ -126,6 +133,9 @@ void add_report(Command program, int* exit_code) {
       .add_option("--diff", options->diff,
                   "Two stores, before and after: gains and losses of what both have")
       .values(2, 2);
+  command.add_option("--peers", options->peers,
+                     "Times of other libraries to show beside them: a JSON file as tests/bench "
+                     "writes it");
   add_machine_options(command, &options->machine);
   command.callback([options, exit_code] { *exit_code = report(*options); });
 }

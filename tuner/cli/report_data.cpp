@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "generator/core/visibility.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/workload_output.hpp"
@@ -53,7 +54,8 @@ KeyText key_text(const KernelSpec& spec, const Shape& shape, const DeviceIdentit
 
 class Reader {
  public:
-  explicit Reader(const Store& store) : winners_(store.all_winners()), trials_(store.all_trials()) {
+  Reader(const Store& store, const PeerTimes& peers)
+      : winners_(store.all_winners()), trials_(store.all_trials()), peers_(peers) {
     for (const KernelTemplate* one : all_templates())
       digests_[std::string(one->name())] = template_digest(*one);
     for (const WinnerRecord& winner : winners_) note_driver(winner.device, winner);
@@ -125,7 +127,15 @@ class Reader {
             {"flops", number(roofline.flops)},
             {"bytes", number(roofline.bytes)},
             {"roof", {number(roofline.flops_per_s), number(roofline.bytes_per_s)}},
+            {"peers", peer_times(problem, w.device)},
             {"share", number(roofline.share(w.timing.median_us))}};
+  }
+
+  // {name: us}; null where none was given.
+  Json peer_times(const Problem& problem, const DeviceIdentity& device) const {
+    const auto found = peers_.of.find(to_text(canonical(problem)));
+    const bool other = !peers_.device.empty() && peers_.device != device.name;
+    return found == peers_.of.end() || other ? Json() : Json(found->second);
   }
 
   // [key, template, status, time in us, registers, is default, values of the template's knobs]
@@ -215,6 +225,7 @@ class Reader {
 
   const std::vector<WinnerRecord> winners_;
   const std::vector<StoredTrial> trials_;
+  const PeerTimes& peers_;
   std::map<std::string, std::string> digests_;  // of today's templates
   std::map<std::string, std::pair<std::string, std::string>> newest_driver_;
   std::map<KeyText, size_t> keys_;
@@ -227,6 +238,6 @@ class Reader {
 
 }  // namespace
 
-Json report_data(const Store& store) { return Reader(store).read(); }
+Json report_data(const Store& store, const PeerTimes& peers) { return Reader(store, peers).read(); }
 
 }  // namespace attune::cli

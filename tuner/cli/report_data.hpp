@@ -8,11 +8,13 @@
 
 #include "cache/store.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/peer_times.hpp"
 
 namespace attune::cli {
 
-// Winners, trials, failures and knobs of a store.
-Json report_data(const Store& store);
+// Winners, trials, failures and knobs of a store; with the times of peers beside winners of the
+// device that they were taken on.
+Json report_data(const Store& store, const PeerTimes& peers = {});
 
 // Two stores, "before" and "after": each problem that both have a winner for on one device.
 Json report_diff(const Store& before, const Store& after);

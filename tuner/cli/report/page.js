@@ -16,6 +16,7 @@ function fill(node, attributes, children) {
 const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 const add = (node, ...children) => fill(node, null, children);
 const s = (name, attributes, ...children) => fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children);
+const chart = (width, height, label) => s('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', tabindex: 0, 'aria-label': label});
 
 // ---- numbers
 const known = x => typeof x === 'number' && isFinite(x);
@@ -37,6 +38,7 @@ const note = (...text) => h('p', {class: 'soft'}, ...text);
 const section = (id, title, lead, ...rest) => h('section', {id, 'aria-labelledby': id + '-h'}, h('h2', {id: id + '-h'}, title), note(lead), ...rest);
 const figure = (title, ...rest) => h('div', {class: 'figure'}, h('h3', {}, title), ...rest);
 const config = text => text.split(',').map((word, i, all) => i < all.length - 1 ? [word + ',', h('wbr')] : word);  // breaks behind commas
+const named = row => h('span', {'data-tip': row.p, tabindex: 0}, row.name);  // a short name, and the problem's whole text
 const dot = (x, y, color, tip, r = 4) => s('circle', {cx: x, cy: y, r, fill: color, 'data-tip': tip});
 const color = i => `var(--c${i % 8})`;
 const legend = names => h('div', {class: 'legend'}, names.map((name, i) => h('span', {}, h('i', {style: `background:${color(i)}`}), name)));
@@ -85,7 +87,7 @@ function axes(x, y, label, width = 560, height = 300, left = 62) {
   const place = (axis, value, from, to) => from + (to - from) * (axis.log ? Math.log(value / axis.lo) / Math.log(axis.hi / axis.lo) :
     (value - axis.lo) / (axis.hi - axis.lo));
   const px = value => place(x, value, left, width - right), py = value => place(y, value, height - bottom, top);
-  const root = s('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label});
+  const root = chart(width, height, label);
   for (const value of ticks(x.lo, x.hi, x.log, x.base)) add(root, s('line', {class: 'axis', x1: px(value), x2: px(value), y1: top, y2: height - bottom}),
     s('text', {x: px(value), y: height - bottom + 17, 'text-anchor': 'middle'}, (x.text || short)(value)));
   if (y.name) for (const value of ticks(y.lo, y.hi, y.log, y.base)) add(root, s('line', {class: 'axis', x1: left, x2: width - right, y1: py(value), y2: py(value)}),
@@ -120,12 +122,12 @@ function histogram(values, name, y_name, marks, label) {
 function ranges(rows, reference, name, label) {  // {name, lo, mid, hi, tip, kind}
   const x = range(rows.flatMap(r => [r.lo, r.mid, r.hi, reference]), false);
   if (!x) return note('Nothing to show.');
-  const width = 560, line = 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: ''}, label, width, height, 235);
+  const width = 560, line = 21, height = rows.length * line + 50, {root, px} = axes({...x, name}, {lo: 0, hi: 1, name: ''}, label, width, height, 268);
   add(root, s('line', {class: 'zero', x1: px(reference), x2: px(reference), y1: 6, y2: height - 44}));
   rows.forEach((r, i) => {
     const y = 12 + i * line + line / 2, c = `var(--${r.kind})`;
     add(root, s('line', {x1: px(r.lo), x2: px(r.hi), y1: y, y2: y, stroke: c, 'stroke-width': 5, 'stroke-linecap': 'round', opacity: .35, 'data-tip': r.tip}),
-      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: 227, y: y + 4, 'text-anchor': 'end', 'data-tip': r.name}, r.name.length > 32 ? r.name.slice(0, 31) + '…' : r.name));
+      dot(px(r.mid), y, c, r.tip, 4.5), s('text', {x: 260, y: y + 4, 'text-anchor': 'end', 'data-tip': r.name}, r.name.length > 40 ? r.name.slice(0, 39) + '…' : r.name));
   });
   return root;
 }
@@ -134,6 +136,7 @@ function ranges(rows, reference, name, label) {  // {name, lo, mid, hi, tip, kin
 const sure = w => known(w.d[1]) && w.d[1] > w.t[2];
 const gain = w => w.d[0] / w.t[0];
 const rate = w => w.flops > 0 ? w.flops / w.t[0] * 1e6 : 0;
+const best_peer = w => Object.entries(w.peers || {}).reduce((best, one) => best && best[1] <= one[1] ? best : one, null);  // [name, us]
 const old_kind = w => w.old === '' ? 'good' : w.old === 'driver changed' ? 'warn' : 'bad';
 const config_cell = {name: 'config', kind: 'cfg'};
 
@@ -153,14 +156,16 @@ function what_runs() {
   }
   if (D.model) for (const text of D.model.notes) parts.push(note(text));
   parts.push(table(D.model ? 'All winners of the store' : '', [
-    {name: 'problem', kind: 'w', cell: w => h('span', {'data-tip': w.p}, w.name), key: w => w.name},
+    {name: 'problem', kind: 'w', cell: w => named(w), key: w => w.name},
     {name: 'state', cell: w => [tag(w.old || 'in use', old_kind(w)), w.pin ? tag('pinned') : null], key: w => w.old},
     {name: 'time', kind: 'n', cell: w => us(w.t[0]), key: w => w.t[0] || 0},
     {name: 'over default', kind: 'n', cell: w => times(gain(w)), key: w => gain(w) || 0},
     {name: 'TFLOP/s', kind: 'n', cell: w => rate(w) ? (rate(w) / 1e12).toPrecision(3) : '–', key: rate},
     {name: 'of roofline', kind: 'n', cell: w => w.share ? percent(w.share) : '–', key: w => w.share || 0},
+    D.peers && {name: 'over best peer', kind: 'n', key: w => best_peer(w) ? best_peer(w)[1] / w.t[0] : 0,
+      cell: w => best_peer(w) ? [times(best_peer(w)[1] / w.t[0]), ' ', best_peer(w)[0]] : '–'},
     {name: 'template', cell: w => D.templates[w.tpl], key: w => D.templates[w.tpl]},
-    {...config_cell, cell: w => config(w.cfg)}], rows, {most: D.model ? 10 : 15, text: w => w.p + ' ' + w.name + ' ' + w.cfg + ' ' + D.templates[w.tpl] + ' ' + w.old}));
+    {...config_cell, cell: w => config(w.cfg)}].filter(column => column), rows, {most: D.model ? 10 : 15, text: w => w.p + ' ' + w.name + ' ' + w.cfg + ' ' + D.templates[w.tpl] + ' ' + w.old}));
   return section('runs', D.model ? `What runs for ${D.model.name}` : 'What runs', D.model ? `On ${D.model.device}, with this store.` :
     `${count(rows.length, 'winner')}, of which this attune uses ${fresh.length}. Name a model (attune report MODEL) to see its layers here.`, parts);
 }
@@ -189,7 +194,7 @@ function how_sure() {
     h('div', {class: 'tiles'}, tile(ties.length + ' of ' + rows.length, 'ties with the runner-up'), tile(wide.length, 'intervals wider than 5 %', wide.length ? 'warn' : ''),
       tile(open.length, 'searches that the budget ended', open.length ? 'warn' : ''), tile(rows.filter(w => w.effort === 'quick').length, 'of quick effort')),
     table('Distance of the runner-up', [
-      {name: 'problem', kind: 'w', cell: w => h('span', {'data-tip': w.p}, w.name), key: w => w.name},
+      {name: 'problem', kind: 'w', cell: w => named(w), key: w => w.name},
       {name: 'distance', kind: 'n', cell: w => signed(distance(w)), key: distance},
       {name: 'interval', kind: 'n', cell: w => `${us(w.t[1])} to ${us(w.t[2])}`, key: w => (w.t[2] - w.t[1]) / w.t[0]},
       {name: 'tried', kind: 'n', cell: w => String(w.tried), key: w => w.tried},
@@ -237,15 +242,24 @@ function over_length(rows) {
   }
   const list = [...groups.values()].sort((a, b) => b.points.size - a.points.size).slice(0, 8);
   const name_of = g => g.name.replace(/,? ?1 x 1(?=\D|$)/, '').trim();
-  const points = list.flatMap(g => [...g.points.values()]), x = range(points.map(w => w.n), true), y = range(points.map(rate), false, 0.05);
+  const rate_of = (w, us) => w.flops / us * 1e6, peers = [...new Set(rows.flatMap(w => Object.keys(w.peers || {})))].slice(0, 6), dash = ['2 3', '7 3', '1 5', '9 3 2 3', '4 4', '12 4'];
+  const points = list.flatMap(g => [...g.points.values()]), x = range(points.map(w => w.n), true);
+  const y = range(points.flatMap(w => [rate(w), ...Object.values(w.peers || {}).map(us => rate_of(w, us))]), false, 0.05);
   if (!points.length) return note('No winner does products.');
   const {root, px, py} = axes({...x, base: 2, name: 'keys', text: power}, {...y, lo: 0, name: 'FLOP/s'}, 'Speed over length');
   list.forEach((g, i) => {
-    const line = [...g.points.values()].sort((a, b) => a.n - b.n);
-    add(root, s('polyline', {points: line.map(w => px(w.n) + ',' + py(rate(w))).join(' '), fill: 'none', stroke: color(i), 'stroke-width': 2}),
+    const line = [...g.points.values()].sort((a, b) => a.n - b.n), path = (those, speed) => those.map(w => px(w.n) + ',' + py(speed(w))).join(' ');
+    peers.forEach((name, j) => {
+      const those = line.filter(w => (w.peers || {})[name] > 0), speed = w => rate_of(w, w.peers[name]);
+      if (those.length) add(root, s('polyline', {points: path(those, speed), fill: 'none', stroke: color(i), 'stroke-width': 1.2, 'stroke-dasharray': dash[j]}),
+        those.map(w => dot(px(w.n), py(speed(w)), color(i), `${name}: ${w.name}\n${short(speed(w))}FLOP/s, ${us(w.peers[name])}`, 2)));
+    });
+    add(root, s('polyline', {points: path(line, rate), fill: 'none', stroke: color(i), 'stroke-width': 2}),
       line.map(w => dot(px(w.n), py(rate(w)), color(i), `${w.name}\n${short(rate(w))}FLOP/s, ${us(w.t[0])}\n${w.cfg}`)));
   });
-  return [root, legend(list.map(name_of))];
+  const key = (name, j) => h('span', {}, s('svg', {class: 'dash', viewBox: '0 0 34 8', 'aria-hidden': 'true'}, s('line', {x1: 0, x2: 34, y1: 4, y2: 4, stroke: 'currentColor',
+    'stroke-width': 1.5, 'stroke-dasharray': dash[j]})), name);
+  return [root, legend(list.map(name_of)), peers.length > 0 && h('div', {class: 'legend', 'data-peers': peers.length}, peers.map(key))];
 }
 function roofline(rows) {
   const points = rows.filter(w => rate(w) > 0 && w.bytes > 0);
@@ -269,7 +283,7 @@ function knobs() {
   const names = [...new Set(D.knobs.map(k => k.tpl))];
   return names.map(tpl => {
     const list = D.knobs.filter(k => k.tpl === tpl).slice(0, 12), most = Math.max(...list.map(k => k.share), 1e-9);
-    const line = 24, width = 560, root = s('svg', {viewBox: `0 0 ${width} ${list.length * line + 4}`, role: 'img', 'aria-label': 'Importance of knobs of ' + D.templates[tpl]});
+    const line = 24, width = 560, root = chart(width, list.length * line + 4, 'Importance of knobs of ' + D.templates[tpl]);
     list.forEach((k, i) => add(root, s('text', {class: 'ink', x: 130, y: i * line + 16, 'text-anchor': 'end'}, k.knob),
       s('rect', {x: 140, y: i * line + 5, width: Math.max(1, k.share / most * 350), height: 15, rx: 2, fill: 'var(--accent)', opacity: .8,
         'data-tip': k.values.map(([value, n, slower]) => `${value}: ${signed(slower)} beside the mean, ${n} trials`).join('\n')}),
@@ -290,7 +304,7 @@ function heat_map(trials, tpl) {
     const i = names.indexOf(a), j = names.indexOf(b), axis = k => [...new Set(trials.map(t => t[6][k]))].sort((x, y) => x - y);
     const xs = axis(i), ys = axis(j).reverse(), ok = trials.filter(t => known(t[3])), least = Math.min(...ok.map(t => t[3]));
     const width = 560, cell_w = Math.min(96, 480 / xs.length), cell_h = 34;
-    const root = s('svg', {viewBox: `0 0 ${width} ${ys.length * cell_h + 46}`, role: 'img', 'aria-label': `Best time by ${a} and ${b}`});
+    const root = chart(width, ys.length * cell_h + 46, `Best time by ${a} and ${b}`);
     ys.forEach((y, row) => {
       add(root, s('text', {x: 66, y: row * cell_h + 22, 'text-anchor': 'end'}, String(y)));
       xs.forEach((x, column) => {
@@ -336,7 +350,7 @@ const where_left = () => {
 };
 const environment = () => section('how', 'How this was made', 'What the rows were measured with.', table('', [{name: '', cell: r => r[0]}, {name: '', cell: r => r[1]}],
   [['store', D.store], ['page', `attune ${D.version}, ${D.made}`], ['devices', D.devices.join('; ')], ['drivers', D.drivers.filter(x => x).join(', ') || '–'],
-    ['compilers', D.compilers.join(', ')]]), note('Commands:'), h('pre', {}, 'attune db ls\nattune db verify\nattune report --out report.html'));
+    ['compilers', D.compilers.join(', ')], ...(D.peers ? [['peers', `${D.peers.file}, on ${D.peers.device || 'an unknown device'}`]] : [])]), note('Commands:'), h('pre', {}, 'attune db ls\nattune db verify\nattune report --out report.html'));
 
 // ---- two stores
 function difference() {
@@ -349,7 +363,7 @@ function difference() {
       tile(`${D.only_before} / ${D.only_after}`, 'only before / only after')),
     rows.length > 0 && h('div', {class: 'figure narrow'}, ranges(shown.map(r => ({name: r.name, mid: ratio(r), lo: r.a.t[1] / r.b.t[2], hi: r.a.t[2] / r.b.t[1], kind: kind(r),
       tip: `${r.p}\n${us(r.a.t[0])} before, ${us(r.b.t[0])} after\n${r.a.cfg}\n${r.b.cfg}`})), 1, 'times faster after', 'Ratios with intervals')),
-    table('', [{name: 'problem', kind: 'w', cell: r => h('span', {'data-tip': r.p}, r.name), key: r => r.name}, {name: 'device', cell: r => r.dev, key: r => r.dev},
+    table('', [{name: 'problem', kind: 'w', cell: r => named(r), key: r => r.name}, {name: 'device', cell: r => r.dev, key: r => r.dev},
       {name: 'before', kind: 'n', cell: r => us(r.a.t[0]), key: r => r.a.t[0]}, {name: 'after', kind: 'n', cell: r => us(r.b.t[0]), key: r => r.b.t[0]},
       {name: 'ratio', kind: 'n', cell: r => h('span', {class: kind(r)}, times(ratio(r))), key: ratio},
       {...config_cell, name: 'config', cell: r => r.a.cfg === r.b.cfg ? 'the same' : [config(r.a.cfg), h('br'), config(r.b.cfg)]}], rows, {text: r => r.p + r.name + r.dev}))];
@@ -358,17 +372,34 @@ function difference() {
 // ---- the page
 function tips() {
   const box = h('div', {id: 'tip', role: 'status', hidden: true});
-  const show = event => {
-    const text = event.target.getAttribute && event.target.getAttribute('data-tip');
+  function show(node, x, y) {
+    const text = node && node.getAttribute && node.getAttribute('data-tip');
     box.hidden = !text;
     if (!text) return;
     box.textContent = text;
-    const x = event.clientX, y = event.clientY, r = box.getBoundingClientRect();
+    const r = box.getBoundingClientRect();
     box.style.left = Math.max(6, Math.min(x + 12, innerWidth - r.width - 6)) + 'px';
-    box.style.top = (y + 16 + r.height > innerHeight ? y - r.height - 10 : y + 16) + 'px';
-  };
-  document.addEventListener('pointermove', show);
-  document.addEventListener('keydown', event => { if (event.key === 'Escape') box.hidden = true; });
+    box.style.top = (y + 16 + r.height > innerHeight ? Math.max(6, y - r.height - 10) : y + 16) + 'px';
+  }
+  const beside = node => { const r = node.getBoundingClientRect(); show(node, r.left + r.width / 2, r.top + r.height / 2); };
+  // Left and right go through what a chart that has the focus says.
+  function step(by) {
+    const root = document.activeElement, points = root && root.localName === 'svg' ? [...root.querySelectorAll('[data-tip]')] : [];
+    if (!points.length) return false;
+    const old = points.findIndex(point => point.classList.contains('at')), now = (old < 0 ? (by > 0 ? 0 : -1) : old + by + points.length) % points.length;
+    if (old >= 0) points[old].classList.remove('at');
+    const next = points.at(now);
+    next.classList.add('at');
+    beside(next);
+    return true;
+  }
+  document.addEventListener('pointermove', event => show(event.target, event.clientX, event.clientY));
+  document.addEventListener('focusin', event => beside(event.target));
+  document.addEventListener('focusout', event => event.target.querySelectorAll('.at').forEach(point => point.classList.remove('at')));
+  document.addEventListener('keydown', event => {
+    if (event.key === 'Escape') box.hidden = true;
+    if ((event.key === 'ArrowRight' || event.key === 'ArrowLeft') && step(event.key === 'ArrowRight' ? 1 : -1)) event.preventDefault();
+  });
   return box;
 }
 function main() {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a result file's rows; see peer_times.hpp.
+#include "tuner/peer_times.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
+#include "generator/core/problem.hpp"
+#include "generator/core/visibility.hpp"
+
+namespace attune {
+namespace {
+
+using Json = nlohmann::json;
+
+std::map<std::string, double> times_of(const Json& timings) {
+  std::map<std::string, double> times;
+  for (const auto& [name, timing] : timings.items()) {
+    if (name == "tuned" || name == "default" || name == "attune") continue;
+    const double median_us = timing.at("median_us").get<double>();
+    if (!std::isfinite(median_us) || median_us <= 0)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("median_us of {} is {}; accepted is a time", name, median_us));
+    times[name] = median_us;
+  }
+  return times;
+}
+
+}  // namespace
+
+PeerTimes read_peer_times(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", path.string()));
+  PeerTimes found;
+  try {
+    const Json json = parse_json<Json>(text);
+    found.device = json.value("device", "");
+    for (const Json& row : json.at("rows")) {
+      const auto times = times_of(row.at("timings"));
+      if (times.empty()) continue;
+      const Problem problem = parse_written_problem(row.at("problem").get<std::string>());
+      for (const auto& [name, us] : times) found.of[to_text(canonical(problem))][name] = us;
+    }
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is not a file of timings, as tests/bench writes it: {}",
+                            path.string(), error.what()));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
+  }
+  return found;
+}
+
+}  // namespace attune
