@@ -22,6 +22,7 @@
 #include "generator/core/replace_file.hpp"
 #include "runtime/bundle_file.hpp"
 #include "runtime/bundle_manifest.hpp"
+#include "runtime/zstd.hpp"
 
 namespace attune {
 namespace {
@@ -42,6 +43,11 @@ std::string read_file(const fs::path& path) {
   std::string bytes(std::istreambuf_iterator<char>(in), {});
   if (!in) io_error(path, "cannot be read");
   return bytes;
+}
+
+std::string stored_bytes(std::string_view whole, uint64_t offset, uint64_t bytes, uint64_t packed) {
+  return packed > 0 ? zstd_unpacked(whole.substr(offset, packed), bytes)
+                    : std::string(whole.substr(offset, bytes));
 }
 
 std::string identity_text(const ImageKey& key) {
@@ -149,22 +155,23 @@ BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel
   return change;
 }
 
-void write_bundle_file(const fs::path& file, const std::vector<BundledKernel>& kernels) {
-  replace_file(private_place(file, kGuarded), bundle_bytes(kernels), kFileMode);
+void write_bundle_file(const fs::path& file, const std::vector<BundledKernel>& kernels,
+                       Packing packing) {
+  replace_file(private_place(file, kGuarded), bundle_bytes(kernels, packing), kFileMode);
 }
 
 Bundle::Bundle(std::vector<ManifestEntry> entries) {
   for (ManifestEntry& entry : entries) {
     winners_.insert(winners_.end(), entry.winners.begin(), entry.winners.end());
     entries_.push_back({std::move(entry.key), std::move(entry.file), std::move(entry.sha256),
-                        std::move(entry.image), entry.offset, entry.bytes});
+                        std::move(entry.image), entry.offset, entry.bytes, entry.packed});
   }
 }
 
 Bundle Bundle::of_bytes(std::shared_ptr<const BundleBytes> bytes, const fs::path& name) {
   Bundle bundle(parse_bundle(bytes->view(), name.string()));
   bundle.folder_ = name;
-  bundle.packed_ = std::move(bytes);
+  bundle.whole_ = std::move(bytes);
   return bundle;
 }
 
@@ -203,12 +210,13 @@ bool Bundle::serves(const std::string& arch, const std::string& options) const {
 }
 
 std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* fault) const {
-  const fs::path path = packed_
+  const fs::path path = whole_
                             ? fs::path(fmt::format("{} at byte {}", folder_.string(), entry.offset))
                             : folder_ / entry.file;
   try {
-    std::string bytes =
-        packed_ ? std::string(packed_->view().substr(entry.offset, entry.bytes)) : read_file(path);
+    std::string bytes = whole_
+                            ? stored_bytes(whole_->view(), entry.offset, entry.bytes, entry.packed)
+                            : read_file(path);
     if (sha256_hex(bytes) == entry.sha256) return bytes;
     *fault =
         fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());

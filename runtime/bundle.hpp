@@ -55,9 +55,13 @@ struct BundleChange {
 BundleChange write_bundle(const std::filesystem::path& folder,
                           const std::vector<BundledKernel>& kernels);
 
-// The same as one file (bundle_file.hpp), which replaces a former one whole. Throws kIo.
-void write_bundle_file(const std::filesystem::path& file,
-                       const std::vector<BundledKernel>& kernels);
+// Of the images of a bundle of one file: as they are, mapped; or smaller, unpacked when asked for.
+enum class Packing { kNone, kZstd };
+
+// The same as one file (bundle_file.hpp), which replaces a former one whole. Throws kIo, and
+// kUnsupported where a packing's library is not here.
+void write_bundle_file(const std::filesystem::path& file, const std::vector<BundledKernel>& kernels,
+                       Packing packing = Packing::kNone);
 
 // An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable,
 // thread-safe.
@@ -65,7 +69,7 @@ class Bundle {
  public:
   // Throws kIo when the manifest cannot be read, or could have been written by others than this
   // user and root, since images are code; kInvalidArgument when it is malformed or of a newer
-  // version.
+  // version; kUnsupported when images are packed and libzstd is not here.
   // A folder, or a bundle of one file.
   static Bundle open(const std::filesystem::path& folder);
   // A bundle of one file whose bytes the caller holds, unchanged, as long as this and what it gave.
@@ -89,8 +93,8 @@ class Bundle {
   struct Entry {
     ImageKey key;
     std::string file, sha256;
-    KernelImage image;       // without bytes
-    uint64_t offset, bytes;  // in packed_
+    KernelImage image;               // without bytes
+    uint64_t offset, bytes, packed;  // in whole_, as ManifestEntry has them
   };
   Bundle() = default;
   explicit Bundle(std::vector<ManifestEntry> entries);
@@ -99,7 +103,7 @@ class Bundle {
   // The file's bytes when they are what the manifest says; else nullopt and why not.
   std::optional<std::string> sound_bytes(const Entry& entry, std::string* fault) const;
   std::filesystem::path folder_;
-  std::shared_ptr<const BundleBytes> packed_;  // of a bundle of one file
+  std::shared_ptr<const BundleBytes> whole_;  // of a bundle of one file
   std::vector<Entry> entries_;
   std::vector<WinnerRecord> winners_;
 };

@@ -16,14 +16,16 @@
 #include "generator/core/error.hpp"
 #include "generator/core/file_descriptor.hpp"
 #include "generator/core/private_path.hpp"
+#include "runtime/zstd.hpp"
 
 namespace attune {
 namespace {
 
 constexpr std::string_view kMagic("attuneB\0", 8);
-constexpr uint64_t kVersion = 1;
-constexpr size_t kSummed = 32;            // bytes of the header that the digest covers
-constexpr size_t kHeader = kSummed + 64;  // with the digest
+constexpr uint64_t kPlain = 1, kPacked = 2;   // versions
+constexpr uint64_t kLargestImage = 64 << 20;  // unpacked: a small file must not ask for all memory
+constexpr size_t kSummed = 32;                // bytes of the header that the digest covers
+constexpr size_t kHeader = kSummed + 64;      // with the digest
 constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
 class MappedFile final : public BundleBytes {
@@ -86,8 +88,17 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, why));
 }
 
+void check_packed(const ManifestEntry& entry, uint64_t version, const std::string& name) {
+  if (version != kPacked) refuse(name, "has packed images, which its version does not know");
+  if (entry.bytes > kLargestImage)
+    refuse(name, fmt::format("a packed image would have {} bytes; accepted are up to {}",
+                             entry.bytes, kLargestImage));
+  if (std::string why; !zstd_is_here(&why)) throw Error(ErrorCode::kUnsupported, name + ": " + why);
+}
+
 // In an order of their own, each kernel once, with winners in an order of their own as well.
-std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kernels) {
+std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kernels,
+                                          Packing packing) {
   std::vector<std::pair<std::string, ManifestEntry>> keyed;
   for (const BundledKernel& kernel : kernels) {
     ManifestEntry entry{kernel.key, "", sha256_hex(kernel.image.bytes), kernel.image,
@@ -111,6 +122,11 @@ std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kern
               keyed.end());
   std::vector<ManifestEntry> entries;
   for (auto& [text, entry] : keyed) entries.push_back(std::move(entry));
+  if (packing == Packing::kZstd)
+    for (ManifestEntry& entry : entries) {
+      entry.image.bytes = zstd_packed(entry.image.bytes);
+      entry.packed = entry.image.bytes.size();
+    }
   return entries;
 }
 
@@ -121,7 +137,7 @@ size_t place_images(size_t begin, std::vector<ManifestEntry>* entries) {
   for (ManifestEntry& entry : *entries) {
     const auto [at, is_new] = placed.emplace(entry.sha256, aligned(end));
     entry.offset = at->second;
-    if (is_new) end = entry.offset + entry.bytes;
+    if (is_new) end = entry.offset + entry.stored();
   }
   return end;
 }
@@ -136,8 +152,8 @@ std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes) {
   return std::make_shared<CallersBytes>(bytes);
 }
 
-std::string bundle_bytes(const std::vector<BundledKernel>& kernels) {
-  std::vector<ManifestEntry> entries = sorted_entries(kernels);
+std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing packing) {
+  std::vector<ManifestEntry> entries = sorted_entries(kernels, packing);
   // The manifest says where images are, and where they are depends on its length: of one that is
   // made as if images began at the highest offset there may be, padded by spaces.
   const size_t longest = [&] {
@@ -149,7 +165,8 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels) {
   std::string manifest = manifest_text(entries, ManifestTime::kNone);
   manifest.resize(longest, ' ');
   std::string bytes(kMagic);
-  bytes += number_bytes(kVersion) + number_bytes(manifest.size()) + number_bytes(end);
+  bytes += number_bytes(packing == Packing::kNone ? kPlain : kPacked) +
+           number_bytes(manifest.size()) + number_bytes(end);
   bytes += digest_of(bytes, manifest) + manifest;
   for (const ManifestEntry& entry : entries) {
     if (entry.offset < bytes.size()) continue;  // shared with one before it
@@ -163,9 +180,10 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels) {
 std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name) {
   if (bytes.size() < kHeader || bytes.substr(0, kMagic.size()) != kMagic)
     refuse(name, "is not a bundle file, as `attune export` writes it");
-  if (const uint64_t version = number_at(bytes, 8); version != kVersion)
-    refuse(name, fmt::format("is a bundle of version {}; this library reads version {}", version,
-                             kVersion));
+  const uint64_t version = number_at(bytes, 8);
+  if (version != kPlain && version != kPacked)
+    refuse(name, fmt::format("is a bundle of version {}; this library reads versions {} and {}",
+                             version, kPlain, kPacked));
   const uint64_t manifest_bytes = number_at(bytes, 16);
   if (number_at(bytes, 24) != bytes.size() || manifest_bytes > bytes.size() - kHeader)
     refuse(name, fmt::format("says that it has {} bytes, and has {}: it was cut off or changed",
@@ -174,11 +192,13 @@ std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::strin
   if (bytes.substr(kSummed, kHeader - kSummed) != digest_of(bytes, manifest))
     refuse(name, "the SHA-256 of its index is not what it says: it was changed");
   std::vector<ManifestEntry> entries = parse_manifest(std::string(manifest), name);
-  for (const ManifestEntry& entry : entries)
+  for (const ManifestEntry& entry : entries) {
     if (entry.offset < kHeader + manifest_bytes || entry.offset > bytes.size() ||
-        entry.bytes > bytes.size() - entry.offset)
+        entry.stored() > bytes.size() - entry.offset)
       refuse(name, fmt::format("an image from byte {} on, of {} bytes, does not lie inside",
-                               entry.offset, entry.bytes));
+                               entry.offset, entry.stored()));
+    if (entry.packed > 0) check_packed(entry, version, name);
+  }
   return entries;
 }
 

@@ -5,14 +5,15 @@
 //   | at | bytes | what                                                            |
 //   |----|-------|-----------------------------------------------------------------|
 //   | 0  | 8     | "attuneB" and a zero                                            |
-//   | 8  | 8     | version, 1 (little-endian, as are the others)                   |
+//   | 8  | 8     | version (little-endian, as are the others): 1; 2: packed images |
 //   | 16 | 8     | bytes of the manifest                                           |
 //   | 24 | 8     | bytes of the file                                               |
 //   | 32 | 64    | SHA-256 of bytes 0 to 31 and the manifest, as hex digits        |
 //   | 96 | ...   | manifest: JSON, each kernel with "offset" and "bytes"           |
 //   | ...| ...   | images, each at a multiple of 64, zeros between them            |
 //
-// It holds no time of its making: equal kernels give equal bytes.
+// It holds no time of its making: equal kernels give equal bytes. Where the images are packed by Zstandard each kernel has "packed"
+// too, the bytes that stand there; "bytes" and the SHA-256 are of the image.
 #pragma once
 
 #include <filesystem>
@@ -41,7 +42,8 @@ std::shared_ptr<const BundleBytes> map_bundle(const std::filesystem::path& path)
 std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
 
 // The bundle's bytes. The order of kernels does not show.
-std::string bundle_bytes(const std::vector<BundledKernel>& kernels);
+std::string bundle_bytes(const std::vector<BundledKernel>& kernels,
+                         Packing packing = Packing::kNone);
 
 // The entries of a bundle's bytes; offsets and sizes lie inside. Throws kInvalidArgument with `name`
 // and what is wrong.

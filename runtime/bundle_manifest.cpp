@@ -104,6 +104,7 @@ Json entry_json(const ManifestEntry& entry) {
     json["offset"] = entry.offset, json["bytes"] = entry.bytes;
   else
     json["file"] = entry.file;
+  if (entry.packed > 0) json["packed"] = entry.packed;
   return json;
 }
 
@@ -119,6 +120,7 @@ ManifestEntry parse_entry(const Json& json) {
   if (json.contains("offset")) {
     entry.offset = json_integer<uint64_t>(json, "offset", 0);
     entry.bytes = json_integer<uint64_t>(json, "bytes", 0);
+    if (json.contains("packed")) entry.packed = json_integer<uint64_t>(json, "packed", 1);
   } else {
     entry.file = plain_name(json.at("file"));
   }

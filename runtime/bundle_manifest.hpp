@@ -17,6 +17,8 @@ struct ManifestEntry {
   KernelImage image;  // bytes are not part of the text
   std::vector<WinnerRecord> winners;
   uint64_t offset = 0, bytes = 0;  // of the image, in a bundle of one file; then `file` is empty
+  uint64_t packed = 0;             // bytes that stand there, packed; 0: the image itself
+  uint64_t stored() const { return packed > 0 ? packed : bytes; }
 };
 
 enum class ManifestTime { kNow, kNone };  // of "created"

@@ -35,6 +35,7 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "${attune_library}, python3 (>= 3.10)")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "attune-tools, python3-numpy")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "libattune-cpu")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libattune-cpu")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libzstd1")  # for bundles whose images are packed
 # What the loader must find, and which programs must be rebuilt for: dpkg's own files.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)

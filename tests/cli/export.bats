@@ -97,6 +97,23 @@ END
   refused 1 "kernels.attune" "it was cut off or changed"
 }
 
+@test "packed images: smaller, the same bytes each time, and they serve" {
+  tuned
+  attune export "$dir/plain.attune"
+  attune export "$dir/kernels.attune" --zstd
+  [[ $errors != *libzstd.so.1* ]] || skip "no libzstd here"
+  expect 0
+  attune export "$dir/again.attune" --zstd
+  cmp "$dir/kernels.attune" "$dir/again.attune"
+  [ "$(stat -c %s "$dir/kernels.attune")" -lt "$(stat -c %s "$dir/plain.attune")" ]
+  attune export "$dir/folder" --zstd
+  refused 1 "accepted are NAME.attune and NAME.o"
+  export ATTUNE_STORE= ATTUNE_BUNDLE=$dir/kernels.attune ATTUNE_NO_JIT=1
+  attune bench --target cpu --problem $problem --no-standard --time 0.1 --json
+  expect 0
+  json 'o["rows"][0]["rung"] == "exact"'
+}
+
 @test "only what is asked for is exported" {
   tuned
   attune export "$dir/a.attune" --only ${problem/seqlen=128/seqlen=4096} --json
@@ -109,6 +126,20 @@ END
   attune export "$dir/b.attune" --only "$models/none.json"
   [ "$status" -eq 5 ] || [ "$status" -eq 1 ]
   [ ! -e "$dir/b.attune" ]
+}
+
+@test "only what a program asked for, as it was captured" {
+  tuned
+  ATTUNE_CAPTURE=$dir/asked.jsonl attune bench --target cpu --problem ${problem/seqlen=128/seqlen=64} --no-standard --time 0.1
+  expect 0
+  attune export "$dir/a.attune" --captured "$dir/asked.jsonl" --json
+  expect 0
+  json 'o["kernels"] == 1'
+  sed -i 's/head_dim=64/head_dim=128/' "$dir/asked.jsonl"
+  attune export "$dir/b.attune" --captured "$dir/asked.jsonl"
+  refused 2 "has no tuned kernel for these options"
+  attune export "$dir/b.attune" --captured "$dir/none.jsonl"
+  refused 5 "none.jsonl"
 }
 
 @test "an object is linked into a C program that runs alone" {

@@ -11,11 +11,10 @@
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
-#include "generator/renderer.hpp"
-#include "generator/template_registry.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/zstd.hpp"
+#include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"
-#include "tests/runtime/image_key_of.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {
@@ -26,24 +25,7 @@ using ::testing::HasSubstr;
 class BundleFileTest : public ::testing::Test {
  protected:
   BundledKernel kernel(const std::string& arch_name = "sm_90a") const {
-    const Arch arch = parse_arch(arch_name);
-    const KernelSpec spec = spec_of(problem_);
-    const KernelTemplate& best = *serving(spec, {arch}).best()->kernel_template;
-    BundledKernel made;
-    made.key = testing::image_key_of(
-        best, spec, arch,
-        best.default_config(spec, arch, shape_of(problem_), typical_device(arch).facts));
-    made.image = device_->compiler_.compile(render(best, spec, arch, made.key.config), arch);
-    WinnerRecord row;
-    row.spec = spec;
-    row.shape = shape_of(problem_);
-    row.toolchain = made.key.toolchain;
-    row.arch = made.key.arch;
-    row.config = row.default_config = made.key.config;
-    row.device.name = "NVIDIA H200";
-    row.created = "2026-01-02T03:04:05.000Z";
-    made.winners = {row};
-    return made;
+    return testing::bundled_kernel(problem_, parse_arch(arch_name), device_->compiler_);
   }
   std::filesystem::path file() const { return folder_ / "kernels.attune"; }
   EngineOptions bundle_only() const {
@@ -155,9 +137,64 @@ TEST_F(BundleFileTest, AHostileIndexIsRefused) {
         << value;
   }
   std::string version = bytes;
-  version[8] = 2;
-  EXPECT_THAT(refusal(version), HasSubstr("version 2; this library reads version 1"));
+  version[8] = 3;
+  EXPECT_THAT(refusal(version), HasSubstr("version 3; this library reads versions 1 and 2"));
   EXPECT_THAT(refusal("a text"), HasSubstr("is not a bundle file"));
+}
+
+class PackedBundleTest : public BundleFileTest {
+ protected:
+  void SetUp() override {
+    if (std::string why; !zstd_is_here(&why)) GTEST_SKIP() << why;
+    big_.image.bytes = std::string(1 << 16, 'x') + big_.image.bytes;
+  }
+  // The number of a key of the only kernel replaced, and the index sealed anew.
+  static std::string with(std::string bytes, const std::string& key, std::string value) {
+    const size_t at = bytes.find("\"" + key + "\": ") + key.size() + 4;
+    const size_t end = bytes.find_first_of(",\n", at);
+    value.resize(std::max(value.size(), end - at), ' ');
+    const size_t grown = value.size() - (end - at);
+    bytes.replace(at, end - at, value);
+    if (grown > 0) bytes.erase(bytes.find("\n}\n") + 3, grown);
+    return resealed(bytes);
+  }
+
+  BundledKernel big_ = kernel();
+};
+
+TEST_F(PackedBundleTest, ItIsSmallerAndGivesTheSameImages) {
+  const std::string bytes = bundle_bytes({big_}, Packing::kZstd);
+  EXPECT_LT(bytes.size(), bundle_bytes({big_}).size() - (1 << 15));
+  EXPECT_EQ(bundle_bytes({big_, big_}, Packing::kZstd), bytes);
+  EXPECT_EQ(Bundle::open_memory(bytes).image(big_.key).value().bytes, big_.image.bytes);
+  write_bundle_file(file(), {kernel()}, Packing::kZstd);
+  EngineOptions options = bundle_only();
+  options.bundles = {file()};
+  EXPECT_EQ(Engine(device_, options).plan(problem_)->image_from, "bundle");
+}
+
+TEST_F(PackedBundleTest, AnIndexThatLiesCostsTheImageAndNoMore) {
+  set_log_sink([](LogLevel, std::string_view) {});
+  const std::string bytes = bundle_bytes({big_}, Packing::kZstd);
+  for (const char* size : {"0", "1", "65535", "67108864"}) {
+    const std::string lie = with(bytes, "bytes", size);
+    ASSERT_EQ(lie.size(), bytes.size());
+    EXPECT_EQ(Bundle::open_memory(lie).image(big_.key), std::nullopt) << size;
+    EXPECT_EQ(Bundle::open_memory(lie).faults().size(), 1U) << size;
+  }
+  EXPECT_EQ(Bundle::open_memory(with(bytes, "packed", "9")).image(big_.key), std::nullopt);
+  EXPECT_THAT(refusal(with(bytes, "bytes", "67108865")), HasSubstr("accepted are up to 67108864"));
+  EXPECT_THAT(refusal(with(bytes, "packed", "99999")), HasSubstr("does not lie inside"));
+  std::string plain = bytes;
+  plain[8] = 1;
+  EXPECT_THAT(refusal(resealed(plain)), HasSubstr("which its version does not know"));
+  for (size_t at = parse_bundle(bytes, "test").front().offset; at < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    const auto image = Bundle::open_memory(changed).image(big_.key);
+    EXPECT_TRUE(!image || image->bytes == big_.image.bytes) << "byte " << at;
+  }
+  set_log_sink(nullptr);
 }
 
 TEST_F(BundleFileTest, AFileThatOthersCanWriteIsRefused) {

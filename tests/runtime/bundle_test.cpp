@@ -10,12 +10,10 @@
 #include <thread>
 
 #include "generator/core/error.hpp"
-#include "generator/renderer.hpp"
-#include "generator/template_registry.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/ladder.hpp"
+#include "tests/runtime/bundled_kernel.hpp"
 #include "tests/runtime/fake_device.hpp"
-#include "tests/runtime/image_key_of.hpp"
 #include "tests/runtime/temporary_folder.hpp"
 
 namespace attune {
@@ -25,29 +23,8 @@ using ::testing::HasSubstr;
 
 class BundleTest : public ::testing::Test {
  protected:
-  // The best family's default config, compiled by the fake compiler, with one winner for the
-  // problem's shape.
   BundledKernel kernel() const {
-    const KernelSpec spec = spec_of(problem_);
-    const KernelTemplate& best = *serving(spec, {arch_}).best()->kernel_template;
-    BundledKernel made;
-    made.key = testing::image_key_of(
-        best, spec, arch_,
-        best.default_config(spec, arch_, shape_of(problem_), typical_device(arch_).facts));
-    made.image = device_->compiler_.compile(render(best, spec, arch_, made.key.config), arch_);
-    WinnerRecord row;
-    row.spec = spec;
-    row.shape = shape_of(problem_);
-    row.toolchain = made.key.toolchain;
-    row.arch = made.key.arch;
-    row.config = row.default_config = made.key.config;
-    row.device.name = "NVIDIA H200";
-    row.timing = {101.5, 101, 102, 100, 50, 1980};
-    row.default_timing.median_us = 120;
-    row.why = "fastest by \"18 %\"";
-    row.created = "2026-01-02T03:04:05.000Z";
-    made.winners = {row};
-    return made;
+    return testing::bundled_kernel(problem_, arch_, device_->compiler_);
   }
   EngineOptions bundle_only() const {
     EngineOptions options;

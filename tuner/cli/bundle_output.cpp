@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "generator/core/error.hpp"
 #include "runtime/bundle_file.hpp"
 #include "tuner/cli/file.hpp"
 #include "tuner/cli/linked_object.hpp"
@@ -31,15 +32,25 @@ const char* const kOutputHelp =
     "Where they go: a folder, of images with manifest.json, where a bundle is added to; or "
     "NAME.attune, one file; or NAME.o, an object to link into a program, with NAME.h beside it";
 
-BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels) {
+const char* const kZstdHelp =
+    "Pack the images of NAME.attune or NAME.o by Zstandard: smaller, and unpacked when a kernel is "
+    "first asked for, by the libzstd.so.1 of the machine that runs it";
+
+BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
+                           Packing packing) {
   const std::string ending = std::filesystem::path(place).extension().string();
   if (ending == ".attune") {
-    write_bundle_file(place, kernels);
+    write_bundle_file(place, kernels, packing);
     return {};
   }
+  if (ending != ".o" && packing != Packing::kNone)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--zstd is given for the folder {}; accepted are NAME.attune and NAME.o",
+                    place));
   if (ending != ".o") return write_bundle(place, kernels);
   const std::string name = symbol_name(place);
-  write_file(place, object_of(bundle_bytes(kernels), name));
+  write_file(place, object_of(bundle_bytes(kernels, packing), name));
   write_file(std::filesystem::path(place).replace_extension(".h"),
              header_of(name, kernel_lines(kernels)));
   return {};

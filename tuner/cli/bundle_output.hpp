@@ -11,11 +11,14 @@ namespace attune::cli {
 
 // "Folder to write: ...", of an option or positional that write_kernels takes.
 extern const char* const kOutputHelp;
+extern const char* const kZstdHelp;  // of the flag --zstd
 
 // By the ending of `place`: NAME.attune is a bundle of one file; NAME.o an object to link, with
 // NAME.h beside it; anything else a folder, where a former bundle is added to. Throws as
-// write_bundle, and kInvalidArgument for an object whose name is none in C.
-BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels);
+// write_bundle, and kInvalidArgument for an object whose name is none in C, and for a folder that
+// is to be packed.
+BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
+                           Packing packing);
 
 // Lines of text; empty when the folder was empty.
 std::string bundle_change_text(const BundleChange& change);

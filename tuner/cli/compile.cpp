@@ -37,6 +37,7 @@ struct Options {
   std::string config;
   std::string store;
   std::string out;
+  bool zstd = false;
   int jobs = 0;
 };
 
@@ -123,7 +124,7 @@ std::optional<BundleChange> keep(const Options& options, const std::vector<Job>&
     std::vector<BundledKernel> kernels;
     for (const Job& job : jobs)
       if (job.failure.empty()) kernels.push_back({job.key, *job.image, {}});
-    return write_kernels(options.out, kernels);
+    return write_kernels(options.out, kernels, options.zstd ? Packing::kZstd : Packing::kNone);
   }
   Store store = Store::open(store_path_or_default(options.store), StoreMode::kReadWrite);
   for (const Job& job : jobs)
@@ -206,6 +207,7 @@ void add_compile(Command program, int* exit_code) {
                      "Store that takes the images (default: the user's)");
   command.add_option("--out", options->out,
                      std::string("Write them here, not into the store. ") + kOutputHelp);
+  command.add_flag("--zstd", options->zstd, kZstdHelp);
   add_jobs_option(command, &options->jobs);
   command.callback([options, exit_code] { *exit_code = compile(*options); });
 }

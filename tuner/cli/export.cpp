@@ -26,24 +26,29 @@ struct Options : DbOptions {
   std::string folder;
   std::string archs;
   std::vector<std::string> only;  // problems and models
+  std::string captured;
+  bool zstd = false;
 };
 
 // Winners that share a kernel.
 using Sharers = std::vector<WinnerRecord>;
 
-// The kinds of problem that --only names. A kind's lengths do not matter.
-std::vector<KernelSpec> kinds_of(const std::vector<std::string>& only) {
-  std::vector<KernelSpec> kinds;
-  for (const std::string& one : only) {
-    WorkloadOptions workload;
+// The kinds of problem that --only and --captured name. A kind's lengths do not matter.
+std::vector<KernelSpec> kinds_of(const Options& options) {
+  std::vector<WorkloadOptions> workloads;
+  for (const std::string& one : options.only) {
+    WorkloadOptions& workload = workloads.emplace_back();
     if (one.find('=') == std::string::npos)
       workload.model = one;
     else
       workload.problems = {one};
+  }
+  if (!options.captured.empty()) workloads.emplace_back().captured = options.captured;
+  std::vector<KernelSpec> kinds;
+  for (const WorkloadOptions& workload : workloads)
     for (const Target target : {Target::kCuda, Target::kCpu})
       for (const Problem& problem : workload_of(workload, target).problems)
         kinds.push_back(spec_of(problem));
-  }
   return kinds;
 }
 
@@ -63,7 +68,8 @@ bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
 std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
-  const std::vector<KernelSpec> kinds = kinds_of(options.only);
+  const std::vector<KernelSpec> kinds = kinds_of(options);
+  const bool chosen = !options.only.empty() || !options.captured.empty();
   std::vector<Sharers> kernels;
   std::map<std::string, size_t> seen;
   for (const WinnerRecord& winner : store.all_winners()) {
@@ -72,7 +78,7 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
       continue;
     if (!archs.empty() && std::find(archs.begin(), archs.end(), winner.arch) == archs.end())
       continue;
-    if (!options.only.empty() && !is_of(kinds, winner)) continue;
+    if (chosen && !is_of(kinds, winner)) continue;
     const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
                                          winner.toolchain.digest(), winner.config.to_text());
     const auto [at, is_new] = seen.emplace(text, kernels.size());
@@ -120,7 +126,8 @@ int export_kernels(const Options& options) {
     throw Error(ErrorCode::kNotTuned, fmt::format("{} has no tuned kernel for these options; run "
                                                   "`attune tune` first, or see `attune db ls`",
                                                   options.path().string()));
-  const BundleChange change = write_kernels(options.folder, bundled);
+  const BundleChange change =
+      write_kernels(options.folder, bundled, options.zstd ? Packing::kZstd : Packing::kNone);
   size_t bytes = 0;
   size_t shapes = 0;
   for (const BundledKernel& kernel : bundled) {
@@ -152,9 +159,13 @@ void add_export(Command program, int* exit_code) {
       "attune export kernels/ --arch sm_90a   # then run with ATTUNE_BUNDLE=kernels/",
       &options->json);
   command.add_option("OUTPUT", options->folder, kOutputHelp).required();
+  command.add_flag("--zstd", options->zstd, kZstdHelp);
   command.add_option("--only", options->only,
                      "Only kernels for these, at every tuned length: a model's config.json, or a "
                      "problem as in --problem. May be given again");
+  command.add_option("--captured", options->captured,
+                     "Only kernels for what a program asked for that ran with ATTUNE_CAPTURE=FILE; "
+                     "joined with --only");
   command.add_option("--arch", options->archs,
                      "Only these archs, a list (default: all in the store)");
   command.add_option(

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The four functions of libzstd's frozen interface that bundles need; see zstd.hpp.
+#include "runtime/zstd.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "generator/core/error.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kLevel = 19;  // slow to write, as quick to read as any
+
+// As zstd.h declares them.
+struct Library {
+  size_t (*compress)(void* to, size_t capacity, const void* from, size_t bytes, int level);
+  size_t (*compress_bound)(size_t bytes);
+  size_t (*decompress)(void* to, size_t capacity, const void* from, size_t bytes);
+  unsigned (*is_error)(size_t result);
+  bool whole = false;
+};
+
+template <class Function>
+bool find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+const Library& zstd() {
+  static const Library opened = [] {
+    Library found;
+    void* const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    found.whole = library && find(library, "ZSTD_compress", &found.compress) &&
+                  find(library, "ZSTD_compressBound", &found.compress_bound) &&
+                  find(library, "ZSTD_decompress", &found.decompress) &&
+                  find(library, "ZSTD_isError", &found.is_error);
+    return found;
+  }();
+  return opened;
+}
+
+const Library& usable() {
+  std::string why;
+  if (!zstd_is_here(&why)) throw Error(ErrorCode::kUnsupported, why);
+  return zstd();
+}
+
+}  // namespace
+
+bool zstd_is_here(std::string* why) {
+  if (!zstd().whole && why)
+    *why = "images packed by Zstandard need libzstd.so.1, which is not found (package libzstd1)";
+  return zstd().whole;
+}
+
+std::string zstd_packed(std::string_view bytes) {
+  const Library& library = usable();
+  std::string packed(library.compress_bound(bytes.size()), '\0');
+  const size_t size =
+      library.compress(packed.data(), packed.size(), bytes.data(), bytes.size(), kLevel);
+  if (library.is_error(size)) throw Error(ErrorCode::kInternal, "ZSTD_compress fails");
+  packed.resize(size);
+  return packed;
+}
+
+std::string zstd_unpacked(std::string_view packed, size_t bytes) {
+  const Library& library = usable();
+  std::string whole(bytes, '\0');
+  if (library.decompress(whole.data(), bytes, packed.data(), packed.size()) != bytes)
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} packed bytes are not those of {}", packed.size(), bytes));
+  return whole;
+}
+
+}  // namespace attune
