@@ -87,9 +87,8 @@ attune_status attune_append_contiguous_sized(const attune_problem* problem, void
                                              void* cos, void* sin, attune_append_operands* append,
                                              size_t size) {
   return guarded([&] {
-    if (size < sizeof(attune_append_operands) || size > kLargestStruct)
-      refuse_size("append", size, sizeof(attune_append_operands), "attune_append_contiguous");
-    write_struct(attune_append_operands{}, &not_null(append, "append"), size);
+    clear_struct(append, "append", size, sizeof(attune_append_operands),
+                 "attune_append_contiguous");
     const Problem p = problem_of(problem);
     validate(p);
     if (!describe(p.op).appends)

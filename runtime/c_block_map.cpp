@@ -99,9 +99,7 @@ extern "C" {
 attune_status attune_block_map_init_sized(const attune_problem* problem, attune_block_map* map,
                                           size_t size) {
   return guarded([&] {
-    if (size < kBlockMapSize || size > kLargestStruct)
-      refuse_size("map", size, kBlockMapSize, "attune_block_map_init");
-    write_struct(attune_block_map{}, &not_null(map, "map"), size);
+    clear_struct(map, "map", size, kBlockMapSize, "attune_block_map_init");
     const Problem p = block_map_problem(problem_of(problem));
     validate(p);
     const int64_t rows = (p.seqlen_q + kGranuleRows - 1) / kGranuleRows;

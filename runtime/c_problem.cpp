@@ -336,9 +336,7 @@ attune_status attune_operands_contiguous_sized(const attune_problem* problem, vo
                                                void* v, void* o, float* lse,
                                                attune_operands* operands, size_t size) {
   return guarded([&] {
-    if (size < kOperandsSize || size > kLargestStruct)
-      refuse_size("operands", size, kOperandsSize, "attune_operands_contiguous");
-    write_struct(attune_operands{}, &not_null(operands, "operands"), size);
+    clear_struct(operands, "operands", size, kOperandsSize, "attune_operands_contiguous");
     const Problem p = problem_of(problem);
     validate(p);
     const Operands made = contiguous_operands(p, q, k, v, o, lse);
@@ -354,9 +352,7 @@ attune_status attune_gradients_contiguous_sized(const attune_problem* problem, v
                                                 void* dk, void* dv,
                                                 attune_gradient_operands* gradients, size_t size) {
   return guarded([&] {
-    if (size < kGradientsSize || size > kLargestStruct)
-      refuse_size("gradients", size, kGradientsSize, "attune_gradients_contiguous");
-    write_struct(attune_gradient_operands{}, &not_null(gradients, "gradients"), size);
+    clear_struct(gradients, "gradients", size, kGradientsSize, "attune_gradients_contiguous");
     const Problem p = problem_of(problem);
     validate(p);
     if (!describe(p.op).has_gradients)

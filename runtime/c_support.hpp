@@ -118,6 +118,13 @@ void write_struct(const T& value, T* to, size_t size) {
   to->size = size;
 }
 
+// Clears what is to be filled; throws where there is none, and for sizes that no version has.
+template <class T>
+void clear_struct(T* to, const char* argument, size_t size, size_t smallest, const char* init) {
+  if (size < smallest || size > kLargestStruct) refuse_size(argument, size, smallest, init);
+  write_struct(T{}, &not_null(to, argument), size);
+}
+
 Problem problem_of(const attune_problem* problem);
 attune_problem c_problem(const Problem& problem);  // its inverse
 Operands operands_of(const attune_operands* operands);

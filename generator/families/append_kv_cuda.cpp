@@ -9,29 +9,17 @@
 
 #include "generator/core/ops/append_kv.hpp"
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/row_lanes.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
+constexpr int64_t kFewestLanes = 2;
 constexpr int64_t kMostSteps = 4;           // of eight columns, in the registers of a thread
 constexpr int64_t kResidentThreads = 2048;  // of a multiprocessor, at most
 
-int64_t steps_of(const KernelSpec& spec, int64_t lanes) {
-  return (std::max(spec.head_dim_qk, spec.head_dim_v) / 8 + lanes - 1) / lanes;
-}
-
-Constraint lanes_suit_rows(const KernelSpec& spec) {
-  return {"lanes", {"lanes"}, [spec](const Config& config) -> std::optional<std::string> {
-            const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
-            if (steps > kMostSteps)
-              return fmt::format("lanes is {}; each holds {} times eight columns, at most {} fit",
-                                 lanes, steps, kMostSteps);
-            if (lanes > 2 && steps_of(spec, lanes / 2) == 1)
-              return fmt::format("lanes is {}; half of them hold nothing", lanes);
-            return std::nullopt;
-          }};
-}
+int widest_row(const KernelSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_v); }
 
 int64_t heads_of(const KernelSpec& spec, const Shape& shape) {
   return 2 * shape.num_heads_kv + (spec.rotary_q ? shape.num_heads_q : 0);
@@ -47,7 +35,7 @@ class AppendKvCuda final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads of a row"},
                         {"threads", {256, 128, 512}, "threads of a block"}},
-                       {lanes_suit_rows(spec)});
+                       {lanes_hold_rows(widest_row(spec), kMostSteps, kFewestLanes)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -79,8 +67,8 @@ class AppendKvCuda final : public KernelTemplate {
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows = static_cast<double>(shape.batch * shape.seqlen_q) *
                         static_cast<double>(heads_of(spec, shape));
-    const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-    const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+    const int widest = widest_row(spec);
+    const int64_t lanes = config.at("lanes"), steps = steps_of_lanes(widest, lanes);
     const double used = widest / static_cast<double>(8 * lanes * steps);
     const double penalty =
         0.05 * static_cast<double>(steps - 1) + 0.1 * (1 / used - 1) +

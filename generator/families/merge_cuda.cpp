@@ -8,28 +8,14 @@
 #include <cmath>
 
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/row_lanes.hpp"
 #include "generator/families/served.hpp"
 
 namespace attune {
 namespace {
 
+constexpr int64_t kFewestLanes = 1;
 constexpr int64_t kMostSteps = 8;  // of eight columns of each state, in the registers of a thread
-
-int64_t steps_of(const KernelSpec& spec, int64_t lanes) {
-  return (spec.head_dim_qk / 8 + lanes - 1) / lanes;
-}
-
-Constraint lanes_suit_rows(const KernelSpec& spec) {
-  return {"lanes", {"lanes"}, [spec](const Config& config) -> std::optional<std::string> {
-            const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
-            if (steps > kMostSteps)
-              return fmt::format("lanes is {}; each holds {} times eight columns, at most {} fit",
-                                 lanes, steps, kMostSteps);
-            if (lanes > 1 && steps_of(spec, lanes / 2) == 1)
-              return fmt::format("lanes is {}; half of them hold nothing", lanes);
-            return std::nullopt;
-          }};
-}
 
 class MergeCuda final : public KernelTemplate {
  public:
@@ -41,7 +27,7 @@ class MergeCuda final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     return SearchSpace({{"lanes", {32, 16, 8, 4, 2, 1}, "threads of a row"},
                         {"threads", {256, 128, 512}, "threads of a block"}},
-                       {lanes_suit_rows(spec)});
+                       {lanes_hold_rows(spec.head_dim_qk, kMostSteps, kFewestLanes)});
   }
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
@@ -70,7 +56,7 @@ class MergeCuda final : public KernelTemplate {
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows =
         static_cast<double>(shape.batch * shape.num_heads_q) * static_cast<double>(shape.seqlen_q);
-    const int64_t lanes = config.at("lanes"), steps = steps_of(spec, lanes);
+    const int64_t lanes = config.at("lanes"), steps = steps_of_lanes(spec.head_dim_qk, lanes);
     const double used = spec.head_dim_qk / static_cast<double>(8 * lanes * steps);
     const double penalty =
         0.03 * std::abs(std::log2(static_cast<double>(steps) / 2)) + 0.1 * (1 / used - 1) +
