@@ -2,8 +2,10 @@
 """Calls, right and wrong, that follow calls which the C module knows already. Each has an outcome in words: what was raised, or a digest of
 what was computed. quick_test.py and quick_torch_test.py compare the outcomes with the C module and by ctypes alone."""
 import hashlib
+import json
 import os
 import re
+import sys
 import tempfile
 
 import numpy as np
@@ -22,6 +24,20 @@ def use_a_store():
         return None
     folder = tempfile.TemporaryDirectory()
     os.environ["ATTUNE_STORE"] = os.path.join(folder.name, "store.db")
+    return folder
+
+
+def begin(outcomes):
+    """Of both tests: a store, the CPU or a skip (77), and for their children's `--outcomes` these as JSON. Returns what use_a_store() does."""
+    folder = use_a_store()
+    try:
+        attune.Context("cpu")
+    except attune.Error as error:
+        print(f"SKIP: no CPU target: {error}")
+        sys.exit(77)
+    if sys.argv[1:] == ["--outcomes"]:
+        print(json.dumps(outcomes()))
+        sys.exit(0)
     return folder
 
 

@@ -293,15 +293,7 @@ sys.exit(0 if failure is None else str(failure))
 
 
 if __name__ == "__main__":
-    folder = cases.use_a_store()
-    try:
-        attune.Context("cpu")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    if sys.argv[1:] == ["--outcomes"]:
-        print(json.dumps(outcomes()))
-        sys.exit(0)
+    folder = cases.begin(outcomes)
     if module is None:
         print("SKIP: there is no _attune.abi3.so here (it is built where Python's headers are)")
         sys.exit(77)

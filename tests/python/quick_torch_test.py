@@ -208,15 +208,7 @@ class QuickTorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    folder = cases.use_a_store()
-    try:
-        attune.Context("cpu")
-    except attune.Error as error:
-        print(f"SKIP: no CPU target: {error}")
-        sys.exit(77)
-    if sys.argv[1:] == ["--outcomes"]:
-        print(json.dumps(outcomes()))
-        sys.exit(0)
+    folder = cases.begin(outcomes)
     if module is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         print("SKIP: there is no _attune.abi3.so here, or PyTorch is older than 2.10")
         sys.exit(77)
