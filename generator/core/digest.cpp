@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only user of xxHash; see digest.hpp.
+// The only user of xxHash and libsodium; see digest.hpp.
 #include "generator/core/digest.hpp"
 
+#include <sodium/crypto_hash_sha256.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "generator/core/sha256.hpp"
+#include <array>
 
 namespace attune {
 namespace {
@@ -30,10 +31,13 @@ std::string xxh3_128_hex(std::string_view bytes) {
 }
 
 std::string sha256_hex(std::string_view bytes, std::string_view more) {
-  Sha256 hash;
-  hash.add(bytes);
-  hash.add(more);
-  const auto out = hash.finish();
+  crypto_hash_sha256_state hash;
+  crypto_hash_sha256_init(&hash);
+  for (const std::string_view part : {bytes, more})
+    crypto_hash_sha256_update(&hash, reinterpret_cast<const unsigned char*>(part.data()),
+                              part.size());
+  std::array<unsigned char, crypto_hash_sha256_BYTES> out{};
+  crypto_hash_sha256_final(&hash, out.data());
   return hex(out.data(), out.size());
 }
 

@@ -15,7 +15,7 @@ foreach(library z zstd)             # LLVM's
 endforeach()
 
 # Licences of what is linked in, from the packages that it came with.
-set(attune_linked libsqlite3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgcc-12-dev)
+set(attune_linked libsqlite3-dev libsodium-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libgcc-12-dev)
 if(ATTUNE_WHEEL STREQUAL "attune-cpu")
   set(attune_linked libfmt-dev llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev libgcc-12-dev)
 endif()
