@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The views of a store against cache/VIEWS.md: each column is described and each described column exists, every query of the page and of
-datasette.yml runs, and what views say of a store with known rows is right. Argument: the program attune."""
+datasette.yml runs, in datasette itself and sqlite3 too where they are installed, and what views say of a store with known rows is right.
+Argument: the program attune."""
 import contextlib
+import importlib.util
+import json
 import pathlib
 import re
+import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -86,9 +91,33 @@ def check_damage(database):
     check_queries(database)
 
 
+def tool(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def check_tools(store):
+    """The page's shell lines, with this store for the user's and the file of the tree for the installed one."""
+    lines = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
+    commands = {words[0]: words for words in map(shlex.split, lines)}
+    assert set(commands) == {"sqlite3", "datasette"}, lines
+    places = {"~/.cache/attune/store.db": store, "share/attune/datasette.yml": ROOT / "runtime/share/datasette.yml"}
+    if shutil.which("sqlite3"):
+        assert "NVIDIA H200" in tool(*[places.get(word, word) for word in commands["sqlite3"]])
+    else:
+        print("SKIP: no sqlite3 here")
+    if importlib.util.find_spec("datasette") is None:
+        print("SKIP: no datasette here")
+        return
+    words = [places.get(word, word) for word in commands["datasette"]][1:]
+    for name in re.findall(r"^      (\w+):", FILE, re.M):  # views and canned queries
+        page = json.loads(tool(sys.executable, "-m", "datasette", *words, "--get", f"/store/{name}.json"))
+        assert page["database"] == "store" and "rows" in page, (name, page)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         store = make_store(folder, "--keys", "6", "--trials", "20")
+        check_tools(store)
         with contextlib.closing(sqlite3.connect(store)) as database:
             database.execute("PRAGMA trusted_schema = 0")
             check_columns(database)
