@@ -162,6 +162,24 @@ END
   [[ $output == *"from linked kernels, greatest error"* ]]
 }
 
+@test "an object of cubins is linked into a program that runs on the driver alone" {
+  need_nvrtc
+  command -v cc || skip "no C compiler here"
+  cd "$dir"
+  local arch=sm_90a lib=${ATTUNE%/bin/attune}/lib
+  ! has_gpu || arch=auto
+  attune compile --arch $arch --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out gpu_kernels.o
+  expect 0
+  cc -std=c11 -Wall -Wextra -Werror -I "$ATTUNE_SOURCE/runtime/include" -I . "$ATTUNE_SOURCE/tests/cli/linked_gpu.c" gpu_kernels.o \
+    -L "$lib" -lattune -ldl -Wl,-rpath,"$lib" -o linked_gpu
+  has_gpu || skip "no GPU here: linked, and not run"
+  rm gpu_kernels.o
+  ATTUNE_STORE= ATTUNE_BUNDLE= ATTUNE_NVRTC=/nowhere HOME=$dir run ./linked_gpu
+  echo "$output"
+  [ "$status" -eq 0 ]
+  [[ $output == *"from linked cubins, 0 of"* ]]
+}
+
 @test "an object needs a name in C" {
   need_cpu_target
   attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
