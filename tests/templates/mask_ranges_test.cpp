@@ -9,6 +9,8 @@
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/range_text.hpp"
 #include "generator/cpu_toolchain.hpp"
+#include "generator/nvrtc_compiler.hpp"
+#include "generator/template_registry.hpp"
 #include "tests/support/score_source.hpp"
 #include "tuner/fuzz/random_program.hpp"
 
@@ -166,6 +168,25 @@ TEST_F(MaskRanges, FollowTables) {
   EXPECT_EQ(out, (std::vector<int>{3, 0, 2, 3}));
   EXPECT_EQ(looked_at(documents, args, boxes[0]), 3);
   EXPECT_EQ(looked_at(documents, args, boxes[1]), 0);
+}
+
+// On a GPU the lanes of a warp read a table's range together, in a function that ranges of rows and of keys both call.
+TEST(MaskRangesCuda, ATableIsReadByOneFunction) {
+  if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
+  const Arch arch = parse_arch("sm_90a");
+  const KernelTemplate& t = template_by_name("prefill_sm90");
+  const KernelSpec spec =
+      spec_of(parse_problem("dtype=bf16,head_dim=64,heads=4,seqlen=4096,documents=1"));
+  const Config config =
+      t.default_config(spec, arch, {1, 4096, 4096, 4, 4}, typical_device(arch).facts);
+  const std::string ptx = nvrtc_ptx(render(t, spec, arch, config), arch);
+  const auto count = [&](const char* word) {
+    size_t found = 0;
+    for (size_t at = 0; (at = ptx.find(word, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("call.uni"), 2U);
+  EXPECT_EQ(count("\n.func"), 2U) << "announced, and written";
 }
 
 }  // namespace

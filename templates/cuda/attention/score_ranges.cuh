@@ -9,7 +9,7 @@ namespace attune {
 
 template <class Element>
 __device__ __forceinline__ Gathered<Element> over_warp(Gathered<Element> of) {
-#pragma unroll
+#pragma unroll 1
   for (int step = 16; step > 0; step /= 2) {
     const Element lo = static_cast<Element>(__shfl_xor_sync(~0u, of.lo, step));
     const Element hi = static_cast<Element>(__shfl_xor_sync(~0u, of.hi, step));
@@ -19,8 +19,9 @@ __device__ __forceinline__ Gathered<Element> over_warp(Gathered<Element> of) {
   return of;
 }
 
+// A call, for a program has it for rows and for keys: text that is compiled twice. By value, so that the caller's stands in its arguments.
 template <CaptureType kType, class... Index>
-__device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index... indices) {
+__device__ __noinline__ auto load_range(const ScoreCapture capture, Index... indices) {
   using Element = decltype(load_element<kType>(nullptr, 0));
   const auto box = capture_box(capture, indices...);
   if (box.size > kMostRangeLoads) return unseen(Element{});
@@ -42,7 +43,6 @@ __device__ __forceinline__ auto load_range(const ScoreCapture& capture, Index...
     }
     return range_of(over_warp(of));
   }
-#pragma unroll 1
 #pragma unroll 1
   for (int i = lane; i < size; i += 32) {
     const Element x = load_element<kType>(capture.data, box_offset(box, capture, i));
