@@ -8,6 +8,7 @@
 
 #include "generator/families/cpu_arguments.hpp"
 #include "generator/families/served.hpp"
+#include "templates/shared/decode_blocks.h"
 #include "templates/shared/decode_chunks.h"
 #include "templates/shared/decode_layout.h"
 
@@ -62,7 +63,8 @@ class DecodeCpu final : public KernelTemplate {
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
     constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;  // of a row, beside its vectors
     const int64_t part = spec.head_dim_v + kLanes + 2;
-    const int64_t state = spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kNumbers;
+    const int64_t state =
+        spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kDecodeBlockKeys + kNumbers;
     if (spec.batch_invariant) {
       const int tiles = static_cast<int>((shape.seqlen_kv + keys - 1) / keys);
       const int64_t slots = items * most_chunks(tiles, static_cast<int>(kLeastChunkKeys / keys));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_cpu: attention of a few rows of q over long caches on a CPU, op attention_kvcache. Threads share all work evenly
 // (shared/decode_partition.h). The first step leaves parts of items that several threads have in the workspace (shared/decode_layout.h),
-// the second joins them. Keys are worked on kLanes at a time, all heads of K one after the other: their rows are read once for all rows
-// of q that share a head, and converted to fp32 where they are narrower.
+// the second joins them. A thread works on blocks of keys (decode_steps.hpp): q . k with all heads of K, the softmax, then the sums of V. Each
+// row is read once for all rows of q that share its head (decode_products.hpp), and converted to fp32 in registers where it is narrower.
 //
 // q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3 or e5m2 with a factor for each head; any head dims; pages of any size, or slots.
 //
@@ -14,7 +14,7 @@
 
 #include "shared/kernel_arguments.h"
 
-#include "cpu/decode_rows.hpp"
+#include "cpu/decode_steps.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
 #include "cpu/sinks.hpp"            // where kSinks
 #include "shared/cache_factors.h"   // where kAccuracy
@@ -23,114 +23,119 @@
 namespace attune {
 
 constexpr float kLog2E = 1.4426950408889634f, kLowest = -3e38f;
-constexpr int kAhead = 8;  // keys whose rows are asked for before they are read
 
-// What a thread knows of the rows of an item. Scores are in log2.
+// What a thread knows of the rows of an item, those of each head of K side by side. Scores are in log2.
 struct RowStates {
-  Floats q[kDecodeRows][kQkVectors];
-  Floats output[kDecodeRows][kOutVectors];
-  float largest[kDecodeRows], sum[kDecodeRows];
-  DecodeKeys seen[kDecodeRows];
+  Floats (*q)[kQkVectors];
+  Floats (*output)[kOutVectors];
+  float (*scores)[kBlock];  // or weights
+  float* largest;
+  float* sum;
+  DecodeKeys* seen;
+
+  RowStates from(int row) const {
+    return {q + row, output + row, scores + row, largest + row, sum + row, seen + row};
+  }
 };
 
-inline void begin_rows(const KernelArguments& args, const DecodeItem& item, RowStates* rows) {
+inline void begin_rows(const KernelArguments& args, const DecodeItem& item, const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
-    load_row<kDtypeQ, kHeadDimQk>(args.q.data, item.in(args.q, r), rows->q[r]);
-    for (Floats& vector : rows->output[r]) vector = 0.0f;
-    rows->largest[r] = kLowest;
-    rows->sum[r] = 0;
-    rows->seen[r] = decode_keys(DecodeRule{}, item.request, item.token(r));
+    load_row<kDtypeQ, kHeadDimQk>(args.q.data, item.in(args.q, r), rows.q[r]);
+    deal_row<kHeadDimQk>(rows.q[r]);
+    for (Floats& vector : rows.output[r]) vector = 0.0f;
+    rows.largest[r] = kLowest;
+    rows.sum[r] = 0;
+    rows.seen[r] = decode_keys(DecodeRule{}, item.request, item.token(r));
   }
 }
 
-// q . k of all rows with one key, `lane` of its block.
-inline void multiply_key(const RowStates& rows, int count, const Floats* k, int lane,
-                         float (*scores)[kLanes]) {
-  int r = 0;
-  for (; r + 4 <= count; r += 4) {  // each vector of k serves four rows
-    Floats sums[4] = {};
-#pragma clang loop unroll(full)
-    for (int i = 0; i < kQkVectors; ++i)
-#pragma clang loop unroll(full)
-      for (int j = 0; j < 4; ++j) sums[j] += rows.q[r + j][i] * k[i];
-#pragma clang loop unroll(full)
-    for (int j = 0; j < 4; ++j) scores[r + j][lane] = sum_of(sums[j]);
-  }
-  for (; r < count; ++r) {
-    Floats sum = rows.q[r][0] * k[0];
-#pragma clang loop unroll(full)
-    for (int i = 1; i < kQkVectors; ++i) sum += rows.q[r][i] * k[i];
-    scores[r][lane] = sum_of(sum);
-  }
-}
-
-// Scores of row `r` with keys `first` + lane, -infinity where the row does not see them; `products` are q . k.
-inline Panel scores_of(const KernelArguments& args, const DecodeItem& item, const RowStates& rows,
-                       int r, int first, const float* products) {
-  Panel scores;
-  __builtin_memcpy(&scores, products, sizeof(scores));
-  scores *= args.softmax_scale;
-  scores *= score_factor(args.scales.k_scale, item.kv_head);  // where kAccuracy
+// Products q . k of row `r` become scores, -infinity where the row does not see the key or there is none.
+inline void score_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
+                      int r, DecodeKeys seen, float* scores) {
+  float factor = args.softmax_scale;
+  factor *= score_factor(args.scales.k_scale, item.kv_head);  // where kAccuracy
   const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
-  const int position = item.position(r);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int key = first + lane;
-    float score = scores[lane];
+  const int position = item.position(r), places = block.places();
+  for (int place = 0; place < places; ++place) {
+    const int key = block.first + block.key_at(place);
+    float score = scores[place] * factor;
     score = score_of(args.scores, score, batch, head, kv_head, position, key);  // where kScored
-    scores[lane] = score;
+    scores[place] = score * kLog2E;
+    (void)key;
   }
   (void)batch, (void)head, (void)kv_head, (void)position;
-  PanelInts keys;
-  for (int lane = 0; lane < kLanes; ++lane) keys[lane] = first + lane;
-  const PanelInts is_seen = (keys >= rows.seen[r].first) & (keys <= rows.seen[r].last);
-  return is_seen ? scores * kLog2E : Panel(-kInfinity);
+  const int last = block.first + block.count - 1;
+  if (seen.first <= block.first && last <= seen.last && places == block.count) return;
+  if (seen.last > last) seen.last = last;  // a place without a key has the one behind the last
+  for (int place = 0; place < places; ++place) {
+    const int key = block.first + block.key_at(place);
+    if (key < seen.first || key > seen.last) scores[place] = -kInfinity;
+  }
 }
 
-// Not below kLowest. A NaN shows in the weights.
-inline float largest_of(Panel scores) {
-  const float largest = __builtin_reduce_max(scores);
-  return largest > kLowest ? largest : kLowest;
+inline Panel load_panel(const float* from) {
+  Panel panel;
+  __builtin_memcpy(&panel, from, sizeof(panel));
+  return panel;
+}
+
+inline float largest_of(Panel panel) {
+  float largest = panel[0];
+#pragma clang loop unroll(full)
+  for (int lane = 1; lane < kLanes; ++lane) largest = panel[lane] > largest ? panel[lane] : largest;
+  return largest;
 }
 
 inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
 
-// The keys [first, first + kLanes) of a request, of which `count` exist; those behind are asked for.
-inline void add_keys(const KernelArguments& args, const DecodeItem& item, const CachedRows& cached,
-                     int first, int count, RowStates* rows) {
-  Floats v[kLanes][kOutVectors];
-  float products[kDecodeRows][kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    Floats k[kQkVectors] = {};
-    if (lane + kAhead < count) {
-      const int ahead = first + lane + kAhead;
-      prefetch_row<kDtypeKv, kHeadDimQk>(args.k.data, cached.in(args.k, ahead));
-      prefetch_row<kDtypeKv, kHeadDimV>(args.v.data, cached.in(args.v, ahead));
-    }
-    if (lane < count) {
-      load_row<kDtypeKv, kHeadDimQk>(args.k.data, cached.in(args.k, first + lane), k);
-      load_row<kDtypeKv, kHeadDimV>(args.v.data, cached.in(args.v, first + lane), v[lane]);
-    } else {
-      for (Floats& vector : v[lane]) vector = 0.0f;
-    }
-    multiply_key(*rows, item.rows, k, lane, products);
+// Row `r`: its products with a block become weights. A NaN shows in the weights; the largest score is not below kLowest.
+inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
+                      int r, const RowStates& rows) {
+  float* const scores = rows.scores[r];
+  const int places = block.places();
+  score_row(args, item, block, r, rows.seen[r], scores);
+  const float before = rows.largest[r];
+  Panel most = before;
+  for (int place = 0; place < places; place += kPanelRows)
+    most = larger(load_panel(scores + place), most);
+  const float largest = largest_of(most);
+  Panel sum = 0.0f;
+  for (int place = 0; place < places; place += kPanelRows) {
+    const Panel weights = exp2_nonpositive(load_panel(scores + place) - largest);
+    __builtin_memcpy(scores + place, &weights, sizeof(weights));
+    sum += weights;
   }
-  for (int r = 0; r < item.rows; ++r) {
-    const Panel scores = scores_of(args, item, *rows, r, first, products[r]);
-    const float before = rows->largest[r], here = largest_of(scores);
-    const float largest = here <= before ? before : here;
-    const Panel weights = exp2_nonpositive(scores - largest);
+  if (largest != before) {
     const float decay = power_of_2(before - largest);
-    rows->largest[r] = largest;
-    rows->sum[r] = rows->sum[r] * decay + sum_of(weights);
-    Floats output[kOutVectors];
-#pragma clang loop unroll(full)
-    for (int i = 0; i < kOutVectors; ++i) output[i] = rows->output[r][i] * decay;
-    for (int lane = 0; lane < kLanes; ++lane)
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kOutVectors; ++i) output[i] += weights[lane] * v[lane][i];
-#pragma clang loop unroll(full)
-    for (int i = 0; i < kOutVectors; ++i) rows->output[r][i] = output[i];
+    rows.sum[r] *= decay;
+    for (Floats& vector : rows.output[r]) vector *= decay;
   }
+  rows.largest[r] = largest;
+  rows.sum[r] += sum_of(sum);
+}
+
+// Adds a block of keys to the rows of all heads.
+inline void add_block(const KernelArguments& args, const DecodePiece& piece, const KeyBlock& block,
+                      int count, const RowStates& rows) {
+  const int heads = args.num_heads_kv;
+  each_step(block, args.k, heads, [&](int step, int head) {
+    const StepRows<kHeadDimQk> k(args.k, block, block.k, step, head);
+    each_row_tile(count, [&](auto tile, int r) {
+      const RowStates of = rows.from(head * count + r);
+      dot_rows<tile.count>(of.q, k.rows, of.scores[0] + step * kStreams);
+    });
+  });
+  for (int head = 0; head < heads; ++head) {
+    const DecodeItem item(args, args.cache, piece.request, piece.item, head);
+    for (int r = 0; r < count; ++r) weigh_row(args, item, block, r, rows.from(head * count));
+  }
+  each_step(block, args.v, heads, [&](int step, int head) {
+    const StepRows<kHeadDimV> v(args.v, block, block.v, step, head);
+    each_row_tile(count, [&](auto tile, int r) {
+      const RowStates of = rows.from(head * count + r);
+      add_rows<tile.count>(of.scores[0] + step * kStreams, v.rows, of.output);
+    });
+  });
 }
 
 struct RowEnd {
@@ -174,16 +179,31 @@ inline int slots_of_chunks(const KernelArguments& args) {         // where kBatc
   return args.batch * items * parts;                              // where kBatchInvariant
 }  // where kBatchInvariant
 
-inline RowStates* states_of(const KernelArguments& args, int thread, int num_threads) {
+inline RowStates states_of(const KernelArguments& args, int thread, int num_threads) {
+  const int threads = num_threads;
   num_threads = (slots_of_chunks(args) + 1) / 2;  // of which each has two  // where kBatchInvariant
-  char* const behind_parts = reinterpret_cast<char*>(part_row(args, 2 * num_threads, 0, 0));
-  return reinterpret_cast<RowStates*>(behind_parts) +
-         static_cast<long long>(thread) * args.num_heads_kv;
+  const long long rows = static_cast<long long>(args.num_heads_kv) * kDecodeRows;
+  float* at = part_row(args, 2 * num_threads, 0, 0);
+  const auto take =
+      [&](int floats) {  // a place for all threads' rows, and this thread's part of it
+        float* const own = at + thread * rows * floats;
+        at += threads * rows * floats;
+        return own;
+      };
+  RowStates states;
+  states.q = reinterpret_cast<Floats(*)[kQkVectors]>(take(kQkVectors * kLanes));
+  states.output = reinterpret_cast<Floats(*)[kOutVectors]>(take(kOutVectors * kLanes));
+  states.scores = reinterpret_cast<float(*)[kBlock]>(take(kBlock));
+  states.largest = take(1);
+  states.sum = take(1);
+  states.seen = reinterpret_cast<DecodeKeys*>(take(2));
+  return states;
 }
 
 inline void end_rows(const KernelArguments& args, const DecodeItem& item, const DecodePiece& piece,
                      const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
+    gather_row<kHeadDimV>(rows.output[r]);
     if (piece.parts == 1) {
       write_row(args, item, r, rows.output[r], rows.largest[r], rows.sum[r]);
       continue;
@@ -195,22 +215,22 @@ inline void end_rows(const KernelArguments& args, const DecodeItem& item, const 
   }
 }
 
-// All heads of some keys before the next keys: their rows stand side by side, in one page of the memory.
-inline void attend_piece(const KernelArguments& args, const DecodePiece& piece, RowStates* rows) {
+inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
+                         const RowStates& rows) {
   const auto item_of = [&](int head) {
     return DecodeItem(args, args.cache, piece.request, piece.item, head);
   };
-  const int length = item_of(0).request.length, last = piece.end * kKeys;
+  const DecodeItem first = item_of(0);
+  const int length = first.request.length, last = piece.end * kKeys;
   const int end = last < length ? last : length;
-  for (int head = 0; head < args.num_heads_kv; ++head) begin_rows(args, item_of(head), rows + head);
-  for (int key = piece.begin * kKeys; key < end; key += kLanes) {
-    for (int head = 0; head < args.num_heads_kv; ++head) {
-      const DecodeItem item = item_of(head);
-      add_keys(args, item, CachedRows(args.cache, item), key, end - key, rows + head);
-    }
-  }
+  if (first.rows <= 0) return;
+  const CachedRows cached(args.cache, first);
   for (int head = 0; head < args.num_heads_kv; ++head)
-    end_rows(args, item_of(head), piece, rows[head]);
+    begin_rows(args, item_of(head), rows.from(head * first.rows));
+  for (int key = piece.begin * kKeys; key < end; key += kBlock)
+    add_block(args, piece, KeyBlock(args, cached, key, end), first.rows, rows);
+  for (int head = 0; head < args.num_heads_kv; ++head)
+    end_rows(args, item_of(head), piece, rows.from(head * first.rows));
 }
 
 // A row of an item whose parts are those of workers `first` to `last`.
@@ -264,7 +284,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
   const auto tiles_of = [&](int request) { return line.tiles_of(request); };
   DecodeWalk walk{0, 0, line.range.begin};  // steps over requests before its own
   DecodePiece piece;
-  RowStates* const rows = states_of(args, thread, num_threads);
+  const RowStates rows = states_of(args, thread, num_threads);
   while (walk.next(line.range, args.batch, tiles_of, &piece)) attend_piece(args, piece, rows);
 }
 

@@ -44,15 +44,6 @@ inline float sum_of(Floats v) {
   return sum;
 }
 
-// Asks for a row ahead of its use: rows of one head stand pages apart, where no prefetcher follows.
-template <Dtype kDtype, int kHeadDim>
-inline void prefetch_row(const void* data, long long at) {
-  const auto* const from = static_cast<const Element<kDtype>*>(data) + at;
-  constexpr int kLine = 64 / sizeof(*from);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < kHeadDim; i += kLine) __builtin_prefetch(from + i, 0, 1);
-}
-
 struct DecodeRule {
   static constexpr Mask mask = kMask;
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
@@ -86,21 +77,20 @@ struct DecodeItem {
   }
 };
 
-// Where the rows of a request's keys begin.
+// Where the rows of a request's keys begin, those of head 0.
 class CachedRows {
  public:
   CachedRows(const CacheArgs& cache, const DecodeItem& item)
       : table_(cache.page_table + (kHasPages ? item.number * cache.page_table_stride : 0)),
         num_pages_(cache.num_pages),
-        first_key_(item.request.first_key),
-        head_(item.kv_head) {
+        first_key_(item.request.first_key) {
     if (!kHasPages && !kHasKeyBegins)
       slot_ = inside(cache.slots == nullptr ? item.number : cache.slots[item.number]);
   }
   long long in(const OperandView& view, int key) const {
     const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;
     const int row = kHasPages ? key % kPageRows : first_key_ + key;
-    return page * view.batch_stride + row * view.row_stride + head_ * view.head_stride;
+    return page * view.batch_stride + row * view.row_stride;
   }
 
  private:
@@ -108,7 +98,7 @@ class CachedRows {
   int inside(int page) const { return page >= 0 && page < num_pages_ ? page : 0; }
 
   const int* table_;
-  int num_pages_, first_key_, head_, slot_ = 0;
+  int num_pages_, first_key_, slot_ = 0;
 };
 
 }  // namespace attune

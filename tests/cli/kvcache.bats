@@ -32,6 +32,17 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'o["template"] == "mla_sm90" and o["spill_store_bytes"] == 0'
 }
 
+@test "groups and head dims that no tile of rows or vectors divides" {
+  need_cpu_target
+  problems=()
+  for case in bf16,head_dim=24,heads=5/1 bf16,head_dim=72,heads=6/1 bf16,head_dim=200,heads=7/1 fp32,head_dim=72,heads=3/1 fp32,head_dim=128,heads=2/2 fp16,head_dim=40,heads=12/1; do
+    problems+=(--problem "op=kvcache,batch=3,seqlen_q=2,seqlen_kv=301,page_size=7,mask=causal_bottom_right,dtype=$case")
+  done
+  attune check --target cpu:2 "${problems[@]}" --json
+  expect 0
+  json 'len(o["rows"]) == 6 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+}
+
 @test "bits of a request may be its own" {
   need_cpu_target
   attune check --target cpu:3 --problem ${pages/seqlen_kv=300/seqlen_kv=3000},batch_invariant=1 --problem $packed,batch_invariant=1 --problem $keys,batch_invariant=1 --problem $scored,batch_invariant=1 --json
