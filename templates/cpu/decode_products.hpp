@@ -54,17 +54,14 @@ struct PairIndices {
             __builtin_shufflevector(pair.first, pair.second,
                                     ((kIndex + kLanes) / 2 + kIndex % 2 * kLanes)...)};
   }
-  // The place from which element kIndex of a fold comes: parts of kPart / 2 lanes, of x and of y in turn.
-  template <int kPart>
-  static constexpr int place(int index) {
-    const int part = index / (kPart / 2);
-    return part / 2 * kPart + index % (kPart / 2) + part % 2 * kLanes;
-  }
-  // Parts of kPart lanes, those of x and of y in turn, each as the sum of its halves.
+  // In each part of kPart lanes the sum of the halves of x's part, then that of y's. One operand of the addition is a blend, so that the
+  // other alone takes a shuffle, of which CPUs do fewer at a time.
   template <int kPart>
   static Floats fold(Floats x, Floats y) {
-    return __builtin_shufflevector(x, y, (place<kPart>(kIndex))...) +
-           __builtin_shufflevector(x, y, (place<kPart>(kIndex) + kPart / 2)...);
+    constexpr int kHalf = kPart / 2;
+    return __builtin_shufflevector(x, y, (kIndex % kPart < kHalf ? kIndex : kIndex + kLanes)...) +
+           __builtin_shufflevector(
+               x, y, (kIndex % kPart < kHalf ? kIndex + kHalf : kIndex - kHalf + kLanes)...);
   }
 };
 template <class T, T... kIndex>
