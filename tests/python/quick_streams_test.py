@@ -207,6 +207,31 @@ class QuickStreamsTest(unittest.TestCase):
         finally:
             torch.empty_like = before
 
+    def test_new_tensors_past_the_dispatcher(self):
+        """They stand on the current device. Where that is not the operands', a call takes PyTorch's other way, and later ones begin with it."""
+        made = []
+
+        def empty_strided(shape, strides, dtype):
+            made.append("short")
+            self.assertEqual(strides, o.stride())
+            return torch.empty(shape, dtype, f"cuda:{fake_torch.State.device}")
+
+        o, empty_like = self.attend(), torch.empty_like
+        torch.empty_like = lambda x: made.append("like") or empty_like(x)
+        torch._C._dynamo = types.SimpleNamespace(guards=types.SimpleNamespace(_empty_strided_cuda=empty_strided))
+        try:
+            other = attune.Context("cuda:0", store="")
+            run = lambda: attune.attention(self.q, self.k, self.v, context=other)
+            run()  # tries it once
+            for device, way in ((0, ["short"]), (0, ["short"]), (1, ["short", "like"]), (1, ["like"])):
+                made.clear()
+                fake_torch.State.device = device
+                self.assertTrue(self.ran_quickly(run))
+                self.assertEqual(made, way)
+        finally:
+            fake_torch.State.device, torch.empty_like = 0, empty_like
+            del torch._C._dynamo
+
 
 def stub_values(status, capturing):
     ctypes.c_int.in_dll(stub, "attune_stub_status").value = status

@@ -249,7 +249,8 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
         blob = bytes(64)
         good = (None, 1, -1, 0, 0, -1, blob, (), ((0, (8,), 0, 0),), (), ())
         wrong = [good[:-1], (*good[:8], ((3, (8,), 0, 0),), (), ()), (*good[:8], ((0, (60,), 0, 0),), (), ()), (*good[:8], ((0, (-8,), 0, 0),), (), ()),
-                 (*good[:7], ((0, 64),), (), (), ()), (*good[:7], ((0,),), (), (), ()), (*good[:9], ((print, (), {}, (99,), 4),), ()), (*good[:10], (1,)),
+                 (*good[:7], ((0, 64),), (), (), ()), (*good[:7], ((0,),), (), (), ()), (*good[:9], ((((print, ()),), (99,), 4),), ()), (*good[:9], (((), (), 4),), ()),
+                 (*good[:9], ((((print, ()),) * 3, (), 4),), ()), (*good[:9], ((((print, []),), (), 4),), ()), (*good[:10], (1,)),
                  (*good[:10], (-1,)), (*good[:6], bytes(1 << 16), (), (), (), ()), 5, (*good[:8], (None,), (), ())]
         said, before = [], sys.unraisablehook
         sys.unraisablehook = lambda what: said.append(what.exc_type)

@@ -60,11 +60,4 @@ def shorten(op):
     arguments = op._schema.arguments
     required, positional = (sum(not test(one) for one in arguments) for test in (lambda one: one.has_default_value(), lambda one: one.kwarg_only))
     parameters = tuple(one.name for one in arguments), tuple(one.default_value for one in arguments[required:]), required, positional
-    known = quick.function(_checked(dispatch), "attention", parameters, contexts=False)
-
-    def attention(*arguments, **choices):
-        if profiler._is_profiler_enabled or is_watched():
-            return dispatch(*arguments, **choices)
-        return known(*arguments, **choices)
-
-    op._op = attention
+    op._op = quick.function(_checked(dispatch), "attention", parameters, contexts=False, watch=(profiler, "_is_profiler_enabled", is_watched))

@@ -36,11 +36,16 @@ def _probe(of):
     return None
 
 
+def _for_compiled(torch):
+    """What torch.compile calls when its graphs run; None where it stands elsewhere."""
+    return getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+
+
 @functools.lru_cache(maxsize=None)
 def guard_maker(torch):
     """What guard.h describes, by the check that torch.compile makes before it runs a graph again: types, dispatch keys as scopes leave them,
     dtypes, devices and gradients of several tensors, in one call. None where it is not there or not as it should be."""
-    guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+    guards = getattr(_for_compiled(torch), "TensorGuards", None)
     if guards is None:
         return None
 
@@ -87,13 +92,15 @@ def parameters_of(function, skip=0):
     return names, defaults, len(names) - len(defaults), positional
 
 
-def function(checked, name, parameters=None, contexts=True):
+def function(checked, name, parameters=None, contexts=True, watch=()):
     """The quick way of a function whose arguments are those of checked(), or `parameters` as parameters_of() gives them; checked() gives (result,
-    recipe). `contexts`: calls with a Context are kept by that; only one function may do so."""
+    recipe). `contexts`: calls with a Context are kept by that; only one function may do so. `watch`: (object, name, function): while the object's
+    attribute or what the function returns is true, all calls are checked()'s."""
     names, defaults, required, positional = parameters or parameters_of(checked)
     _tables.append(table(CALLS_KEPT))
     context = names.index("context") if contexts else -1
-    return module.function(name, "", names, defaults, required, positional, context, checked, _tables[-1])
+    return module.function(name, "", names, defaults, required, positional, context, checked, _tables[-1],
+                           *((watch,) if watch else ()))
 
 
 def plan_method(entry, checked):
@@ -205,9 +212,34 @@ def _seed_places(indices, begins):
             if name in indices]
 
 
-def _without_memory(like, shape, dtype, heads_first):
-    """A tensor that gave its memory back: PyTorch makes new ones like it in half the time that it takes by shape, dtype and device, with the
-    strides that it shows. None where there is none: memory is short, or a mode makes others."""
+def _makers(made):
+    """Two ways to make tensors with shape, strides, dtype and device of `made`, a new one of PyTorch's. The first is what compiled graphs call, past
+    the dispatcher, in half the time of the second; it serves PyTorch's current device alone, and not all versions have it. The second makes
+    them like `made` itself, which gives its memory back."""
+    torch = sys.modules["torch"]
+    unseen = getattr(_for_compiled(torch), f"_empty_strided_{made.device.type}", None)
+    found = ()
+    if unseen is not None:
+        arguments = tuple(made.shape), tuple(made.stride()), made.dtype
+        found = ((unseen, arguments),) if _makes_like(unseen, arguments, made) else ()
+    made.untyped_storage().resize_(0)
+    return (*found, (torch.empty_like, (made,)))
+
+
+def _makes_like(make, arguments, wanted):
+    try:
+        made = make(*arguments)
+        return (type(made), made.shape, made.stride(), made.dtype, made.device.type) == (type(wanted), wanted.shape, wanted.stride(), wanted.dtype,
+                                                                                          wanted.device.type)
+    except Exception:  # of whatever kind: PyTorch promises nothing of it
+        return False
+
+
+def _new(like, shape, dtype, *at, heads_first=False):
+    """One that each call allocates: its makers, places, rank; None where there are none: memory is short, or a mode makes others. heads_first: of
+    PyTorch; it is shown with its heads before its rows."""
+    if tensors.is_numpy(like):
+        return ((sys.modules["numpy"].empty, (shape, dtype)),), at, len(shape)
     torch = sys.modules["torch"]
     try:
         made = torch.empty(shape, dtype=dtype, device=like.device)
@@ -215,20 +247,7 @@ def _without_memory(like, shape, dtype, heads_first):
         return None
     if type(made) is not torch.Tensor:
         return None
-    return _emptied(made.transpose(1, 2) if heads_first else made)
-
-
-def _emptied(made):
-    made.untyped_storage().resize_(0)
-    return made
-
-
-def _new(like, shape, dtype, *at, heads_first=False):
-    """One that each call allocates: function, arguments, places. heads_first: of PyTorch; it is shown with its heads before its rows."""
-    if tensors.is_numpy(like):
-        return sys.modules["numpy"].empty, (shape, dtype), {}, at, len(shape)
-    model = _without_memory(like, shape, dtype, heads_first)
-    return None if model is None else (sys.modules["torch"].empty_like, (model,), {}, at, len(shape))
+    return _makers(made.transpose(1, 2) if heads_first else made), at, len(shape)
 
 
 def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_first=False, empty_lse=False):
@@ -272,6 +291,6 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
         places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     fresh = []
     for name, gradient in found.items():
-        model = _emptied(sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient))
-        fresh.append((sys.modules["torch"].empty_like, (model,), {}, (of_gradients(name, Tensor.data.offset),), gradient.dim()))
+        made = sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient)
+        fresh.append((_makers(made), (of_gradients(name, Tensor.data.offset),), gradient.dim()))
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)

@@ -20,6 +20,7 @@ typedef struct Signature {
   int context;
   PyObject* checked;
   PyObject* table; /* NULL: the plan's */
+  PyObject* watch; /* (object, name, function), who may look at each call itself; or NULL */
   char* name;
   char* doc;
   PyMethodDef definition;
@@ -173,9 +174,28 @@ static PyObject* call_quickly(const Signature* call, PyObject* table, PyObject* 
   return result;
 }
 
+static int is_true(PyObject* answer) {
+  int is_false = answer == Py_False;
+  if (answer == NULL) PyErr_Clear();
+  Py_XDECREF(answer);
+  return !is_false;
+}
+
+/* Also where that cannot be known. */
+static int is_watched(const Signature* call) {
+  if (call->watch == NULL) return 0;
+  PyObject *object = PyTuple_GetItem(call->watch, 0), *name = PyTuple_GetItem(call->watch, 1);
+  if (is_true(PyObject_GetAttr(object, name))) return 1;
+  return is_true(PyObject_CallFunctionObjArgs(PyTuple_GetItem(call->watch, 2), NULL));
+}
+
 static PyObject* call_function(PyObject* self, PyObject* const* given, Py_ssize_t num_given,
                                PyObject* names) {
   const Signature* call = (const Signature*)self;
+  if (is_watched(call)) {
+    const Guard none = {NULL, NULL, 0, 0};
+    return call_checked(call, NULL, given, num_given, names, NULL, NULL, none);
+  }
   return call_quickly(call, call->table, NULL, given, num_given, names);
 }
 
@@ -191,6 +211,7 @@ static void signature_dealloc(PyObject* self) {
   Py_XDECREF(call->defaults);
   Py_XDECREF(call->checked);
   Py_XDECREF(call->table);
+  Py_XDECREF(call->watch);
   PyMem_Free(call->name);
   PyMem_Free(call->doc);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -249,14 +270,14 @@ static Signature* make_signature(const char* name, const char* doc, PyObject* na
 
 PyObject* make_function(PyObject* module, PyObject* arguments) {
   const char *name, *doc;
-  PyObject *names, *defaults, *checked, *table;
+  PyObject *names, *defaults, *checked, *table, *watch = NULL;
   int required, positional, context;
-  if (!PyArg_ParseTuple(arguments, "ssO!O!iiiOO:function", &name, &doc, &PyTuple_Type, &names,
+  if (!PyArg_ParseTuple(arguments, "ssO!O!iiiOO|O!:function", &name, &doc, &PyTuple_Type, &names,
                         &PyTuple_Type, &defaults, &required, &positional, &context, &checked,
-                        &table))
+                        &table, &PyTuple_Type, &watch))
     return NULL;
-  if (!is_table(table)) {
-    PyErr_SetString(PyExc_TypeError, "table is no Table");
+  if (!is_table(table) || (watch != NULL && PyTuple_Size(watch) != 3)) {
+    PyErr_SetString(PyExc_TypeError, "table is no Table, or watch no triple");
     return NULL;
   }
   Signature* call = make_signature(name, doc, names, defaults, checked);
@@ -266,6 +287,8 @@ PyObject* make_function(PyObject* module, PyObject* arguments) {
   call->context = context;
   Py_INCREF(table);
   call->table = table;
+  Py_XINCREF(watch);
+  call->watch = watch;
   call->definition = (PyMethodDef){call->name, (PyCFunction)(void (*)(void))call_function,
                                    METH_FASTCALL | METH_KEYWORDS, call->doc};
   PyObject* function = NULL;

@@ -10,10 +10,11 @@
 PyObject* make_signature_type(void);
 PyObject* make_plan_type(void);
 
-/* function(name, doc, parameters, defaults, required, positional, context, checked, table) gives a
- * callable. parameters: names. defaults: of those behind the `required` first. positional: how many may
+/* function(name, doc, parameters, defaults, required, positional, context, checked, table[, watch]) gives
+ * a callable. parameters: names. defaults: of those behind the `required` first. positional: how many may
  * be given without a name. context: which one is a Context with a table of its own, or -1. checked(*arguments)
- * gives (result, recipe), where recipe() gives what entry.h describes, or None. */
+ * gives (result, recipe), where recipe() gives what entry.h describes, or None. watch: (object, name,
+ * function): while the object's attribute or what function() gives is true, all calls are checked()'s. */
 PyObject* make_function(PyObject* module, PyObject* arguments);
 
 /* plan_method(name, doc, parameters, defaults, required, positional, checked): the same as a method of

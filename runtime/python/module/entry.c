@@ -13,6 +13,7 @@ enum {
   kMaxPlaces = 2,
   kMaxPointers = 16,
   kMaxFresh = 3, /* dq, dk and dv */
+  kMaxMakers = 2,
   kMaxResults = 3,
   kAlignment = 16
 };
@@ -25,10 +26,15 @@ typedef struct Place { /* where the address of an operand belongs */
   uintptr_t span;
 } Place;
 
-typedef struct Fresh {
+typedef struct Maker {
   PyObject* make;
   PyObject* arguments;
-  PyObject* keywords;
+} Maker;
+
+typedef struct Fresh {
+  Maker makers[kMaxMakers];
+  int num_makers;
+  int maker; /* whose result served last */
   int count;
   int at[kMaxPlaces];
   int rank;
@@ -108,17 +114,29 @@ static int take_places(Entry* entry, PyObject* operands, int num_operands) {
   return 0;
 }
 
+static int take_makers(Fresh* fresh, PyObject* makers) {
+  Py_ssize_t length = PyTuple_Size(makers);
+  if (length < 1 || length > kMaxMakers) return refuse("no makers of a new tensor, or too many");
+  for (; fresh->num_makers < length; ++fresh->num_makers) {
+    Maker* maker = &fresh->makers[fresh->num_makers];
+    if (!PyArg_ParseTuple(PyTuple_GetItem(makers, fresh->num_makers), "OO!", &maker->make,
+                          &PyTuple_Type, &maker->arguments))
+      return -1;
+  }
+  return 0;
+}
+
 static int take_fresh(Entry* entry, PyObject* fresh) {
   Py_ssize_t length = PyTuple_Size(fresh);
   if (length < 0 || length > kMaxFresh) return refuse("too many new tensors");
   for (; entry->num_fresh < length; ++entry->num_fresh) {
     Fresh* made = &entry->fresh[entry->num_fresh];
-    PyObject* offsets;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(fresh, entry->num_fresh), "OO!O!O!i", &made->make,
-                          &PyTuple_Type, &made->arguments, &PyDict_Type, &made->keywords,
+    PyObject *makers, *offsets;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(fresh, entry->num_fresh), "O!O!i", &PyTuple_Type, &makers,
                           &PyTuple_Type, &offsets, &made->rank))
       return -1;
-    if (take_offsets(entry, offsets, &made->count, made->at) != 0) return -1;
+    if (take_makers(made, makers) != 0 || take_offsets(entry, offsets, &made->count, made->at) != 0)
+      return -1;
   }
   return 0;
 }
@@ -251,22 +269,38 @@ static void put(unsigned char* blob, const int* at, int count, const void* addre
   for (int i = 0; i < count; ++i) memcpy(blob + at[i], &address, sizeof address);
 }
 
-/* 1: made. 0: not of the kind and device of the first operand, as under a mode of PyTorch. */
-static int make_fresh(const Entry* entry, const Key* key, PyObject** made, unsigned char* blob) {
-  for (int i = 0; i < entry->num_fresh; ++i) {
-    const Fresh* fresh = &entry->fresh[i];
-    Operand operand;
+static int is_beside(const Operand* made, int rank, const Operand* first) {
+  return made->rank == rank && made->device_type == first->device_type &&
+         made->device_id == first->device_id && (uintptr_t)made->data % kAlignment == 0;
+}
+
+/* A new reference, or NULL: no maker gives one of the kind and device of `first`, as under a mode of
+ * PyTorch, or an exception is set. */
+static PyObject* make_one(Fresh* fresh, const Operand* first, Operand* operand) {
+  for (int turn = 0; turn < fresh->num_makers; ++turn) {
+    int number = (fresh->maker + turn) % fresh->num_makers;
+    const Maker* maker = &fresh->makers[number];
+    PyObject* made = PyObject_Call(maker->make, maker->arguments, NULL);
+    if (made == NULL) return NULL;
     Layout layout;
-    made[i] = PyObject_Call(fresh->make, fresh->arguments, fresh->keywords);
-    if (made[i] == NULL) return -1;
-    const KnownType* type = known_type(made[i]);
-    if (type->kind != key->operands[0].type->kind ||
-        !read_operand(made[i], type, &operand, &layout))
-      return 0;
-    if (operand.rank != fresh->rank || operand.device_type != key->operands[0].device_type ||
-        operand.device_id != key->operands[0].device_id ||
-        (uintptr_t)operand.data % kAlignment != 0)
-      return 0;
+    const KnownType* type = known_type(made);
+    if (type->kind == first->type->kind && read_operand(made, type, operand, &layout) &&
+        is_beside(operand, fresh->rank, first)) {
+      fresh->maker = number;
+      return made;
+    }
+    Py_DECREF(made);
+  }
+  return NULL;
+}
+
+/* 1: made. 0: as make_one(). */
+static int make_fresh(Entry* entry, const Key* key, PyObject** made, unsigned char* blob) {
+  for (int i = 0; i < entry->num_fresh; ++i) {
+    Fresh* fresh = &entry->fresh[i];
+    Operand operand;
+    made[i] = make_one(fresh, &key->operands[0], &operand);
+    if (made[i] == NULL) return PyErr_Occurred() ? -1 : 0;
     put(blob, fresh->at, fresh->count, operand.data);
   }
   return 1;

@@ -10,8 +10,8 @@
  *   pointers    ((at, to), ...): the address of blob[to] belongs at blob[at]
  *   operands    ((index, (at, ...), span, flags), ...): the address of that operand of the key belongs there;
  *               span: bytes from its first to behind its last
- *   fresh       ((make, arguments, keywords, (at, ...), rank), ...): make(*arguments, **keywords) is
- *               allocated by each call
+ *   fresh       ((makers, (at, ...), rank), ...): makers is ((make, arguments), ...), and each call takes
+ *               what the first make(*arguments) gives that stands on the device of operand 0
  *   result      numbers: i >= 0 is operand i of the key, -1 - i is fresh[i]. None of them: None;
  *               one: it; more: a tuple */
 #ifndef ATTUNE_PYTHON_ENTRY_H_
