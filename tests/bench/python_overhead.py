@@ -6,6 +6,8 @@ computed; on CUDA the problem is small.
 
     python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out results/python_overhead.json]
 
+On CUDA the bare driver's launch stands beside them (driver_floor.py), and what launcher, plan.run and attention cost beyond it, round by round.
+
 us a call: `loop`, in bursts of 200, as in a model's forward; `idle`, alone on an idle device (CUDA). Medians and lowest of rounds that
 alternate between the two ways, each in a process of its own. Fails where known calls do not run in the C module and, without --unlimited,
 where the lowest of NumPy's on the CPU is above LIMITS times that of a ctypes call of no arguments. Status 77 where the library, the
@@ -22,11 +24,14 @@ import sys
 import time
 from pathlib import Path
 
+import driver_floor
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 # ctypes alone takes 7, 130 and 200 times that long.
 LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
 CALLS = 200
 OURS = tuple(LIMITS)
+LAUNCHING = ("launcher", "plan.run", "attention", "torch.ops")
 
 
 class Numpy:
@@ -97,7 +102,8 @@ def runners(arguments, library, attune):
             "attention": lambda: attune.attention(q, k, v), "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
             "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
             "attention, out": lambda: attune.attention(q, k, v, out=o),
-            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v), **library.peers(q)}
+            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
+            **library.peers(q), **(driver_floor.runners() if arguments.target == "cuda" else {})}
 
 
 def loop_us(run, library):
@@ -128,6 +134,13 @@ def check_hits(name, run, module):
         raise SystemExit(f"{name}: of 10 known calls {after['hits'] - before['hits']} ran in the C module and {after['misses'] - before['misses']} did not")
 
 
+def beyond_driver(row):
+    """What of a cost is not the driver's launch."""
+    floors = {kind: driver_floor.launch_us({name: costs[kind] for name, costs in row.items()}) for kind in ("loop", "idle")}
+    return {"the driver's launch": floors, **{f"{name}, beyond the driver": {kind: row[name][kind] - floor for kind, floor in floors.items()}
+                                             for name in LAUNCHING if name in row}}
+
+
 def measure(arguments):
     """In a child: a line of JSON with facts, then one with a cost of each for every line of input."""
     os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
@@ -151,6 +164,7 @@ def measure(arguments):
         if arguments.target == "cuda":
             for name, run in found.items():
                 row[name]["idle"] = statistics.median(idle_us(run, library) for _ in range(30))
+            row.update(beyond_driver(row))
         print(json.dumps(row), flush=True)
 
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver itself takes for a launch: one that attune made, repeated as it was and in the
+// driver's other forms (without programmatic serialisation, through cuLaunchKernel, its parameters
+// as one block of memory), and that of a kernel which does nothing with as many parameters: the
+// floor of every call that launches. Used by run_overhead.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/driver_table.hpp"
+
+namespace attune::bench {
+
+// One launch, with copies of all that it points to.
+class RecordedLaunch {
+ public:
+  RecordedLaunch() = default;
+  RecordedLaunch(const cuda::LaunchConfig& config, cuda::Function function, void* const* parameters,
+                 const std::vector<size_t>& sizes);
+
+  // Of `function`, or of the one that was launched.
+  cuda::Result repeat(const cuda::DriverTable& driver, cuda::Function function = nullptr) const;
+  // The launch without programmatic serialisation; a cluster's shape stays.
+  RecordedLaunch without_early() const;
+  bool is_early() const;
+
+  cuda::LaunchConfig config() const;  // its attributes live as long as this object
+  cuda::Function function() const { return function_; }
+  void** parameters() const { return parameters_->addresses.data(); }
+  const std::vector<size_t>& sizes() const { return sizes_; }
+
+ private:
+  struct Parameters {
+    std::vector<std::vector<cuda::TensorMap>> bytes;  // aligned as any parameter may want it
+    std::vector<void*> addresses;                     // and a null one
+  };
+  cuda::LaunchConfig config_{};
+  std::vector<cuda::LaunchAttribute> attributes_;
+  cuda::Function function_ = nullptr;
+  std::vector<size_t> sizes_;
+  std::shared_ptr<Parameters> parameters_;
+};
+
+struct LaunchForm {
+  std::string what;
+  std::function<cuda::Result()> launch;
+};
+
+// The forms that this driver has. The context must be current, and stay so; an empty kernel is
+// loaded for good.
+std::vector<LaunchForm> launch_forms(const cuda::DriverTable& driver, const RecordedLaunch& launch);
+
+}  // namespace attune::bench
