@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters over which PyTorch's and FlashAttention's own tests of the forward run, and attention in float64. Written from the grids
 that test/test_transformers.py of PyTorch and tests/test_flash_attn.py and tests/cute/test_flash_attn.py of FlashAttention publish.
-Used by signatures_test.py."""
+Used by published_grids_test.py, and the reference by others."""
 import itertools
 
 import torch

@@ -1,18 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.sdpa, attune.flash and attune.flex against float64: PyTorch's and FlashAttention's published grids of the forward (published_grids.py),
-random calls, refusals. Arguments: cpu or cuda; whole: every point of the grids, not a sample; I/N: of those, the part I of N; 200s: as many of
-those, in disorder, as 200 seconds give. Skips aloud (status 77) without PyTorch or the device.
-
-    for i in $(seq 0 11); do python3 tests/python/signatures_test.py cuda whole $i/12 200s & done; wait       as many as 12 processes reach"""
-import functools
+"""attune.sdpa, attune.flash and attune.flex against float64: random calls, what the signatures do not share, refusals. Arguments: cpu or cuda;
+whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published grids. Skips aloud (status 77) without PyTorch or the
+device."""
 import os
 import random
 import sys
-import time
 import unittest
 import warnings
-import zlib
 
 try:
     import torch
@@ -24,64 +19,15 @@ import attune
 import attune.flash
 import attune.flex
 import attune.sdpa
+import grid_points
 import published_grids as grids
-from attune._dropout import drawn_seed
 
-WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole") or "/" in sys.argv[i] or sys.argv[i][0].isdigit()]
+WORDS = [sys.argv.pop(i) for i in range(len(sys.argv) - 1, 0, -1) if sys.argv[i] in ("cpu", "cuda", "whole")]
 DEVICE, WHOLE = "cuda" if "cuda" in WORDS else "cpu", "whole" in WORDS
-PART, PARTS = next((tuple(map(int, word.split("/"))) for word in WORDS if "/" in word), (0, 1))
-TIME = next((float(word[:-1]) for word in WORDS if word.endswith("s")), float("inf"))
-GRIDS = ("SDPA_CPU", "SDPA_CPU_MASK", "SDPA_FLASH", "SDPA_EFFICIENT", "SDPA_EFFICIENT_MASK", "FLASH_2", "FLASH_2_PACKED", "FLASH_4")
-LONGEST = 2048  # of masks of dropout that are kept
-SAMPLE = 1 if DEVICE == "cpu" else 12                                           # points of a grid where not all are asked for
-TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2, torch.float16: 4e-3}  # of o, whose elements are about 1 and less
 
 
-def draw(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator(DEVICE).manual_seed(zlib.crc32(repr((shape, seed)).encode()))
-    return torch.randn(*shape, generator=generator, device=DEVICE).to(dtype)
-
-
-def sample(grid, name):
-    """Points of a grid, or some small ones of it, drawn by its name."""
-    found = list(grids.points(grid))
-    if not WHOLE:
-        small = [point for point in found if grids.size_of(point) <= (1 << 17 if DEVICE == "cpu" else 1 << 22)]
-        found = random.Random(name).sample(small, min(SAMPLE, len(small)))
-    elif TIME < float("inf"):
-        random.Random(name).shuffle(found)
-    found, done = found[PART::PARTS] if WHOLE else found, 0
-    share = len(found) / sum(len(list(grids.points(getattr(grids, each)))[PART::PARTS]) for each in GRIDS) if WHOLE else 1
-    end = time.monotonic() + TIME * share
-    for point in found:
-        if time.monotonic() > end:
-            break
-        yield point
-        done += 1
-    if WHOLE:
-        print(f"{name}: {done} of {len(found)} points", flush=True)
-
-
-@functools.lru_cache(maxsize=None)
-def kept_of(batch, heads, dropout_p):
-    """What is kept of the longest call of a grid by the seed that dropped() draws: of shorter ones it is the beginning."""
-    torch.manual_seed(9)
-    q = torch.empty(0, device=DEVICE)
-    return attune.dropout_mask((batch, heads, LONGEST, LONGEST), dropout_p, drawn_seed(q), like=q)
-
-
-def dropped(call, q, keys, dropout_p):
-    """What a call gives of q [batch, seqlen_q, num_heads, head_dim], and what dropout multiplied its weights by."""
-    if not dropout_p:
-        return call(), None
-    torch.manual_seed(9)
-    result = call()
-    if WHOLE and DEVICE == "cuda":
-        keep = kept_of(q.shape[0], q.shape[2], dropout_p)[:, :, :q.shape[1], :keys]
-    else:
-        torch.manual_seed(9)
-        keep = attune.dropout_mask((q.shape[0], q.shape[2], q.shape[1], keys), dropout_p, drawn_seed(q), like=q)
-    return result, keep / (1 - attune.dropout_rate(dropout_p))
+def draw(*shape, **rest):
+    return grid_points.draw(*shape, device=DEVICE, **rest)
 
 
 class Compared(unittest.TestCase):
@@ -92,105 +38,7 @@ class Compared(unittest.TestCase):
         warnings.filterwarnings("ignore", message="attune copies q, k and v")
 
     def compare(self, got, want, dtype):
-        self.assertEqual(got.shape, want.shape)
-        self.assertFalse(got.isnan().any().item())
-        self.assertLess((got.double() - want).abs().max().item() if got.numel() else 0, TOLERANCE[dtype] * max(1, want.abs().max().item()))
-
-
-class SdpaGrids(Compared):
-    """PyTorch's published parameters on scaled_dot_product_attention, [batch, num_heads, seqlen, head_dim]."""
-
-    def check(self, p):
-        dtype, rows = p["dtype"], p["seqlen_q"]
-        keys, heads, causal = p.get("seqlen_kv", rows), p.get("heads", 4), p.get("causal", False)
-        x = draw(p["batch"], rows, 3, heads, p["head_dim"], dtype=dtype) if keys == rows else None
-        q, k, v = x.unbind(2) if keys == rows else (draw(p["batch"], length, heads, p["head_dim"], dtype=dtype, seed=i)
-                                                    for i, length in enumerate((rows, keys, keys)))
-        scale = 1 / p["head_dim"] if p.get("scale") else None
-        mask, features = None, {}
-        if "mask_shape" in p:
-            extents = {"b": p["batch"], "h": heads, "q": rows, "k": keys, "1": 1}
-            mask = draw(*(extents[axis] for axis in p["mask_shape"]), dtype=dtype)
-            mask = mask > 0 if p["bool_mask"] else mask
-            features = {"seen": mask} if p["bool_mask"] else {"bias": mask}
-        call = lambda: attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, p.get("dropout_p", 0.0),
-                                                                causal, scale)
-        if dtype == torch.float64:
-            with self.assertRaisesRegex(ValueError, "(q|bias) is float64; accepted (are|is) fp32"):
-                call()
-        else:
-            seen = features.pop("seen", grids.visible(rows, keys, "top_left" if causal else None, device=DEVICE))
-            o, kept = dropped(call, q, keys, p.get("dropout_p", 0.0))
-            self.compare(o.transpose(1, 2), grids.reference(q, k, v, seen, scale=scale, kept=kept, **features)[0], dtype)
-
-    def run_grid(self, name):
-        for point in sample(getattr(grids, name), name):
-            with self.subTest(**point):
-                self.check(point)
-
-    def test_cpu(self):
-        self.run_grid("SDPA_CPU")
-
-    def test_cpu_mask(self):
-        self.run_grid("SDPA_CPU_MASK")
-
-    def test_flash(self):
-        self.run_grid("SDPA_FLASH")
-
-    def test_efficient(self):
-        self.run_grid("SDPA_EFFICIENT")
-
-    def test_efficient_mask(self):
-        self.run_grid("SDPA_EFFICIENT_MASK")
-
-
-class FlashGrids(Compared):
-    """FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]."""
-
-    def check(self, p):
-        batch, heads, dtype = (4, 6, p["dtype"]) if grids.size_of(p) <= 1 << 21 else (2, 6, p["dtype"])
-        rows, keys = p.get("lengths") or (p["seqlen_q"], p["seqlen_q"])
-        heads_kv = {"mha": heads, "mqa": 1, "gqa": 2}[p.get("kind", "mha")]
-        head_dim_v = p.get("head_dim_v") or p["head_dim"]
-        q = draw(batch, rows, heads, p["head_dim"], dtype=dtype)
-        kv = draw(batch, keys, 2, heads_kv, p["head_dim"], dtype=dtype, seed=1)
-        k, v = kv.unbind(2)
-        v = v if head_dim_v == p["head_dim"] else draw(batch, keys, heads_kv, head_dim_v, dtype=dtype, seed=2)
-        pick = random.Random(repr(p))
-        window = (pick.randrange(keys), pick.randrange(keys)) if p["local"] else (-1, -1)
-        slopes = draw(batch, heads, seed=3).abs() * 0.3 if p.get("alibi") else None
-        sinks = draw(heads, dtype=dtype, seed=4) if p.get("sink") else None
-        choices = dict(dropout_p=p.get("dropout_p", 0.0), causal=p["causal"], window_size=window, alibi_slopes=slopes, return_attn_probs=True,
-                       softcap=p.get("softcap", 0.0))
-        if "kind" not in p:  # packed
-            qkv = draw(batch, rows, 3, heads, p["head_dim"], dtype=dtype)
-            q, k, v = qkv.unbind(2)
-            call = lambda: attune.flash.flash_attn_qkvpacked_func(qkv, **choices)
-        elif p.get("kvpacked"):
-            call = lambda: attune.flash.flash_attn_kvpacked_func(q, kv, **choices)
-        else:
-            call = lambda: attune.flash.flash_attn_func(q, k, v, learnable_sink=sinks, **choices)
-        (o, lse, probabilities), kept = dropped(call, q, keys, choices["dropout_p"])
-        seen = grids.visible(rows, keys, "bottom_right" if p["causal"] else None, window, DEVICE)
-        want, want_lse = grids.reference(q, k, v, seen, softcap=p.get("softcap"), alibi=slopes, sinks=sinks, kept=kept)
-        self.assertIsNone(probabilities)
-        self.compare(o, want, dtype)
-        self.assertTrue(torch.equal(lse == -torch.inf, want_lse == -torch.inf))
-        self.assertLess((lse.double() - want_lse).nan_to_num(0, 0, 0).abs().max().item(), 2e-2)
-
-    def run_grid(self, name):
-        for point in sample(getattr(grids, name), name):
-            with self.subTest(**point):
-                self.check(point)
-
-    def test_flash_2(self):
-        self.run_grid("FLASH_2")
-
-    def test_flash_2_packed(self):
-        self.run_grid("FLASH_2_PACKED")
-
-    def test_flash_4(self):
-        self.run_grid("FLASH_4")
+        grid_points.compare(got, want, dtype)
 
 
 class RandomCalls(Compared):
