@@ -128,6 +128,10 @@ def by(way):
     return json.loads(child.stdout)
 
 
+def module_hits():
+    return module.counters()["hits"]
+
+
 class QuickTorchTest(unittest.TestCase):
     def test_known_calls_run_in_the_module(self):
         for name, choices in cases.features(lambda array: torch.from_numpy(array.copy())).items():
@@ -168,6 +172,27 @@ class QuickTorchTest(unittest.TestCase):
                     self.assertEqual((got.shape, module.counters()["hits"] - before), (want.shape, int(turn > 0)))
                     if all(extent > 1 for extent in shape):
                         self.assertEqual(got.stride(), want.stride())
+
+    def test_adapters_take_few_steps(self):
+        """Calls of functions in Python that a known call makes: what it costs the host is mostly these."""
+        import attune.flash, attune.sdpa, attune.torch
+        from attune._transformers_attention import attention_forward
+        heads_first, module = [x.transpose(1, 2) for x in (Q, K, V)], torch.nn.Module()
+        op, rule = torch.ops.attune.attention.default, {"is_causal": False, "scaling": 0.25}
+        for name, call, most in (("attention", lambda: attune.attention(Q, K, V), 1), ("op", lambda: op(Q, K, V), 1),
+                                 ("sdpa", lambda: attune.sdpa.scaled_dot_product_attention(*heads_first, enable_gqa=True), 3),
+                                 ("flash", lambda: attune.flash.flash_attn_func(Q, K, V), 3),
+                                 ("transformers", lambda: attention_forward(module, *heads_first, None, **rule), 3)):
+            call(), call()
+            frames, before = [], module_hits()
+            sys.setprofile(lambda frame, event, _: frames.append(frame.f_code.co_name) if event == "call" else None)
+            try:
+                call()
+            finally:
+                sys.setprofile(None)
+            with self.subTest(name):
+                self.assertEqual(module_hits() - before, 1)
+                self.assertLessEqual(len(frames) - 1, most, frames)  # without the lambda
 
     def test_dtypes(self):
         for dtype in (torch.bfloat16, torch.float16, torch.float32):

@@ -202,10 +202,12 @@ def _entry(checked, name, train=None):
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
 
     @in_graphs(name)
-    def entry(q, k, v, mask=None, **choices):
+    def entry(q, k, v, mask=None, scale=None, **choices):
         if train is not None and q.requires_grad and records_gradients(q):
-            return train(q, k, v, mask, **choices)
-        return call(q, k, v, mask, **choices)
+            return train(q, k, v, mask, scale=scale, **choices)
+        if choices:
+            return call(q, k, v, mask, scale=scale, **choices)
+        return call(q, k, v, mask, None, scale)
 
     entry._torchdynamo_disable = True
     return entry

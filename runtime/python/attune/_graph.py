@@ -117,14 +117,14 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, **choices))
 
 
-def attend_from_heads_first(q, k, v, *arguments, **choices):
+def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
-    return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *arguments, **choices)
+    return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, **choices)
 
 
-def attend_heads_first(q, k, v, *arguments, **choices):
+def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
-    result = attend_from_heads_first(q, k, v, *arguments, **choices)
+    result = attend_from_heads_first(q, k, v, mask, scale, **choices)
     return (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
 
 

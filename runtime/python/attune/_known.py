@@ -21,9 +21,13 @@ def tell_ignored(function, hints):
         warnings.warn(f"{function} ignores {', '.join(hints)}: attune's tuner chooses what they choose", stacklevel=3)
 
 
-@marked_constant
 def window_of(window_size):
     """window_size as attention() has it. None, -1 and less are open sides."""
+    return None if window_size == (-1, -1) else _sides_of(window_size)
+
+
+@marked_constant
+def _sides_of(window_size):
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise ValueError(f"window_size is {window_size!r}; accepted is a pair (left, right)")
     sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
@@ -32,6 +36,6 @@ def window_of(window_size):
 
 def check_heads(query, key, enable_gqa):
     """Of [batch, num_heads, seqlen, head_dim]."""
-    if not enable_gqa and query.shape[1] != key.shape[1]:
+    if not enable_gqa and query.size(1) != key.size(1):
         raise ValueError(f"query has {query.shape[1]} heads and key {key.shape[1]}; accepted are equal ones, and with enable_gqa=True heads of key "
                          "that divide those of query")

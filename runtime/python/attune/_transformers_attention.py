@@ -41,12 +41,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     else:
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
+    choices = dict(keywords)
+    for name, given in (("softcap", softcap or None), ("sinks", s_aux), ("bias", position_bias), ("dropout_p", dropout or None)):
+        if given is not None:
+            choices[name] = given
     if query.dtype is torch.float32 and query.is_cuda:
-        keywords = {**keywords, "accuracy": "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"}
-    if dropout:
-        keywords = {**keywords, "dropout_p": dropout}
-    o = attend_from_heads_first(query, key, value, scale=scaling, softcap=softcap or None, sinks=s_aux, bias=position_bias, **keywords)
-    return o, None
+        choices["accuracy"] = "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"
+    return attend_from_heads_first(query, key, value, mask=choices.pop("mask", None), scale=scaling, **choices), None
 
 
 def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k):

@@ -56,18 +56,27 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
     sees no key, whose out is 0. deterministic changes nothing: gradients always have the same bits. num_splits, pack_gqa and sm_margin are ignored,
     with one warning: the tuner owns them. Refused with a sentence: gradients of others, qv, aux_tensors, block_sparse_tensors."""
-    given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
-    _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
-    hints = [f"{name}={value}" for name, value, plain in (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)),
-                                                          ("sm_margin", sm_margin, (0,))) if value not in plain]
-    if hints:
-        tell_ignored(_FUNCTION, hints)
+    if dropout_p or dropout_p is None or (causal is not True and causal is not False) or not (qv is None and aux_tensors is None
+                                                                                              and block_sparse_tensors is None):
+        given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
+        _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
+    if num_splits not in (0, 1) or pack_gqa is not None or sm_margin != 0:
+        _tell_ignored(num_splits, pack_gqa, sm_margin)
+    choices = {}  # those that are given: the rest costs more than it says
+    for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink), ("chunk", attention_chunk or None),
+                        ("score_mod", score_mod), ("mask_mod", mask_mod), ("dropout_p", dropout_p or None)):
+        if value is not None:
+            choices[name] = value
+    if q.dtype.itemsize == 1 or not (q_descale is None and k_descale is None and v_descale is None):
+        choices.update(_factors(q, k, q_descale, k_descale, v_descale))
     wants_lse = return_attn_probs or return_lse
-    result = attention(q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, return_lse=wants_lse,
-                       softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=learnable_sink,
-                       chunk=attention_chunk if attention_chunk else None, score_mod=score_mod, mask_mod=mask_mod,
-                       **({"dropout_p": dropout_p} if dropout_p else {}), **_factors(q, k, q_descale, k_descale, v_descale))
+    result = attention(q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, None, wants_lse, **choices)
     return (*result, None) if return_attn_probs else result
+
+
+def _tell_ignored(num_splits, pack_gqa, sm_margin):
+    given = (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)), ("sm_margin", sm_margin, (0,)))
+    tell_ignored(_FUNCTION, [f"{name}={value}" for name, value, plain in given if value not in plain])
 
 
 def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,

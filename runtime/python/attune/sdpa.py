@@ -32,17 +32,21 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
     Refused with a sentence: attn_mask beside is_causal, other ranks."""
-    _check((query.dim(), key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
-    flat = query.dim() == 3
+    rank = query.dim()
+    flat = rank == 3
+    if attn_mask is not None or dropout_p or rank != 4 or key.dim() != 4 or value.dim() != 4:
+        _check((rank, key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
     if flat:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.unsqueeze(1)
     check_heads(query, key, enable_gqa)
+    if attn_mask is None and not dropout_p and not flat:
+        return attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale)
     features = {}
     if attn_mask is not None:
         features = {"mask_tensor" if not attn_mask.is_floating_point() else "bias": attn_mask}
     if dropout_p:
         features["dropout_p"] = dropout_p
-    o = attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale=scale, **features)
+    o = attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale, **features)
     return o.squeeze(1) if flat else o
