@@ -13,6 +13,11 @@ bool is_misaligned(const void* address, uint64_t alignment) {
   return (reinterpret_cast<uintptr_t>(address) & (alignment - 1)) != 0;
 }
 
+std::array<uint64_t, 3> strides_of(const OperandView& view) {
+  return {static_cast<uint64_t>(view.head_stride), static_cast<uint64_t>(view.row_stride),
+          static_cast<uint64_t>(view.batch_stride)};
+}
+
 struct Step {
   uint64_t stride, more;
 };
@@ -50,14 +55,17 @@ OperandRules::OperandRules(const OperandList& list) : list_(list) {
 void OperandRules::add_tensor(const OperandSpec& x) {
   const int64_t bytes = dtype_bytes(x.dtype);
   const auto line = static_cast<uint64_t>(x.line());
-  tensors_[num_tensors_++] = {
-      tensor_of(x.role),
-      x.empty(),
-      {{dimension(x.heads, bytes), dimension(x.lines(), bytes), dimension(x.batch, bytes)},
-       line,
-       line,
-       static_cast<uint64_t>(kOperandAlignment / bytes - 1),
-       !x.written}};
+  Tensor& added = tensors_[num_tensors_++];
+  added = {tensor_of(x.role),
+           x.empty(),
+           false,
+           contiguous_view(x),
+           {{dimension(x.heads, bytes), dimension(x.lines(), bytes), dimension(x.batch, bytes)},
+            line,
+            line,
+            static_cast<uint64_t>(kOperandAlignment / bytes - 1),
+            !x.written}};
+  added.has_usual = added.layout.allows(strides_of(added.usual));
 }
 
 void OperandRules::add_row_sums(const OperandSpec& x) {
@@ -81,7 +89,7 @@ void OperandRules::add_factors(const OperandSpec& x) {
 }
 
 // Sorted by stride, each dimension must step over all that the smaller ones span.
-bool OperandRules::Strided::allows(const uint64_t (&strides)[3]) const noexcept {
+bool OperandRules::Strided::allows(const Strides& strides) const noexcept {
   Step steps[3];
   bool wrong = false;
   for (size_t i = 0; i < 3; ++i) {
@@ -98,6 +106,13 @@ bool OperandRules::Strided::allows(const uint64_t (&strides)[3]) const noexcept 
     span += step.stride * step.more;
   }
   return !wrong;
+}
+
+bool OperandRules::Tensor::allows(const OperandView& given) const noexcept {
+  const bool is_usual =
+      ((given.head_stride ^ usual.head_stride) | (given.row_stride ^ usual.row_stride) |
+       (given.batch_stride ^ usual.batch_stride)) == 0;
+  return (is_usual && has_usual) || layout.allows(strides_of(given));
 }
 
 bool OperandRules::Factors::allows(const ScaleView& view) const noexcept {
@@ -128,10 +143,7 @@ bool OperandRules::allow(const Operands& operands) const noexcept {
     const OperandView& view = operands.*tensor.view;
     if (tensor.empty) continue;
     if (!view.data || is_misaligned(view.data, kOperandAlignment)) return false;
-    if (!tensor.layout.allows({static_cast<uint64_t>(view.head_stride),
-                               static_cast<uint64_t>(view.row_stride),
-                               static_cast<uint64_t>(view.batch_stride)}))
-      return false;
+    if (!tensor.allows(view)) return false;
   }
   for (size_t i = 0; i < num_row_sums_; ++i)
     if (!row_sums_[i].allows(row_sums_of(operands, row_sums_[i].role))) return false;

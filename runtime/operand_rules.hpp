@@ -41,18 +41,22 @@ class OperandRules {
     uint64_t most = 0;      // largest stride that stays in the address range
     int64_t most_maps = 0;  // largest that TMA takes
   };
+  using Strides = std::array<uint64_t, 3>;  // by head, line and batch entry
   struct Strided {
     std::array<Dimension, 3> dimensions;
     uint64_t line = 0;       // contiguous elements
     uint64_t least = 0;      // smallest stride but 0
     uint64_t part = 0;       // bits of a stride that is no multiple of the alignment
     bool may_repeat = true;  // a stride of 0
-    bool allows(const uint64_t (&strides)[3]) const noexcept;
+    bool allows(const Strides& strides) const noexcept;
   };
   struct Tensor {
     OperandView Operands::*view = nullptr;
     bool empty = false;
+    bool has_usual = false;  // `usual` is allowed
+    OperandView usual;       // strides of the default layout, which most calls have
     Strided layout;
+    bool allows(const OperandView& given) const noexcept;
   };
   struct Factors {
     bool given = false;  // they may be

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "generator/core/kernel_spec.hpp"
@@ -23,9 +25,13 @@ struct TensorMapKey {
   int32_t dtype = 0;    // CUtensorMapDataType
   int32_t swizzle = 0;  // CUtensorMapSwizzle
   int32_t promote = 0;  // CUtensorMapL2promotion
+  int32_t unused = 0;   // so that equal keys have equal bytes
 
-  bool operator==(const TensorMapKey&) const = default;
+  bool operator==(const TensorMapKey& other) const {
+    return std::memcmp(this, &other, sizeof other) == 0;
+  }
 };
+static_assert(std::has_unique_object_representations_v<TensorMapKey>);
 
 // `workspace` is the memory of the call. A dimension of extent 1 gets the stride of the operand's
 // row, which changes no address.
