@@ -15,6 +15,7 @@ except ImportError:
 
 import attune
 from attune._library import module
+from held_gil import gil_held_elsewhere
 
 checked = attune._attention._checked
 
@@ -121,6 +122,11 @@ class QuickGpuTest(unittest.TestCase):
         self.assertTrue(same(o, checked(q, k, v)[0]))
 
     def test_threads(self):
+        for holds in (False, True):
+            with self.subTest(gil_held_elsewhere=holds), gil_held_elsewhere(holds):
+                self.threads()
+
+    def threads(self):
         wrong = []
 
         def work(seed):

@@ -22,6 +22,7 @@ except ImportError:
     sys.exit(77)
 
 import quick_cases as cases
+from held_gil import gil_held_elsewhere
 from quick_cases import aligned, values
 
 import attune
@@ -189,6 +190,11 @@ class QuickTest(unittest.TestCase):
                 module.Table(wrong)
 
     def test_threads(self):
+        for holds in (False, True):
+            with self.subTest(gil_held_elsewhere=holds), gil_held_elsewhere(holds):
+                self.threads()
+
+    def threads(self):
         shapes = [(1 + i % 3, 4 + i, 4, 16) for i in range(16)]
         want, wrong = {}, []
         for shape in shapes:

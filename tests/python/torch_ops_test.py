@@ -6,6 +6,7 @@ the CPU target."""
 import math
 import os
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -180,6 +181,27 @@ class OpsTest(unittest.TestCase):
                 wrong()
         with torch.no_grad():
             OP(leaf, k, v)
+
+    def test_dtensors_are_refused(self):
+        """By DTensor itself, in a group of one process; local parts are taken."""
+        try:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.tensor import Shard, distribute_tensor
+        except ImportError:
+            self.skipTest("this PyTorch has no DTensor")
+        q, k, v = operands(head_dim=32)
+        with tempfile.NamedTemporaryFile() as file:
+            torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+            try:
+                shared = [distribute_tensor(x, init_device_mesh("cpu", (1,)), [Shard(0)]) for x in (q, k, v)]
+                for call in (OP, attune.attention):
+                    with self.assertRaisesRegex((NotImplementedError, RuntimeError), "attune.attention.default"):
+                        call(*shared)
+                    with self.assertRaisesRegex((NotImplementedError, RuntimeError), "attune.attention.default.*(mixed|shard)|(mixed|shard).*attune.attention.default"):
+                        call(q, *shared[1:])
+                self.assertTrue(torch.equal(attune.attention(*(x.to_local() for x in shared)), attune.attention(q, k, v)))
+            finally:
+                torch.distributed.destroy_process_group()
 
     def test_specs_are_checked(self):
         q, k, v = operands()
