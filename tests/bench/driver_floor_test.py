@@ -41,6 +41,7 @@ class DriverFloorTest(unittest.TestCase):
         row = {"launcher": {"loop": 4.0, "idle": 5.0}, "driver launch": {"loop": 3.5, "idle": 4.0}, "ctypes call, four arguments": {"loop": 0.5, "idle": 1.0}}
         self.assertEqual(python_overhead.beyond_driver(row), {"the driver's launch": {"loop": 3.0, "idle": 3.0},
                                                               "launcher, beyond the driver": {"loop": 1.0, "idle": 2.0}})
+        self.assertEqual(python_overhead.beyond_driver({"launcher": {"loop": 4.0, "idle": 5.0}}), {})
 
 
 if __name__ == "__main__":

@@ -103,7 +103,16 @@ def runners(arguments, library, attune):
             "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
             "attention, out": lambda: attune.attention(q, k, v, out=o),
             "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
-            **library.peers(q), **(driver_floor.runners() if arguments.target == "cuda" else {})}
+            **library.peers(q), **(floor() if arguments.target == "cuda" else {})}
+
+
+def floor():
+    """What the driver takes; nothing where it does not compile PTX."""
+    try:
+        return driver_floor.runners()
+    except OSError as error:
+        print(f"the driver's launch is not measured: {error}", file=sys.stderr)
+        return {}
 
 
 def loop_us(run, library):
@@ -136,6 +145,8 @@ def check_hits(name, run, module):
 
 def beyond_driver(row):
     """What of a cost is not the driver's launch."""
+    if "driver launch" not in row:
+        return {}
     floors = {kind: driver_floor.launch_us({name: costs[kind] for name, costs in row.items()}) for kind in ("loop", "idle")}
     return {"the driver's launch": floors, **{f"{name}, beyond the driver": {kind: row[name][kind] - floor for kind, floor in floors.items()}
                                              for name in LAUNCHING if name in row}}

@@ -97,7 +97,7 @@ class Points:
 
     def __init__(self, device, keeps_masks=False):
         self.device, self.keeps_masks = device, keeps_masks
-        self.kept_of = functools.lru_cache(maxsize=2)(self._mask)
+        self.kept_of = functools.lru_cache(maxsize=8)(self._mask)  # a mask is made on the host, in half a second
 
     def check(self, name, index):
         """Raises Wrong, or what the call raised."""
