@@ -128,11 +128,10 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
                                   asked("kGradientK", Gradients::kK),
                                   asked("kGradientV", Gradients::kV)};
   if (spec.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
-  // Gradients of what stands behind softcap and score program do not move with the raw score.
-  if (!of_scores && score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
+  if (score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
   if (of_scores) {
-    constants.push_back(
-        {"int", "kScoreGradient", std::to_string(static_cast<int>(spec.score_gradient))});
+    constants.push_back({"int", "kScoreGradient",
+                         std::to_string(static_cast<int>(layout_of(spec.score_gradient)))});
     constants.push_back({"int", "kRepeats", std::to_string(static_cast<int>(spec.repeats))});
   }
   return constants;
@@ -169,8 +168,7 @@ GeneratedPart in_namespace(const char* path, const std::string& text) {
 
 // Of kernels with gradients.
 std::optional<GeneratedPart> slope_part(const KernelSpec& spec) {
-  if (!describe(spec.op).has_gradients || spec.score_gradient != ScoreGradient::kNone)
-    return std::nullopt;
+  if (!describe(spec.op).has_gradients) return std::nullopt;
   const std::optional<ScoreHalf> slope = score_slope_program(spec);
   if (!slope) return std::nullopt;
   return in_namespace("generated/slope_program.h",

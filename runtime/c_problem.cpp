@@ -88,7 +88,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .rotary_dim = 0,
                                          .rotary_interleaved = 0,
                                          .rotary_q = 0,
-                                         .v_in_k = 0};
+                                         .v_in_k = 0,
+                                         .load = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -248,7 +249,8 @@ attune_problem c_problem(const Problem& p) {
           .rotary_dim = p.rotary_dim,
           .rotary_interleaved = p.rotary_interleaved ? 1 : 0,
           .rotary_q = p.rotary_q ? 1 : 0,
-          .v_in_k = p.v_in_k ? 1 : 0};
+          .v_in_k = p.v_in_k ? 1 : 0,
+          .load = p.load};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -285,8 +287,11 @@ Problem problem_of(const attune_problem* given) {
                                    "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");
   if (c.gradients == kAllGradients) p.gradients = Gradients::kAll;
   p.score_gradient = checked<ScoreGradient>(
-      "score_gradient", c.score_gradient, ATTUNE_SCORE_GRADIENT_NONE, ATTUNE_SCORE_GRADIENT_SINKS,
-      "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI and _SINKS");
+      "score_gradient", c.score_gradient, ATTUNE_SCORE_GRADIENT_NONE,
+      ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS,
+      "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI, _SINKS, _LOAD and "
+      "_LOAD_DIAGONALS");
+  p.load = c.load;
   p.accumulate = flag("accumulate", c.accumulate);
   constexpr int32_t kAllAxes =
       ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;

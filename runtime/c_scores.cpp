@@ -185,6 +185,10 @@ attune_status attune_program_parse(const attune_program_desc* desc, const attune
   });
 }
 
+const char* attune_program_nodes(const attune_program* program) {
+  return program == nullptr ? "" : of_c(program).nodes.c_str();
+}
+
 const char* attune_program_text(const attune_program* program) {
   return program == nullptr ? "" : of_c(program).text.c_str();
 }

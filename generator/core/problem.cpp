@@ -133,6 +133,9 @@ void validate(const Problem& p) {
   if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
     refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
                        repeats_text(p.repeats)));
+  if (!is_of_load(p.score_gradient) && p.load != 0)
+    refuse(fmt::format("load is {} and score_gradient {}; accepted is 0", p.load,
+                       score_gradient_name(p.score_gradient)));
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
   if (p.batch_invariant && (!op.has_cache || op.appends))
@@ -162,7 +165,8 @@ void validate(const Problem& p) {
 namespace {
 constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
-constexpr std::string_view kScoreGradients[] = {"none", "bias", "relative_bias", "alibi", "sinks"};
+constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
+                                                "sinks", "load", "load_diagonals"};
 constexpr int kAllRepeats = 15;
 }  // namespace
 
@@ -207,8 +211,10 @@ std::string_view score_gradient_name(ScoreGradient gradient) {
 ScoreGradient parse_score_gradient(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreGradients); ++i)
     if (text == kScoreGradients[i]) return static_cast<ScoreGradient>(i);
-  refuse(fmt::format(
-      "score_gradient is \"{}\"; accepted are none, bias, relative_bias, alibi and sinks", text));
+  refuse(
+      fmt::format("score_gradient is \"{}\"; accepted are none, bias, relative_bias, alibi, sinks, "
+                  "load and load_diagonals",
+                  text));
 }
 
 std::string repeats_text(Repeats all) {

@@ -63,7 +63,24 @@ Gradients parse_gradients(std::string_view text);
 
 // What score features read of which the op attention_backward gives a gradient: a problem asks for that of one of them, and then for
 // those of q, k and v not.
-enum class ScoreGradient : int { kNone = 0, kBias = 1, kRelativeBias = 2, kAlibi = 3, kSinks = 4 };
+enum class ScoreGradient : int {
+  kNone = 0,
+  kBias = 1,
+  kRelativeBias = 2,
+  kAlibi = 3,
+  kSinks = 4,
+  // Of what score_mod reads of a tensor at one of its loads: at each row and key, or summed along diagonals.
+  kLoad = 5,
+  kLoadDiagonals = 6,
+};
+constexpr bool is_of_load(ScoreGradient gradient) {
+  return gradient == ScoreGradient::kLoad || gradient == ScoreGradient::kLoadDiagonals;
+}
+// Whose axes the gradient has.
+constexpr ScoreGradient layout_of(ScoreGradient gradient) {
+  if (gradient == ScoreGradient::kLoad) return ScoreGradient::kBias;
+  return gradient == ScoreGradient::kLoadDiagonals ? ScoreGradient::kRelativeBias : gradient;
+}
 std::string_view score_gradient_name(ScoreGradient gradient);  // "none", "relative_bias"
 ScoreGradient parse_score_gradient(std::string_view text);
 
@@ -107,9 +124,10 @@ struct SpecFields {
   BlockMapUse block_map = BlockMapUse::kNone;
   Gradients gradients = Gradients::kAll;                // of the op attention_backward
   ScoreGradient score_gradient = ScoreGradient::kNone;  // of the same op
-  Repeats repeats = Repeats::kNone;                     // of what score_gradient names
-  bool accumulate = false;  // of the same op: dq, dk and dv are fp32, and are added to
-  float dropout = 0;        // the part of P that is dropped, to the nearest 1/256
+  int load = 0;  // of those of loads: which of score_mod's, in the order of its nodes
+  Repeats repeats = Repeats::kNone;  // of what score_gradient names
+  bool accumulate = false;           // of the same op: dq, dk and dv are fp32, and are added to
+  float dropout = 0;                 // the part of P that is dropped, to the nearest 1/256
   // Of the op attention_kvcache.
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other
   bool packed_q =

@@ -305,8 +305,11 @@ std::deque<ProblemField> make_fields() {
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
   fields.push_back(gradients_field());
   fields.push_back(feature(one_value(kSpec, "score_gradient", "that op attention_backward gives",
-                                     ATTUNE_AT(score_gradient), ScoreGradient::kSinks),
+                                     ATTUNE_AT(score_gradient), ScoreGradient::kLoadDiagonals),
                            "gradients of q, k and v alone"));
+  fields.push_back(feature(
+      one_value(kSpec, "load", "of score_mod, which score_gradient=load means", ATTUNE_AT(load), 0),
+      "a gradient of the first load"));
   fields.push_back(repeats_field());
   fields.push_back(feature(
       one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),

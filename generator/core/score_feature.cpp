@@ -223,10 +223,35 @@ std::vector<int> places_of(const std::vector<score::Origin>& wanted,
   return found;
 }
 
+// What stands behind the score program only adds, or hides.
+std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
+  const Composed whole = compose(spec);
+  std::vector<const ScoreFeature*> features;
+  std::optional<score::Program> half;
+  for (size_t i = 0; i < whole.features.size(); ++i) {
+    if (whole.features[i]->step > ScoreStep::kProgram) continue;
+    score::Program own = whole.parts[i];
+    const bool is_last = whole.features[i] == &score_mod_feature();
+    if (is_last)
+      own = score::slope_of_load(own, score::float_loads(own).at(static_cast<size_t>(spec.load)));
+    features.push_back(whole.features[i]);
+    half = half ? score::chain(*half, own) : own;
+    if (is_last) break;
+  }
+  if (!half || score::is_one(*half)) return std::nullopt;
+  auto captures =
+      places_in(whole, whole.whole.capture_origins(), features, half->capture_origins());
+  auto scalars = places_in(whole, whole.whole.scalar_origins(), features, half->scalar_origins());
+  if (!captures || !scalars) return std::nullopt;  // all is hidden
+  return ScoreHalf{*half, {std::move(*captures), std::move(*scalars)}};
+}
+
 }  // namespace
 
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec) {
-  if (!has_score_stage(spec)) return std::nullopt;
+  if (is_of_load(spec.score_gradient)) return load_slope_program(spec);
+  // Gradients of what stands behind softcap and score program do not move with the raw score.
+  if (spec.score_gradient != ScoreGradient::kNone || !has_score_stage(spec)) return std::nullopt;
   const ScoreHalf stage = score_stage_program(spec);
   score::Program slope = score::slope(stage.program);
   if (score::is_one(slope)) return std::nullopt;

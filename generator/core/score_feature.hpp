@@ -86,7 +86,8 @@ struct ScoreHalf {
 };
 ScoreHalf score_stage_program(const SpecFields& spec);  // identity where there is none
 ScoreHalf mask_program(const SpecFields& spec);         // of a spec that has_mask_program
-// How fast what the first gives moves with the score (score/slope.hpp); nullopt where that is 1: scores are only added to, or hidden.
+// By what a kernel multiplies gradients of what the first gives: how fast that moves with the score (score/slope.hpp) or, of problems
+// that ask for the gradient of a load, with what is loaded. nullopt where that is 1: scores are only added to, or hidden.
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec);
 // What it captures, in its order. Two programs of a spec may name their captures alike: then the name stands here twice, and the
 // call gives one tensor for both.

@@ -108,6 +108,17 @@ std::string declarations_beside(const std::vector<Named>& all, const std::vector
   return lines;
 }
 
+std::string nodes_of(const score::Program& program) {
+  std::string text;
+  for (const score::Node& node : program.nodes()) {
+    text += fmt::format("{} {} {} {}", static_cast<int>(node.operation),
+                        static_cast<int>(node.type), node.index, node.bits);
+    for (size_t i = 0; i < node.num_operands; ++i) text += fmt::format(" {}", node.operands[i]);
+    text += '\n';
+  }
+  return text;
+}
+
 // The program that is known, or this one with its digest and texts.
 const UserProgram& keep(UserProgram made) {
   made.digest = digest_of(made.program);
@@ -116,6 +127,7 @@ const UserProgram& keep(UserProgram made) {
   for (const score::Scalar& scalar : made.program.scalars()) made.text += declaration_of(scalar);
   made.text += score::canonical_text(made.program);
   if (made.source.empty()) made.source = made.text;
+  made.nodes = nodes_of(made.program);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (const UserProgram* known = find(all, made.digest)) return *known;

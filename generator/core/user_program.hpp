@@ -31,6 +31,7 @@ struct UserProgram {
   // As it was given first, with comments and names of locals; declarations that came beside it stand in front. It gives this program
   // again, too.
   std::string source;
+  std::string nodes;  // a line each: operation, type, index, bits and operands, as numbers
   std::vector<std::string> warnings;
 };
 

@@ -39,7 +39,7 @@ static_assert(static_cast<int>(Repeats::kKeys) == kRepeatsKeys);
 
 bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
 int knob(const Config& config, const char* name) { return static_cast<int>(config.at(name)); }
-int gradient_of(const KernelSpec& spec) { return static_cast<int>(spec.score_gradient); }
+int gradient_of(const KernelSpec& spec) { return static_cast<int>(layout_of(spec.score_gradient)); }
 int repeats_of(const KernelSpec& spec) { return static_cast<int>(spec.repeats); }
 
 bool has_scores(const KernelSpec& spec) { return spec.score_gradient != ScoreGradient::kSinks; }
@@ -230,12 +230,10 @@ class ScoreGradientSm80 final : public KernelTemplate {
 
   static StepSize sum_grid(const KernelSpec& spec, const Shape& shape) {
     const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
-    const bool of_all_batch = spec.score_gradient == ScoreGradient::kRelativeBias ||
-                              spec.score_gradient == ScoreGradient::kSinks ||
+    const bool has_diagonals = layout_of(spec.score_gradient) == ScoreGradient::kRelativeBias;
+    const bool of_all_batch = has_diagonals || spec.score_gradient == ScoreGradient::kSinks ||
                               repeats(spec.repeats, Repeats::kBatch);
-    const int64_t keys = spec.score_gradient == ScoreGradient::kRelativeBias
-                             ? shape.seqlen_q + shape.seqlen_kv - 1
-                             : shape.seqlen_kv;
+    const int64_t keys = has_diagonals ? shape.seqlen_q + shape.seqlen_kv - 1 : shape.seqlen_kv;
     const bool one_each = spec.score_gradient == ScoreGradient::kSinks ||
                           spec.score_gradient == ScoreGradient::kAlibi;
     const int64_t blocks = one_each ? 1 : (keys + kSumThreads - 1) / kSumThreads;
@@ -246,7 +244,7 @@ class ScoreGradientSm80 final : public KernelTemplate {
     if (arch.target != Target::kCuda || arch.compute_capability < 75)
       return fmt::format("{} has no mma.sync of fp16 here; it serves sm_75 and later", arch.name());
     if (spec.score_gradient == ScoreGradient::kNone)
-      return "score_gradient is none; it serves those of biases, slopes and sinks";
+      return "score_gradient is none; it serves those of biases, slopes, sinks and loads";
     if (repeats(spec.repeats, Repeats::kKeys))
       return fmt::format("repeats is {}; it serves biases of each key", repeats_text(spec.repeats));
     if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)

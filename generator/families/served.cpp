@@ -49,7 +49,7 @@ const Served& serves_gradients_and_dropout() {
 const Served& serves_every_gradient() {
   static const Served served = [] {
     Served all = serves_gradients_and_dropout();
-    all.features.insert({"score_gradient", "repeats", "accumulate"});
+    all.features.insert({"score_gradient", "load", "repeats", "accumulate"});
     return all;
   }();
   return served;
@@ -65,8 +65,9 @@ const Served& serves_sums_of_gradients() {
 }
 
 const Served& serves_score_gradients() {
-  static const Served served{
-      Op::kAttentionBackward, {"mask", "window", "dropout", "score_gradient", "repeats"}, true};
+  static const Served served{Op::kAttentionBackward,
+                             {"mask", "window", "dropout", "score_gradient", "load", "repeats"},
+                             true};
   return served;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a bias, of slopes and of sinks (shared/score_gradient.h) with mma.sync m16n8k16, for sm_80 and later in bf16 and fp16, for
+// Gradients of a bias, of slopes, of sinks and of loads of score programs (shared/score_gradient.h) with mma.sync m16n8k16, for sm_80 and later in bf16 and fp16, for
 // sm_75 in fp16. fp32 accumulators; P and dz are not rounded. With L2 = lse log2(e), delta = rowsum(dout o) - dlse:
 //   attune_prepare   L2 and delta of every row                                  attention/backward_prepare.cuh
 //   attune_kernel    dz = P (dout V^T - delta) by tiles of rows                 attention/mma_score_gradient.cuh

@@ -9,6 +9,9 @@
 // | relative_bias  | [1, 1, num_heads_q, seqlen_q + seqlen_kv - 1] | sum of dz over batch and key - row + seqlen_q - 1 == column |
 // | alibi          | [batch, 1, 1, num_heads_q]                    | -sum of dz times the distance from the diagonal          |
 // | sinks          | [1, 1, 1, num_heads_q]                        | -sum over batch and rows of exp(sink - lse) delta        |
+//
+// Of what a score program loads at one of its loads dscores is that of a bias, or of relative_bias, with dz times the derivative of the
+// score by what is loaded (kSloped, generated/slope_program.h) in the place of dz.
 #pragma once
 
 #include "shared/attention_enums.h"

@@ -14,6 +14,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/template_registry.hpp"
 
@@ -91,6 +92,22 @@ void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
         specs->push_back(spec_of(parse_problem(
             fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={},{}", heads, dims,
                         specs->size() % 2 ? "causal_bottom_right" : "none", gradient))));
+}
+
+// Of what a program loads, at each place and along diagonals.
+void add_load_gradient_specs(std::vector<KernelSpec>* specs) {
+  constexpr const char* kText =
+      "// capture table: fp32[2]\n// capture keys: bf16[1]\n"
+      "return tanh(score * table[head][q_idx - kv_idx + 4096]) * keys[kv_idx];";
+  for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256"})
+    for (const char* gradient :
+         {"score_gradient=load_diagonals", "score_gradient=load,load=1,repeats=bhq",
+          "score_gradient=load,load=1,softcap=20,documents=1", "score_gradient=load,dropout=0.1"})
+      specs->push_back(spec_of(parse_problem(fmt::format(
+          "op=attention_backward,dtype=bf16,heads=8/2,{},seqlen=4096,mask=causal_bottom_right,{},"
+          "score_mod={}",
+          dims, gradient,
+          to_text(read_user_program(kText, score::Kind::kScore, "score_mod").digest)))));
 }
 
 // Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
@@ -201,6 +218,7 @@ std::vector<KernelSpec> matrix_specs() {
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   add_gradient_specs(&specs);
   add_score_gradient_specs(&specs);
+  add_load_gradient_specs(&specs);
   add_sums_of_gradients(&specs);
   add_cache_specs(&specs);
   add_append_specs(&specs);

@@ -88,6 +88,7 @@ const std::map<std::string, std::string>& other_values() {
       {"rotary_q", "1"},
       {"gradients", "kv"},
       {"score_gradient", "bias"},
+      {"load", "1"},
       {"repeats", "b"},
       {"accumulate", "1"},
       {"dropout", "0.25"}};

@@ -196,7 +196,7 @@ class AutogradTest(GradientsTest):
         q, k, v = self.q, self.k, self.v
         learnt = leaf(TABLE)
         with self.assertRaisesRegex(ValueError, r"learnt requires a gradient, and attune gives none of it here; accepted is learnt.detach\(\)"):
-            attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + learnt[h])
+            attune.attention(q, k, v, mask_mod=lambda b, h, i, j: learnt[h] > j)
         with self.assertRaisesRegex(ValueError, r"bias requires a gradient, and attune gives none of it here; accepted is bias.detach\(\)"):
             attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(2, 33, 4, 32, device=DEVICE))
         with self.assertRaisesRegex(ValueError, "q requires a gradient.*accepted is q.detach"):

@@ -59,6 +59,7 @@ const std::map<std::string, std::string>& other_values() {
       {"block_map", "hides"},
       {"gradients", "kv"},
       {"score_gradient", "alibi"},
+      {"load", "1"},
       {"repeats", "bh"},
       {"accumulate", "1"},
       {"dropout", "0.25"},

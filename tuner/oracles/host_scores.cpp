@@ -23,6 +23,16 @@ HostScores::HostScores(const Device& device, const Problem& problem, const Score
   }
   args_ = score_args(problem, score_captures(problem), &on_host);
   loads_ = score::loads_of(program_, args_);
+  if (is_of_load(problem.score_gradient)) by_load_ = score_slope_program(problem);
+  if (!by_load_) return;
+  const auto& [program, places] = *by_load_;
+  args_by_load_ = args_;
+  for (size_t i = 0; i < program.captures().size(); ++i)
+    args_by_load_.captures[i] =
+        args_.captures[score::place_of(static_cast<int>(i), places.captures)];
+  for (size_t i = 0; i < program.scalars().size(); ++i)
+    args_by_load_.scalars[i] = args_.scalars[score::place_of(static_cast<int>(i), places.scalars)];
+  loads_by_load_ = score::loads_of(program, args_by_load_);
 }
 
 double HostScores::sink(int head) const {
@@ -47,6 +57,11 @@ HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t 
     return score::evaluate(program_, point, loads_);
   };
   const double value = value_at(score);
+  if (is_of_load(problem_.score_gradient)) {
+    if (!by_load_ || !std::isfinite(value)) return {value};
+    point.score = score;
+    return {value, score::evaluate(by_load_->program, point, loads_by_load_)};
+  }
   if (!bends_ || !std::isfinite(value)) return {value};
   const double step = 1e-7 * (1 + std::abs(score));  // seldom across a kink
   return {value, (value_at(score + step) - value_at(score - step)) / (2 * step)};

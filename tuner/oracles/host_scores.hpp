@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "generator/core/score/evaluate.hpp"
@@ -15,8 +16,10 @@ namespace attune {
 class HostScores {
  public:
   struct Score {
-    double value;      // -infinity where it is hidden
-    double slope = 1;  // of `value` by the scaled score: a quotient of differences
+    double value;  // -infinity where it is hidden
+    // Of `value` by the scaled score, a quotient of differences; or, of problems that ask for the gradient of a load, by what is
+    // loaded, from the program's derivative.
+    double slope = 1;
   };
 
   // `operands`: contiguous, of the problem's extents. The problem must outlive it.
@@ -36,6 +39,9 @@ class HostScores {
   std::vector<std::vector<char>> captures_;
   ScoreArgs args_{};
   score::Loads loads_;
+  std::optional<ScoreHalf> by_load_;
+  ScoreArgs args_by_load_{};
+  score::Loads loads_by_load_;
 };
 
 }  // namespace attune

@@ -25,7 +25,10 @@ struct ExpectedLine {
 class ScoreGradientExpectation final : public Expectation {
  public:
   explicit ScoreGradientExpectation(const OracleBench& bench)
-      : bench_(bench), problem_(bench.problem), pairs_(bench_) {
+      : bench_(bench),
+        problem_(bench.problem),
+        layout_(layout_of(problem_.score_gradient)),
+        pairs_(bench_) {
     choose_lines(useful_flops(problem_) <= kMostFlops);
     const Problem& p = problem_;
     const int ratio = p.num_heads_q / p.num_heads_kv;
@@ -57,8 +60,7 @@ class ScoreGradientExpectation final : public Expectation {
   bool repeated(Repeats axis) const { return repeats(problem_.repeats, axis); }
   // Slopes and sinks have a head in each column.
   bool by_column() const {
-    return problem_.score_gradient == ScoreGradient::kAlibi ||
-           problem_.score_gradient == ScoreGradient::kSinks;
+    return layout_ == ScoreGradient::kAlibi || layout_ == ScoreGradient::kSinks;
   }
 
   void choose_lines(bool all) {
@@ -78,9 +80,9 @@ class ScoreGradientExpectation final : public Expectation {
   }
 
   bool takes(const ExpectedLine& line, int64_t batch, int head) const {
-    const bool of_batch = problem_.score_gradient == ScoreGradient::kRelativeBias ||
-                          problem_.score_gradient == ScoreGradient::kSinks ||
-                          repeated(Repeats::kBatch) || line.at.batch == batch;
+    const bool of_batch = layout_ == ScoreGradient::kRelativeBias ||
+                          layout_ == ScoreGradient::kSinks || repeated(Repeats::kBatch) ||
+                          line.at.batch == batch;
     const bool of_head = by_column() || repeated(Repeats::kHeads) || line.at.head == head;
     return of_batch && of_head;
   }
@@ -105,18 +107,18 @@ class ScoreGradientExpectation final : public Expectation {
                  int64_t batch, int head, int64_t row, int64_t column) const {
     const Problem& p = problem_;
     const auto dz = [&](int64_t i, int64_t j) {
-      return pairs_.sees(i, j) ? pairs_.pair(rows, keys, batch, head, i, j).dz : 0.0;
+      return pairs_.sees(i, j) ? gradient_at(rows, keys, batch, head, i, j) : 0.0;
     };
     double sum = 0;
-    if (p.score_gradient == ScoreGradient::kSinks) return of_sink(rows, head);
-    if (p.score_gradient == ScoreGradient::kRelativeBias) {
+    if (layout_ == ScoreGradient::kSinks) return of_sink(rows, head);
+    if (layout_ == ScoreGradient::kRelativeBias) {
       for (int64_t i = 0; i < p.seqlen_q; ++i) {
         const int64_t j = column + i - (p.seqlen_q - 1);
         if (j >= 0 && j < p.seqlen_kv) sum += dz(i, j);
       }
       return sum;
     }
-    const bool slopes = p.score_gradient == ScoreGradient::kAlibi;
+    const bool slopes = layout_ == ScoreGradient::kAlibi;
     const bool all_rows = slopes || repeated(Repeats::kRows);
     const bool all_keys = slopes || repeated(Repeats::kKeys);
     const int64_t ends = p.mask == Mask::kCausalTopLeft ? 0 : p.seqlen_kv - p.seqlen_q;
@@ -124,6 +126,13 @@ class ScoreGradientExpectation final : public Expectation {
       for (int64_t j = all_keys ? 0 : column; j < (all_keys ? p.seqlen_kv : column + 1); ++j)
         sum += dz(i, j) * (slopes ? -static_cast<double>(std::abs(i + ends - j)) : 1.0);
     return sum;
+  }
+
+  // Of the score, or of what is loaded there.
+  double gradient_at(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
+                     int64_t batch, int head, int64_t row, int64_t key) const {
+    const GradientPairs::Pair pair = pairs_.pair(rows, keys, batch, head, row, key);
+    return is_of_load(problem_.score_gradient) ? pair.ds : pair.dz;
   }
 
   double of_sink(const GradientPairs::QueryHead& rows, int head) const {
@@ -138,6 +147,7 @@ class ScoreGradientExpectation final : public Expectation {
 
   const OracleBench bench_;
   const Problem& problem_;
+  const ScoreGradient layout_;
   const GradientPairs pairs_;
   std::vector<ExpectedLine> lines_;
 };

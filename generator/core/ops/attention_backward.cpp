@@ -9,6 +9,8 @@
 #include <algorithm>
 
 #include "generator/core/error.hpp"
+#include "generator/core/score/slope.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/core/visibility.hpp"
 
 namespace attune {
@@ -17,7 +19,7 @@ namespace {
 // Which axes the tensor of a gradient has, and may repeat, as bits of Repeats.
 int axes_of(ScoreGradient gradient) {
   const auto bits = [](auto... axes) { return (static_cast<int>(axes) | ... | 0); };
-  switch (gradient) {
+  switch (layout_of(gradient)) {
     case ScoreGradient::kBias:
       return bits(Repeats::kBatch, Repeats::kHeads, Repeats::kRows, Repeats::kKeys);
     case ScoreGradient::kRelativeBias:
@@ -29,17 +31,36 @@ int axes_of(ScoreGradient gradient) {
   }
 }
 
+void check_load(const Problem& p) {
+  if (!p.score_mod) return;
+  const auto loads = static_cast<int>(
+      score::float_loads(user_program(p.score_mod, score::Kind::kScore, "score_mod").program)
+          .size());
+  if (p.load < 0 || p.load >= loads)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("load is {}; score_mod has {} loads of floats, and accepted are their "
+                            "numbers from 0 on",
+                            p.load, loads));
+}
+
 void check_score_gradient(const Problem& p) {
   if (p.score_gradient == ScoreGradient::kNone) return;
   const std::string_view name = score_gradient_name(p.score_gradient);
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
-  const bool there = p.score_gradient == ScoreGradient::kBias ? p.bias != ScoreTensor::kNone
+  if (is_of_load(p.score_gradient)) check_load(p);
+  const bool there = is_of_load(p.score_gradient)               ? static_cast<bool>(p.score_mod)
+                     : p.score_gradient == ScoreGradient::kBias ? p.bias != ScoreTensor::kNone
                      : p.score_gradient == ScoreGradient::kRelativeBias
                          ? p.relative_bias != ScoreTensor::kNone
                      : p.score_gradient == ScoreGradient::kAlibi ? p.alibi
                                                                  : p.sinks != ScoreTensor::kNone;
+  if (!there && is_of_load(p.score_gradient))
+    refuse(
+        fmt::format("score_gradient is {}, and there is no score_mod; accepted is one that "
+                    "loads floats",
+                    name));
   if (!there)
     refuse(
         fmt::format("score_gradient is {}, which the problem does not have; accepted are "
@@ -64,15 +85,16 @@ OperandSpec dscores(const Problem& p) {
   const int64_t batch = extent(Repeats::kBatch, p.batch);
   const int64_t heads = extent(Repeats::kHeads, p.num_heads_q);
   OperandSpec made{Role::kDscores, "gradients.dscores", Dtype::kFp32, 1, 1, 1, heads};
-  if (p.score_gradient == ScoreGradient::kBias) {
+  const ScoreGradient layout = layout_of(p.score_gradient);
+  if (layout == ScoreGradient::kBias) {
     made.batch = batch;
     made.rows = extent(Repeats::kRows, p.seqlen_q);
     made.heads = heads;
     made.columns = extent(Repeats::kKeys, p.seqlen_kv);
-  } else if (p.score_gradient == ScoreGradient::kRelativeBias) {
+  } else if (layout == ScoreGradient::kRelativeBias) {
     made.heads = heads;
     made.columns = std::max<int64_t>(p.seqlen_q + p.seqlen_kv - 1, 0);
-  } else if (p.score_gradient == ScoreGradient::kAlibi) {
+  } else if (layout == ScoreGradient::kAlibi) {
     made.batch = batch;
   }
   made.written = true;

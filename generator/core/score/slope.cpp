@@ -2,6 +2,7 @@
 // See slope.hpp.
 #include "generator/core/score/slope.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -18,7 +19,8 @@ using Slope = std::optional<int>;
 
 class Differentiator {
  public:
-  explicit Differentiator(const Program& program) : program_(program) {}
+  // `moved`: the node that moves by itself.
+  Differentiator(const Program& program, int moved) : program_(program), moved_(moved) {}
 
   Program run() {
     std::vector<int> here;  // the number of each node of the program
@@ -66,9 +68,8 @@ class Differentiator {
 
   // `here`: its operands and `result`: itself, in the builder.
   Slope slope_of(const Node& node, const int (&here)[4], int result) {
+    if (static_cast<int>(slopes_.size()) == moved_) return constant(1);
     if (node.type != Type::kFloat) return {};
-    if (node.operation == Operation::kName)
-      return static_cast<Name>(node.index) == Name::kScore ? Slope(constant(1)) : Slope();
     const Slope a = operand(node, 0), b = operand(node, 1), c = operand(node, 2);
     if (!a && !b && !c) return {};
     switch (node.operation) {
@@ -127,13 +128,34 @@ class Differentiator {
   }
 
   const Program& program_;
+  const int moved_;
   Builder builder_{"the slope of the program"};
   std::vector<Slope> slopes_;  // of each node of the program
 };
 
 }  // namespace
 
-Program slope(const Program& program) { return Differentiator(program).run(); }
+Program slope(const Program& program) {
+  const std::vector<Node>& nodes = program.nodes();
+  const auto is_score = [](const Node& node) {
+    return node.operation == Operation::kName && static_cast<Name>(node.index) == Name::kScore;
+  };
+  const auto found = std::find_if(nodes.begin(), nodes.end(), is_score);
+  return Differentiator(program, static_cast<int>(found - nodes.begin())).run();
+}
+
+Program slope_of_load(const Program& program, int node) {
+  return Differentiator(program, node).run();
+}
+
+std::vector<int> float_loads(const Program& program) {
+  std::vector<int> loads;
+  for (int i = 0; i <= program.root(); ++i) {
+    const Node& node = program.nodes()[static_cast<size_t>(i)];
+    if (node.operation == Operation::kLoad && node.type == Type::kFloat) loads.push_back(i);
+  }
+  return loads;
+}
 
 bool is_one(const Program& slope) {
   const Node& root = slope.nodes().back();

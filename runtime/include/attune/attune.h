@@ -92,6 +92,10 @@ ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
                                               size_t capacity);
 /* The program in its canonical form. The text lives as long as the process. */
 ATTUNE_API const char* attune_program_text(const attune_program* program);
+/* Its nodes, a line each, operands before their users, the result last: numbers of its operation and type
+ * (generator/core/score/program.hpp), its index, its bits and its operands' lines, from 0 on; an index
+ * counts the captures, or scalars, of the text. The text lives as long as the process. */
+ATTUNE_API const char* attune_program_nodes(const attune_program* program);
 /* Is there a kernel for it here? `reasons` (or NULL) gets a line for each template, cut to fit. */
 ATTUNE_API attune_status attune_problem_check(attune_context* context,
                                               const attune_problem* problem, char* reasons,

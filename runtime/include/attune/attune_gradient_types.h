@@ -11,7 +11,7 @@
  * there, in one order: as parts of a sequence want it whose other keys and rows are elsewhere. lse and
  * o are then those of the whole.
  *
- * The gradient of a bias, of slopes or of sinks is a problem of its own, with score_gradient: it
+ * The gradient of a bias, of slopes, of sinks or of what a score_mod loads is a problem of its own, with score_gradient: it
  * reads the same operands and writes dscores alone. Where the forward's tensor repeats a value along
  * an axis (stride 0), repeats says so, and dscores has one step there, the sum over all.
  */
@@ -39,11 +39,16 @@ typedef enum attune_score_gradient {
   ATTUNE_SCORE_GRADIENT_BIAS = 1,          /* [batch, seqlen_q, num_heads_q, seqlen_kv] */
   ATTUNE_SCORE_GRADIENT_RELATIVE_BIAS = 2, /* [1, 1, num_heads_q, seqlen_q + seqlen_kv - 1] */
   ATTUNE_SCORE_GRADIENT_ALIBI = 3,         /* of the slopes: [batch, 1, 1, num_heads_q] */
-  ATTUNE_SCORE_GRADIENT_SINKS = 4          /* [1, 1, 1, num_heads_q] */
+  ATTUNE_SCORE_GRADIENT_SINKS = 4,         /* [1, 1, 1, num_heads_q] */
+  /* Of what score_mod reads of a tensor at one of its loads of floats, attune_problem.load: at each
+   * row and key as a bias, or by distances as relative_bias. An element of the tensor has the sum
+   * over all places whose indices are its own; attune_program_nodes says what they are. */
+  ATTUNE_SCORE_GRADIENT_LOAD = 5,
+  ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS = 6
 } attune_score_gradient;
 
-/* What attune_problem.repeats is a sum of: any for bias, heads for relative_bias, batch and heads for
- * alibi, none for sinks. */
+/* What attune_problem.repeats is a sum of: any for bias and load, heads for relative_bias and
+ * load_diagonals, batch and heads for alibi, none for sinks. */
 typedef enum attune_repeats {
   ATTUNE_REPEATS_BATCH = 1,
   ATTUNE_REPEATS_HEADS = 2,

@@ -147,6 +147,8 @@ typedef struct attune_problem {
   int32_t rotary_q;           /* 1 = q is turned too, into o */
   int32_t v_in_k; /* of op attention_kvcache: 1 = v is the first head_dim_v columns of k,
                                  and attune_operands.v the same address and strides as k */
+  int32_t load; /* of score_gradient LOAD and LOAD_DIAGONALS: which load of floats of score_mod, in
+                   the order of attune_program_nodes, from 0 on */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -97,6 +97,9 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
+    if out is None and scores is not None and scores.learned():
+        from ._train import train
+        return train(given), None
     call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
@@ -113,7 +116,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
 @in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k,
-    v, bias, relative_bias, alibi_slopes and sinks, once.
+    v, bias, relative_bias, alibi_slopes, sinks and what score_mod reads, once.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
     head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own

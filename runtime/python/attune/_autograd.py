@@ -2,10 +2,11 @@
 """Autograd of torch.ops.attune.attention: kernels of the dispatch key Autograd, which torch.py registers. (torch.library's
 register_autograd takes no op whose keywords are tensors.) A forward that is recorded makes its lse, asked for or not, and saves q, k, v, o and
 lse; its backward is one call of torch.ops.attune.attention_backward, of the gradients that are needed alone, and one of score_gradient for each
-bias, slopes or sinks that require one."""
+bias, slopes, sinks or tensor of a score_mod that require one."""
 import torch
 
 from ._score_gradient import LEARNED
+from ._spec import parse_spec
 from ._torch import refuse_gradients
 
 _native = torch._C
@@ -23,9 +24,26 @@ def _below(op, keyset, *arguments, **keywords):
         return op.redispatch(keyset & _native._after_autograd_keyset, *arguments, **keywords)
 
 
+def _captures_of_score_mod(keywords):
+    """Their names, as _tensors_of() has them: they stand in front of those of mask_mod."""
+    program = parse_spec(keywords.get("spec", "")).programs.get("score_mod")
+    return [] if program is None else [f"captures[{number}]" for number in range(len(program.captures))]
+
+
+def _with(keywords, learned):
+    """The keywords with these tensors in, by the names that _tensors_of() gives."""
+    captures = list(keywords.get("captures") or ())
+    for name, tensor in learned.items():
+        if name.startswith("captures["):
+            captures[int(name[9:-1])] = tensor
+    named = {name: tensor for name, tensor in learned.items() if not name.startswith("captures[")}
+    return {**keywords, **named, **({"captures": captures} if captures else {})}
+
+
 def _check_recorded(q, k, v, keywords):
-    refuse_gradients([(name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED],
-                     f". attune gives gradients of q, k, v, {', '.join(LEARNED)}")
+    of_mod = _captures_of_score_mod(keywords)
+    refuse_gradients([(name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED and name not in of_mod],
+                     f". attune gives gradients of q, k, v, {', '.join(LEARNED)} and what score_mod reads")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.element_size() == 1:
             raise ValueError(f"{name} is {tensor.dtype} in a call that autograd records; accepted are bf16, fp16 and fp32: 8-bit operands have no "
@@ -38,7 +56,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, q, k, v, *learned):
         op, keyset, return_lse, keywords, hidden, ctx.learned = call
-        keywords = {**keywords, **dict(zip(ctx.learned, learned))}
+        keywords = _with(keywords, dict(zip(ctx.learned, learned)))
         with hidden():
             o, lse = _below(op, keyset, q, k, v, return_lse=True, **keywords)
         ctx.set_materialize_grads(False)
@@ -89,7 +107,7 @@ def attention_kernel(op, hidden):
         if not recorded:
             return _below(op, keyset, q, k, v, return_lse=return_lse, **keywords)
         _check_recorded(q, k, v, keywords)
-        learned = {name: keywords[name] for name in LEARNED if keywords.get(name) is not None and keywords[name].requires_grad}
+        learned = {name: tensor for name, tensor in _tensors_of(keywords) if tensor.requires_grad}
         rest = {name: value for name, value in keywords.items() if name not in learned}
         result = _Recorded.apply((op, keyset, return_lse, rest, hidden, tuple(learned)), q, k, v, *learned.values())
         return result if return_lse else (result, result.new_empty((0,), dtype=torch.float32))

@@ -93,8 +93,9 @@ def _extents(problem, target, given):
     return found
 
 
-def make_call(context, given, asked, keywords, scores):
-    """`asked`: the fields of the problem that say which gradients are."""
+def make_call(context, given, asked, keywords, scores, fields=()):
+    """`asked`: the fields of the problem that say which gradients are; `fields`: pairs of such a field and its value that a text cannot say without the
+    program that they are of."""
     q, k, v = given["q"], given["k"], given["v"]
     for name, tensor in given.items():
         if tensor is not None:
@@ -110,7 +111,7 @@ def make_call(context, given, asked, keywords, scores):
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
             setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
     programs = () if scores is None else scores.programs()
-    plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS], programs, strides)
+    plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS], (*programs, *fields), strides)
     extents = _extents(plan.problem, plan.target, given)
     template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
     template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]

@@ -49,7 +49,7 @@ class Problem(ctypes.Structure):
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
                 ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32),
                 ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32),
-                *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q", "v_in_k"))]
+                *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q", "v_in_k", "load"))]
 
 
 class Tensor(ctypes.Structure):
@@ -154,6 +154,7 @@ _SIGNATURES = {
     "attune_problem_parse_sized": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(Problem), ctypes.c_size_t]),
     "attune_program_parse": (ctypes.c_int, [ctypes.POINTER(ProgramDesc), ctypes.POINTER(ctypes.c_void_p), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_program_text": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "attune_program_nodes": (ctypes.c_char_p, [ctypes.c_void_p]),
     "attune_problem_check": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.c_char_p, ctypes.c_size_t]),
     "attune_plan_get": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(Problem), ctypes.POINTER(Operands), ctypes.POINTER(ctypes.c_void_p)]),
     "attune_plan_release": (None, [ctypes.c_void_p]),

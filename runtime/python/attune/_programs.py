@@ -61,7 +61,8 @@ class Bound:
             if 0 in tensor.shape or min(tensors.element_strides(label, tensor), default=0) < 0:
                 raise ValueError(f"{label} has shape {tuple(tensor.shape)} and strides {tuple(tensors.element_strides(label, tensor))}; accepted "
                                  f"for {kind} are extents of 1 and more and strides of 0 and more")
-        refuse_gradients(self.captures.values())
+        if kind == "mask_mod":
+            refuse_gradients(self.captures.values())
 
     def _checked(self, label, value, type_):
         if type_ == "int" and not -2 ** 31 <= value < 2 ** 31:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_gradient(): gradients of a bias, of a table of distances, of ALiBi's slopes and of sinks. As _backward.py, whose call it makes with another
+"""score_gradient(): gradients of a bias, of a table of distances, of ALiBi's slopes, of sinks and of what a score_mod reads. As _backward.py, whose call it makes with another
 problem and output. _autograd.py calls it for PyTorch's autograd."""
+from functools import partial
+
 from ._attention import choices_of
 from ._backward import FEATURES, bind_call, check_like_o, check_ranks, make_call, readable, readable_dlse
+from ._capture_gradient import CaptureGradient, find_capture, names_of
 from ._context import context_of
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, word
@@ -12,6 +15,8 @@ from . import _tensors as tensors
 
 # Of each: the problem's word, the letters of `repeats` for its axes.
 LEARNED = {"bias": ("bias", "bhqk"), "relative_bias": ("relative_bias", "h"), "alibi_slopes": ("alibi", "bh"), "sinks": ("sinks", "")}
+_OF_LOAD, _OF_DIAGONALS = 5, 6  # of attune_score_gradient
+_REPEATS = {"b": 1, "h": 2, "q": 4}  # of attune_repeats
 _FLOATS = 4  # in 16 bytes: lines of a gradient begin at multiples of these
 
 
@@ -30,7 +35,7 @@ def _axes(name, tensor, q, k):
 
 
 def _memory(name, extents, wanted, q):
-    """New memory for the gradient as the library writes it, [batch, rows, heads, columns], and a function that gives it the tensor's axes."""
+    """New memory for the gradient as the library writes it, [batch, rows, heads, columns], and the same with the tensor's axes."""
     columns = extents[-1] if name == "bias" else wanted[-1] if name != "alibi_slopes" else extents[-1]
     padded = -(-columns // _FLOATS) * _FLOATS
     made = tensors.empty(q, (*(extents[:-1]), padded), tensors.native_dtype(q, "fp32"))
@@ -62,14 +67,14 @@ def _padded(name, given, dlse, choices):
 def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate", context=None,
                            block_map=None, pad_head_dim=None, **features):
     """score_gradient() of tensors with memory, without history."""
-    if name not in LEARNED:
-        raise ValueError(f"of is {name!r}; accepted are {', '.join(LEARNED)}")
+    capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
+    if name not in LEARNED and capture is None:
+        raise ValueError(f"of is {name!r}; accepted are {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
     word("accuracy", accuracy)
     for keyword in features:
         if keyword not in FEATURES:
             raise TypeError(f"score_gradient() has no keyword {keyword}; accepted are {', '.join(FEATURES)} and those that its text names")
-    tensor = features.get(name)
-    if tensor is None:
+    if capture is None and features.get(name) is None:
         raise ValueError(f"of is {name!r}, and {name} is not given; accepted is what attention() was given")
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
@@ -81,24 +86,53 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     check_ranks(q, k, v)
     scores = scores_of(block_map=block_map, **features)
-    extents, wanted = _axes(name, tensor, q, k)
-    letters = "".join(letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
-    output, line = _memory(name, extents, wanted, q)
-    given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q), dscores=output)
-    if 0 in output.shape:
-        return tensors.empty(q, tuple(tensor.shape), tensor.dtype)
-    asked = f"score_gradient={LEARNED[name][0]}" + (f",repeats={letters}" if letters else "")
-    key = ("score gradient", asked, *(None if x is None else tensors.signature(each, x) for each, x in given.items()), choices_of(**keywords), scores.key)
-    context = context_of(context, tensors.check_device("q", q))
+    given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
+    run = partial(_run, context_of(context, tensors.check_device("q", q)), given, keywords, scores)
+    return _of_capture(*capture, q, k, run) if capture is not None else _of_tensor(name, features[name], q, k, run)
+
+
+def _run(context, given, keywords, scores, asked, output, fields=()):
+    """Writes the gradient that the problem's fields name, `asked` as a text and `fields` as make_call() has them."""
+    given = {**given, "dscores": output}
+    key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x) for each, x in given.items()), choices_of(**keywords), scores.key)
     call = context.recent.find(key)
     if call is None:
-        call = make_call(context, given, asked, keywords, scores)
+        call = make_call(context, given, asked, keywords, scores, fields)
         context.recent.keep(key, call)
     operands, _ = bind_call(call, given)
     kept = scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept
-    found = _summed(line, extents, tuple(tensor.shape))
+
+
+def _of_tensor(name, tensor, q, k, run):
+    extents, wanted = _axes(name, tensor, q, k)
+    letters = "".join(letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
+    output, line = _memory(name, extents, wanted, q)
+    if 0 in output.shape:
+        return tensors.empty(q, tuple(tensor.shape), tensor.dtype)
+    run(f"score_gradient={LEARNED[name][0]}" + (f",repeats={letters}" if letters else ""), output)
+    return _in_dtype(_summed(line, extents, tuple(tensor.shape)), tensor)
+
+
+def _of_capture(bound, name, q, k, run):
+    """The sum over the program's loads of the tensor."""
+    gradient = CaptureGradient(bound, name, q, k)
+    extents = gradient.extents
+    for load in gradient.loads if 0 not in (*q.shape[:3], k.shape[1]) else ():
+        indices, letters = gradient.places(load)
+        of_diagonals = gradient.has_diagonals(load)
+        whole = {"b": extents.batch, "h": extents.num_heads_q, "q": extents.seqlen_q}
+        batch, heads, rows = (1 if letter in letters else extent for letter, extent in whole.items())
+        layout, shape = ("relative_bias", (heads, extents.seqlen_q + extents.seqlen_kv - 1)) if of_diagonals else ("bias", (batch, heads, rows, extents.seqlen_kv))
+        output, line = _memory(layout, shape, shape, q)
+        repeats = sum(_REPEATS[letter] for letter in letters)
+        run("gradients=qkv", output, (("score_gradient", _OF_DIAGONALS if of_diagonals else _OF_LOAD), ("load", load), ("repeats", repeats)))
+        gradient.add(load, indices, line.reshape(1, heads, 1, shape[-1]) if of_diagonals else line)
+    return _in_dtype(gradient.sum, gradient.tensor)
+
+
+def _in_dtype(found, tensor):
     return found if found.dtype == tensor.dtype else found.to(tensor.dtype) if tensors.is_torch(found) else found.astype(tensor.dtype)
 
 
@@ -108,9 +142,11 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     """The gradient of a tensor that stands beside q, k and v in attention(): what it changes of a number of which dout tells what o changes, and dlse
     what lse changes.
 
-    of: "bias", "relative_bias", "alibi_slopes" or "sinks". The tensor itself is among the keywords, which are those that attention() was given, as of
+    of: "bias", "relative_bias", "alibi_slopes", "sinks", or a tensor that score_mod reads: its name there. The tensor itself is among the keywords, which are those that attention() was given, as of
     attention_backward(); so are dout, q, k, v, o, lse and dlse. Returns a tensor of its shape and dtype: summed in fp32 over the axes that it
-    repeats (those of 1, and those that are missing in front), rounded once. Equal calls give equal bits.
+    repeats (those of 1, and those that are missing in front), rounded once. Equal calls give equal bits. Of a score_mod's tensor each element
+    gets the sum over all places that load it, also by indices from other tensors; where these depend on both rows and keys, and not by their
+    distance alone, memory for each row and key is taken, of those heads and batch entries that they depend on.
 
     PyTorch's autograd does this by itself for attention() of such tensors that require gradients. Raises ValueError or TypeError where
     arguments do not fit, attune.Error where the library refuses."""

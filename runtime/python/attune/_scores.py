@@ -10,7 +10,7 @@ from ._dropout import Seeds, rate_of
 from ._library import Capture, Scalar, ScoreOperands, library
 from ._problem import real, whole
 from ._programs import KINDS, bind, declared_in
-from ._torch import refuse_gradients
+from ._torch import records_gradients, refuse_gradients
 
 # `axes`: of each capture, by the problem's extents; those in front may be missing, and any may be 1: then it repeats.
 # `dtypes`: accepted, with the value of the field for each.
@@ -55,8 +55,13 @@ class Scores:
         give_map(operands, self.block_map, plan)
         return given, kept, None if self.seeds is None else self.seeds.give(operands, plan)
 
+    def learned(self):
+        """Tensors of programs that autograd has an eye on."""
+        return [given for mod in self.mods for given in mod.captures.values() if records_gradients(given[1])]
+
     def operands(self, plan):
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
+        refuse_gradients(self.learned())
         extents = problem_extents(plan.problem)
         captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
         for capture, (name, tensor, axes) in zip(captures, self.captures):

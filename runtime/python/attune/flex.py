@@ -58,7 +58,8 @@ def _check(return_lse, aux):
 
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, *,
                    return_aux=None):
-    """softmax(score_mod(scale * query key^T) where block_mask shows it) value, of FlexAttention's arguments. Gradients of query, key and value.
+    """softmax(score_mod(scale * query key^T) where block_mask shows it) value, of FlexAttention's arguments. Gradients of query, key, value and
+    of what score_mod reads.
 
     query: [batch, num_heads, seqlen_q, head_dim], key: [batch or 1, num_heads_kv, seqlen_kv, head_dim], value: as key with head_dim_v; any
     strides that attention() takes, without copies. score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod; what it reads
@@ -68,7 +69,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
 
     Returns o [batch, num_heads, seqlen_q, head_dim_v], a view as of PyTorch's; with return_lse (o, lse), with return_aux=AuxRequest(lse=True)
     (o, AuxOutput). lse: natural, fp32 [batch, num_heads, seqlen_q], -inf in rows that see nothing. kernel_options are ignored, with one
-    warning: the tuner owns them. Refused with a sentence: gradients of what mods read, max_scores, what attune.score_mod() refuses.
+    warning: the tuner owns them. Refused with a sentence: gradients of what a mask_mod reads, max_scores, what attune.score_mod() refuses.
 
     Inside torch.compile use mods that attune.score_mod() or attune.mask_mod() made outside where they read tensors, also as the mask_mod of
     a BlockMask, and call prepare() of that outside."""

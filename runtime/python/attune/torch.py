@@ -4,7 +4,7 @@ this module defines them; attention() inside torch.compile, on FakeTensors and b
 shows their use.
 
 One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
-lse contiguous whatever strides q has. attention has gradients of q, k and v, which attention_backward computes, and of biases, slopes and sinks, by score_gradient (_autograd.py); the other ops
+lse contiguous whatever strides q has. attention has gradients of q, k and v, which attention_backward computes, and of biases, slopes, sinks and what a score_mod reads, by score_gradient (_autograd.py); the other ops
 have none, and raise ValueError of tensors that require them under grad mode. Inside torch.func transforms (vmap, grad, jvp) the ops
 raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule: give x.to_local()."""
 import functools
@@ -152,6 +152,8 @@ def _score_gradient_impl(dout, q, k, v, o, lse, *, of, dlse=None, **given):
 
 
 def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
+    captures = {f"captures[{number}]": tensor for number, tensor in enumerate(given.get("captures") or ())}
+    given = {**given, **captures}
     if given.get(of) is None:
         raise ValueError(f"of is {of!r}, and {of} is not given; accepted is what attention() was given")
     return given[of].new_empty(given[of].shape)

@@ -129,6 +129,7 @@ class ScoreGradientTile {
     multiply_rows<kHeadDimQk>(s, shared_, slot);
     multiply_rows<kHeadDimV>(dz, shared_ + kLayout.second, slot + kLayout.slot_second);
     dropped.zero(dz);                          // where kDropout
+    subtract_delta(dz);                        // where kSloped
     bend_scores(parts_, place(block), s, dz);  // where kScored
     float scale = parts_.base.softmax_scale_log2;
     scale = 1.0f;  // where kScored
@@ -139,7 +140,8 @@ class ScoreGradientTile {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float p = exp2_approx(s[m][n][i] * scale - l2_[2 * m + i / 2]);
-          dz[m][n][i] = p * (dz[m][n][i] - delta_[2 * m + i / 2]);
+          dz[m][n][i] *= p;                                         // where kSloped
+          dz[m][n][i] = p * (dz[m][n][i] - delta_[2 * m + i / 2]);  // unless kSloped
         }
       }
     }
@@ -148,6 +150,17 @@ class ScoreGradientTile {
     scale_kept(parts_.dropout, dz);   // where kDropout
     return true;
   }
+
+  __device__ __forceinline__ void subtract_delta(Scores& dp) const {       // where kSloped
+#pragma unroll                                                             // where kSloped
+    for (int m = 0; m < kM; ++m) {                                         // where kSloped
+#pragma unroll                                                             // where kSloped
+      for (int n = 0; n < kN; ++n) {                                       // where kSloped
+#pragma unroll                                                             // where kSloped
+        for (int i = 0; i < 4; ++i) dp[m][n][i] -= delta_[2 * m + i / 2];  // where kSloped
+      }                                                                    // where kSloped
+    }                                                                      // where kSloped
+  }                                                                        // where kSloped
 
   // Keys past the end too: K is zero there, and P may be inf.
   __device__ __forceinline__ void hide(int block, Scores& dz) const {

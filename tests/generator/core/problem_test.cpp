@@ -10,6 +10,7 @@
 #include "generator/core/kernel_spec.hpp"
 #include "generator/core/op.hpp"
 #include "generator/core/problem_fields.hpp"
+#include "generator/core/user_program.hpp"
 #include "generator/core/visibility.hpp"
 
 namespace attune {
@@ -156,6 +157,15 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   expect(of("bias=bf16,score_gradient=bias,accumulate=1"),
          "accumulate is 1 and score_gradient bias");
   expect(of("repeats=b"), "repeats is b and score_gradient none");
+  expect(of("score_gradient=load"), "score_gradient is load, and there is no score_mod");
+  expect(of("bias=bf16,score_gradient=bias,load=1"), "load is 1 and score_gradient bias");
+  const std::string program =
+      "score_mod=" + to_text(read_user_program("// capture a: fp32[1]\nreturn score * a[head];",
+                                               score::Kind::kScore, "score_mod")
+                                 .digest);
+  expect(of(program + ",score_gradient=load,load=1"), "load is 1; score_mod has 1 loads of floats");
+  EXPECT_EQ(of(program + ",score_gradient=load,repeats=bhqk"), "accepted");
+  EXPECT_EQ(of(program + ",score_gradient=load_diagonals,repeats=h"), "accepted");
   expect(refusal("head_dim=64,heads=2,seqlen=8,bias=bf16,score_gradient=bias"),
          "score_gradient is bias; op prefill has none");
   expect(refusal("head_dim=64,heads=2,seqlen=8,accumulate=1"),

@@ -6,7 +6,11 @@
 #include <rapidcheck.h>
 
 #include <cmath>
+#include <optional>
+#include <span>
+#include <vector>
 
+#include "generator/core/score/builder.hpp"
 #include "generator/core/score/evaluate.hpp"
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/text.hpp"
@@ -22,13 +26,15 @@ double value(const Program& program, double at, int kv_idx = 7) {
   return evaluate(program, {.score = at, .q_idx = 10, .kv_idx = kv_idx}, {});
 }
 
+constexpr int kMoved = 99;  // the part of a scalar that stands in no program of a user
+
 // What `slope` reads of what `program` reads.
 ScoreArgs args_of(const Program& slope, const Program& program, const ScoreArgs& given) {
   ScoreArgs args = given;
   const auto place = [](const Origin& wanted, const std::vector<Origin>& all) {
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i].part == wanted.part && all[i].place == wanted.place) return i;
-    ADD_FAILURE() << "a slope reads what its program does not";
+    if (wanted.part != kMoved) ADD_FAILURE() << "a slope reads what its program does not";
     return size_t{0};
   };
   for (size_t i = 0; i < slope.captures().size(); ++i)
@@ -78,6 +84,86 @@ TEST(ScoreSlope, IsOneWhereScoresAreOnlyAddedTo) {
   }
   EXPECT_TRUE(score_slope_program(
       parse_problem("op=backward,dtype=bf16,head_dim=64,heads=2,seqlen=9,softcap=2")));
+}
+
+TEST(ScoreSlope, OfALoadAlone) {
+  const Declarations declarations{
+      {{"table", CaptureType::kFp32, 1}, {"ids", CaptureType::kInt32, 1}}, {}};
+  float table[4] = {0.5F, 1.5F, 2.5F, 3.5F};
+  int ids[4] = {3, 2, 1, 0};
+  ScoreArgs args{};
+  args.captures[0] = {table, {1}, {4}};
+  args.captures[1] = {ids, {1}, {4}};
+  struct Row {
+    const char* text;
+    std::vector<double> slopes;  // of each load of floats
+  };
+  for (const Row& row : {Row{"score + table[q_idx]", {1}},
+                         {"score * table[1] + 3.0f", {2}},
+                         {"table[0] * table[3]", {3.5, 0.5}},
+                         {"score + table[2] * table[2]", {5}},
+                         {"tanh(score * table[0])", {2 * (1 - std::pow(std::tanh(1.0), 2))}},
+                         {"score + table[int(table[1])]", {0, 1}},
+                         {"kv_idx > 3 ? score - table[0] : score + table[3]", {-1, 0}}}) {
+    const Program program =
+        parse(std::string("return ") + row.text + ";", Kind::kScore, declarations, "score_mod");
+    const std::vector<int> loads = float_loads(program);
+    ASSERT_EQ(loads.size(), row.slopes.size()) << row.text;
+    for (size_t i = 0; i < loads.size(); ++i) {
+      const Program by_load = slope_of_load(program, loads[i]);
+      const ScoreArgs own = args_of(by_load, program, args);
+      EXPECT_NEAR(evaluate(by_load, {.score = 2, .q_idx = 1, .kv_idx = 7}, loads_of(by_load, own)),
+                  row.slopes[i], 1e-6)
+          << row.text << " load " << i;
+    }
+  }
+  const Program by_table =
+      parse("return score + table[ids[q_idx]];", Kind::kScore, declarations, "");
+  EXPECT_EQ(float_loads(by_table).size(), 1U) << "ids are no floats";
+}
+
+// The program with a scalar added to what one load gives.
+Program with_moved_load(const Program& program, int node) {
+  Builder builder("moved");
+  const int by = builder.add_scalar({"moved_by", Type::kFloat}, {kMoved, 0});
+  const int root =
+      builder.import(program, [&](int there, std::span<const int> operands) -> std::optional<int> {
+        if (there != node) return std::nullopt;
+        const int capture = program.nodes()[static_cast<size_t>(there)].index;
+        return builder.make(Operation::kAdd, Type::kFloat,
+                            {builder.load(capture, operands), builder.scalar(by)});
+      });
+  return builder.finish(root);
+}
+
+TEST(ScoreSlope, OfALoadIsTheQuotientOfDifferences) {
+  int compared = 0;
+  EXPECT_TRUE(rc::check([&](uint64_t seed) {
+    const RandomProgram random = random_program(seed, Kind::kScore, 6, Calculus::kSteady);
+    const Program program = parse(random.text, random.kind, random.declarations, "score_mod");
+    const RandomOperands operands(program, seed);
+    for (const int node : float_loads(program)) {
+      const Program moved = with_moved_load(program, node);
+      const ScoreArgs of_moved = args_of(moved, program, operands.args());
+      const auto at = [&](double by) {
+        Loads loads = loads_of(moved, of_moved);
+        for (size_t i = 0; i < moved.scalars().size(); ++i)
+          if (moved.scalar_origins()[i].part == kMoved) loads.scalars[i] = by;
+        return evaluate(moved, {.score = 1.1, .q_idx = 10, .kv_idx = 7}, loads);
+      };
+      const double step = 1e-6, middle = at(0);
+      const double left = (middle - at(-step)) / step, right = (at(step) - middle) / step;
+      if (!std::isfinite(left) || !std::isfinite(right)) continue;
+      if (std::fabs(left - right) > 1e-3 * (1 + std::fabs(left))) continue;  // a kink, or a jump
+      const Program by_load = slope_of_load(program, node);
+      const ScoreArgs own = args_of(by_load, program, operands.args());
+      const double given =
+          evaluate(by_load, {.score = 1.1, .q_idx = 10, .kv_idx = 7}, loads_of(by_load, own));
+      ++compared;
+      RC_ASSERT(std::fabs(given - (left + right) / 2) <= 1e-3 * (1 + std::fabs(given)));
+    }
+  }));
+  EXPECT_GT(compared, 50);
 }
 
 TEST(ScoreSlope, IsTheQuotientOfDifferences) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of what score features read, biases, slopes, sinks and loads of programs: every family on every device here against the
+// oracle in float64 (tuner/oracles/score_gradient.cpp), by default config and a drawn one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "generator/core/user_program.hpp"
+#include "tests/templates/device_fixture.hpp"
+#include "tuner/device_backend.hpp"
+#include "tuner/fuzz/device_run.hpp"
+
+namespace attune::testing {
+namespace {
+
+struct Row {
+  const char* problem;
+  const char* program = nullptr;  // of score_mod
+};
+
+constexpr const char* kTable =
+    "// capture table: fp32[2]\nreturn score * table[head][q_idx - kv_idx + 300];";
+constexpr const char* kKeys =
+    "// capture keys: bf16[1]\nreturn score + score * keys[kv_idx] / (2.0f + abs(score));";
+constexpr const char* kScale = "// capture scale: fp32[1]\nreturn score * scale[head];";
+constexpr const char* kBias = "// capture bias: fp16[3]\nreturn score + bias[head][q_idx][kv_idx];";
+constexpr const char* kTwo =
+    "// capture a: fp32[1]\n// capture b: fp32[2]\n// capture ids: int32[1]\n"
+    "return kv_idx < 40 ? score * a[ids[q_idx]] : score - b[batch][kv_idx] * a[kv_idx];";
+
+constexpr Row kRows[] = {{"bias=bf16,score_gradient=bias"},
+                         {"bias=fp32,score_gradient=bias,repeats=bh,mask=causal_bottom_right"},
+                         {"bias=bf16,alibi=1,score_gradient=bias,repeats=q"},
+                         {"relative_bias=fp32,score_gradient=relative_bias,softcap=20"},
+                         {"alibi=1,score_gradient=alibi,repeats=b,window=60:10"},
+                         {"sinks=bf16,score_gradient=sinks"},
+                         {"score_gradient=load", kKeys},
+                         {"score_gradient=load,repeats=bq,softcap=3", kKeys},
+                         {"score_gradient=load,repeats=bh,mask=causal_top_left", kBias},
+                         {"score_gradient=load,repeats=bq,relative_bias=bf16,dropout=0.2", kScale},
+                         {"score_gradient=load_diagonals,mask=causal_bottom_right", kTable},
+                         {"score_gradient=load_diagonals,repeats=h,documents=1,bias=bf16", kTable},
+                         {"score_gradient=load,load=0,repeats=bh", kTwo},
+                         {"score_gradient=load,load=1,repeats=hq,key_lengths=1", kTwo},
+                         {"score_gradient=load,load=2,repeats=bhq,sinks=fp32", kTwo}};
+
+class ScoreGradient : public DeviceFixture {
+ protected:
+  Problem problem(const Row& row, Dtype dtype, int head_dim) const {
+    std::string program;
+    if (row.program != nullptr)
+      program = ",score_mod=" +
+                to_text(read_user_program(row.program, score::Kind::kScore, "score_mod").digest);
+    return parse_problem(
+        fmt::format("op=attention_backward,dtype={},head_dim={},heads=4/"
+                    "2,batch=2,seqlen_q=77,seqlen_kv=130,{}{}",
+                    dtype_name(dtype), head_dim, row.problem, program));
+  }
+
+  // False: the config's image is one that tuning leaves out.
+  bool check(DeviceBackend* backend, const KernelTemplate& t, const Problem& p,
+             const Config& config) const {
+    const KernelSpec spec = spec_of(p);
+    const Arch arch = arch_for(*device_, t, spec);
+    KernelRequest request{std::string(t.name()), config,
+                          device_->compiler().compile(render(t, spec, arch, config), arch)};
+    if (!t.is_reference() && image_fault(request.image.info)) return false;
+    const Prepared made = backend->prepare(1, request);
+    EXPECT_FALSE(made.fault) << t.name() << " " << to_text(p) << " " << config.to_text() << ": "
+                             << made.fault->reason;
+    if (!made.fault) backend->drop(1);
+    return true;
+  }
+
+  void check_all(const char* target, std::initializer_list<Dtype> dtypes) {
+    open(target);
+    if (!device_ || IsSkipped()) return;
+    DeviceBackend backend(device_);
+    std::mt19937_64 random(5);
+    for (const Row& row : kRows)
+      for (const Dtype dtype : dtypes) {
+        const Problem p = problem(row, dtype, random() % 2 == 0 ? 64 : 40);
+        const KernelSpec spec = spec_of(p);
+        backend.open({p, 3, std::nullopt});
+        for (const KernelTemplate* t : asked_templates()) {
+          if (!serves(*t, spec)) continue;
+          const Arch arch = arch_for(*device_, *t, spec);
+          const bool is_made =
+              check(&backend, *t, p, t->default_config(spec, arch, shape_of(p), device_->facts()));
+          EXPECT_TRUE(is_made || captures_of(p).size() > 1) << t->name() << " " << to_text(p);
+          const std::vector<Config> configs = t->space(spec, arch).enumerate();
+          check(&backend, *t, p, configs[random() % configs.size()]);
+        }
+      }
+  }
+};
+
+TEST_F(ScoreGradient, IsThatOfTheOracleOnTheCpu) {
+  check_all("cpu:2", {Dtype::kFp32, Dtype::kBf16});
+}
+
+TEST_F(ScoreGradient, IsThatOfTheOracleOnTheGpu) {
+  check_all("cuda", {Dtype::kBf16, Dtype::kFp16});
+}
+
+}  // namespace
+}  // namespace attune::testing
