@@ -16,7 +16,7 @@ string(REGEX REPLACE "^\\./" "" attune_cmake_dir ${attune_cmake_dir})  # its lev
 install(EXPORT attune_targets NAMESPACE attune:: FILE attuneTargets.cmake DESTINATION ${attune_cmake_dir} COMPONENT dev)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/attuneConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/attuneConfig.cmake
                               INSTALL_DESTINATION ${attune_cmake_dir})
-write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/attuneConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/attuneConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attuneConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/attuneConfigVersion.cmake
         DESTINATION ${attune_cmake_dir} COMPONENT dev)
 
