@@ -71,8 +71,19 @@ def trials(store):
         connection.close()
 
 
+def trials_so_far(store):
+    """Of one that may be written meanwhile, or have no tables yet."""
+    if not (store.exists() and store.stat().st_size > 0):
+        return set()
+    try:
+        return trials(store)
+    except sqlite3.OperationalError:
+        return set()
+
+
 def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
-    """Every shard is killed at least once, with whatever moment it is in, and started again until it ends by itself."""
+    """Shards are killed, every second time at whatever moment they are in, else after a trial since they began, and started again until they end
+    by themselves."""
     draw = random.Random(seed)
 
     def start(index):
@@ -92,17 +103,13 @@ def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
                 errors = process.stderr.read().decode()
                 assert process.returncode == 0, errors
                 del running[index]
-            elif killed < 8 and draw.random() < 0.6:
+            elif killed < 8 and draw.random() < 0.6 and (killed % 2 == 0 or seen[index] < trials_so_far(store)):
                 process.kill()
                 process.wait()
                 killed += 1
-                if store.exists() and store.stat().st_size > 0:
-                    try:
-                        now = trials(store)
-                    except sqlite3.OperationalError:  # before it has its tables
-                        now = set()
-                    assert seen[index] <= now, "a kill lost trials"
-                    seen[index] = now
+                now = trials_so_far(store)
+                assert seen[index] <= now, "a kill lost trials"
+                seen[index] = now
                 running[index] = start(index)
     assert killed >= shards, f"only {killed} were killed"
     stores = [fleet.stores / f"{index}.db" for index in range(shards)]
