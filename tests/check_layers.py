@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "runtime": ["runtime/", "cache/", "generator/", "templates/shared/", "attune/"],
     "tuner": ["tuner/", "runtime/", "cache/", "generator/", "templates/shared/"],
     "examples": ["attune/", "my_kernels.h"],  # what `attune compile` writes beside an object
-    "tests": ["tests/", "tuner/", "runtime/", "cache/", "generator/", "templates/shared/", "attune/"],
+    "tests": ["tests/", "tuner/", "runtime/", "cache/", "generator/", "templates/shared/", "attune/", "my_kernels.h"],
     "templates": ["shared/", "cuda/", "cpu/", "generated/"],
 }
 

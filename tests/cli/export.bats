@@ -168,12 +168,12 @@ END
   cd "$dir"
   local arch=sm_90a lib=${ATTUNE%/bin/attune}/lib
   ! has_gpu || arch=auto
-  attune compile --arch $arch --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out gpu_kernels.o
+  attune compile --arch $arch --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out my_kernels.o
   expect 0
-  cc -std=c11 -Wall -Wextra -Werror -I "$ATTUNE_SOURCE/runtime/include" -I . "$ATTUNE_SOURCE/tests/cli/linked_gpu.c" gpu_kernels.o \
+  cc -std=c11 -Wall -Wextra -Werror -I "$ATTUNE_SOURCE/runtime/include" -I . "$ATTUNE_SOURCE/tests/cli/linked_gpu.c" my_kernels.o \
     -L "$lib" -lattune -ldl -Wl,-rpath,"$lib" -o linked_gpu
   has_gpu || skip "no GPU here: linked, and not run"
-  rm gpu_kernels.o
+  rm my_kernels.o
   ATTUNE_STORE= ATTUNE_BUNDLE= ATTUNE_NVRTC=/nowhere HOME=$dir run ./linked_gpu
   echo "$output"
   [ "$status" -eq 0 ]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * examples/linked.c for a GPU, on the driver alone: cubins that are linked in, memory by libcuda.so.1. Built by export.bats with
- *   attune compile --arch auto --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out gpu_kernels.o
+ *   attune compile --arch auto --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out my_kernels.o
  * Each value of a head is the number of its KV head: then so is each result, whatever the weights are.
  */
 #include <attune/attune.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu_kernels.h"
+#include "my_kernels.h"
 
 enum { kLength = 256, kHeads = 4, kHeadsKv = 2, kDim = 64 };
 #define TEXT "dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right"
@@ -31,7 +31,7 @@ static void* driver;
   } while (0)
 
 int main(void) {
-  attune_memory_bundle kernels = gpu_kernels_bundle();
+  attune_memory_bundle kernels = my_kernels_bundle();
   attune_context_options options;
   attune_context_options_init(&options);
   options.target = "cuda:0";
