@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention_backward() by hand on PyTorch's tensors: each gradient alone, finite differences, laws, strides, outputs, refusals. Arguments: cuda, whole.
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+import random
+
 import gradient_cases
 import published_grids as grids
 import torch
-from gradient_cases import BIAS, DEVICE, PLACE, WHOLE, GradientsTest, draw, leaf, wanted
+from gradient_cases import BIAS, DEVICE, PLACE, RELATIVE, SLOPES, WHOLE, GradientsTest, draw, leaf, wanted
 
 import attune
 
@@ -50,6 +52,33 @@ class BackwardTest(GradientsTest):
         dq, dk, dv = self.backward(torch.zeros_like(self.dout), dlse=self.dlse)  # of lse alone
         self.assertNear((dq, dk, dv), wanted(self.q, self.k, self.v, 0 * self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
         self.assertFalse(dv.any())
+
+    def test_laws_of_random_problems(self):
+        """Whatever the features: sum of dv = sum of dout, <q, dq> = <k, dk>, and equal keys or equal values leave nothing to choose."""
+        features = ({}, {"softcap": 2.0}, {"bias": BIAS}, {"relative_bias": RELATIVE}, {"alibi_slopes": SLOPES}, {"window": (7, 4)}, {"mask": "causal_top_left"},
+                    {"chunk": 16}, {"key_lengths": torch.tensor([7, 40], dtype=torch.int32, device=DEVICE)}, {"score_mod": lambda s, b, h, i, j: s + SLOPES[h] * (i - j)})
+        for number in range(len(features) if WHOLE else 5):
+            chance = random.Random(number)
+            given = {**features[number], **chance.choice(features[:5])}
+            q, k, v = self.q, self.k, self.v
+            run = lambda q=q, k=k, v=v, dlse=None: self.laws_of(q, k, v, dlse, given)
+            dq, dk, dv, sees = run()
+            self.assertLess((dv.sum((1, 2)) - (self.dout * sees).double().sum((1, 2))).abs().max().item(), 1e-4, given)
+            self.assertAlmostEqual((q * dq).sum().item(), (k * dk).sum().item(), delta=1e-3, msg=given)
+            equal = v[:, :1].expand_as(v).contiguous()
+            self.assertTrue(all(x.abs().max().item() < 1e-5 for x in run(v=equal)[:2]), given)
+            equal = k[:, :1].expand_as(k).contiguous()
+            self.assertLess(run(k=equal)[0].abs().max().item(), 1e-5, given)
+            dq, dk, dv, _ = run(dlse=self.dlse)
+            self.assertTrue(dq.any() and dk.any(), given)
+            self.assertFalse(dv.any(), given)
+
+    def laws_of(self, q, k, v, dlse, given):
+        """Gradients, of lse alone where there is dlse; and which rows see a key."""
+        o, lse = attune.attention(q, k, v, return_lse=True, **given, **PLACE)
+        dout = self.dout if dlse is None else torch.zeros_like(self.dout)
+        found = attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, **given, **PLACE)
+        return *(x.double() for x in found), (lse != -torch.inf).transpose(1, 2)[..., None]
 
     def test_strides_of_dlse(self):
         for name, dlse in (("of sum()", torch.ones((), device=DEVICE).expand(2, 4, 33)), ("transposed", draw(2, 33, 4).transpose(1, 2)),
