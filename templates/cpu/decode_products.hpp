@@ -192,18 +192,15 @@ struct TileRows {
   static constexpr int count = kCount;
 };
 
-// Calls tile(TileRows, first row) for `rows` rows: four at a time, then the rest, of which the group ratio says what there can be.
+// Calls tile(TileRows, first row) for `rows` rows: four at a time, then two and one, where the group ratio leaves as many.
 template <class Tile>
 inline void each_row_tile(int rows, const Tile& tile) {
   int row = 0;
   for (; row + 4 <= rows; row += 4) tile(TileRows<4>{}, row);
-  if constexpr (kGqaRatio % 4 != 0) {
-    if (rows - row == 2) tile(TileRows<2>{}, row);
-  }
-  if constexpr (kGqaRatio % 2 != 0) {
-    if (rows - row == 1) tile(TileRows<1>{}, row);
-    if (rows - row == 3) tile(TileRows<3>{}, row);
-  }
+  if constexpr (kGqaRatio % 4 != 0)
+    for (; row + 2 <= rows; row += 2) tile(TileRows<2>{}, row);
+  if constexpr (kGqaRatio % 2 != 0)
+    for (; row < rows; ++row) tile(TileRows<1>{}, row);
 }
 
 }  // namespace attune
