@@ -41,6 +41,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   };
   const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
+  const bool fuses = rows && both && spec.dropout == 0 && !spec.accumulate;
   return {
       {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
       {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
@@ -52,10 +53,9 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
       {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
-      {"fuse_dq", values(rows && both && spec.dropout == 0, {0, 16, 4, 32, 8}),
+      {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
        "the kernel of dk and dv makes dq, too: block after block of so many heads"},
-      {"draw_tiles", values(rows && both && spec.dropout == 0, {0, 1}),
-       "with fuse_dq: blocks stay, and draw their tiles"}};
+      {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"}};
 }
 
 int shared_bytes(const BackwardKernel& kernel) {
@@ -187,7 +187,8 @@ class BackwardSm90 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/backward_sm90_knobs.cuh"; }
 
   const Served& serves() const override {
-    static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients", "dropout"}};
+    static const Served served{Op::kAttentionBackward,
+                               {"mask", "window", "gradients", "dropout", "accumulate"}};
     return served;
   }
 
@@ -287,7 +288,7 @@ class BackwardSm90 final : public KernelTemplate {
                            .threads = kPrepareThreads,
                            .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
-      all.steps.push_back(step_of(kernel, config));
+      all.steps.push_back(step_of(kernel, spec, config));
     if (fuses_dq(config)) {
       all.workspace.push_back({.name = "dq", .alignment = 256});
       all.workspace.push_back({.name = "turns"});
@@ -349,11 +350,18 @@ class BackwardSm90 final : public KernelTemplate {
            spec.window_right < 0;
   }
 
-  static StepStructure step_of(const BackwardKernel& kernel, const Config& config) {
+  static StepStructure step_of(const BackwardKernel& kernel, const KernelSpec& spec,
+                               const Config& config) {
     const auto box = [](Operand operand, int rows) {
       return TensorMapPlan{operand, kPanelColumns, rows, kPanelRowBytes};
     };
     const auto stays = [&](Operand operand) { return box(operand, kWarpgroupRows); };
+    // Sums are fp32: half as many columns in the same bytes.
+    const auto leaves = [&](Operand operand) {
+      TensorMapPlan map = stays(operand);
+      if (spec.accumulate) map.box_columns /= 2;
+      return map;
+    };
     const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };
     StepStructure step{
         .threads =
@@ -363,7 +371,7 @@ class BackwardSm90 final : public KernelTemplate {
     if (kernel.of_rows()) {
       if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
       step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
-                          stays(Operand::kDout), stays(Operand::kDq)};
+                          stays(Operand::kDout), leaves(Operand::kDq)};
       return step;
     }
     const bool k = kernel.makes != BackwardMakes::kDv, v = kernel.makes != BackwardMakes::kDk;
@@ -372,8 +380,8 @@ class BackwardSm90 final : public KernelTemplate {
                                                      : "attune_keys";
     step.tensor_maps = {streams(Operand::kQ), stays(Operand::kK)};
     if (k) step.tensor_maps.push_back(stays(Operand::kV));
-    if (k) step.tensor_maps.push_back(stays(Operand::kDk));
-    if (v) step.tensor_maps.push_back(stays(Operand::kDv));
+    if (k) step.tensor_maps.push_back(leaves(Operand::kDk));
+    if (v) step.tensor_maps.push_back(leaves(Operand::kDv));
     step.tensor_maps.push_back(streams(Operand::kDout));
     return step;
   }

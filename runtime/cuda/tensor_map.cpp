@@ -64,6 +64,7 @@ Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
 
 Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,
                   const KernelArguments& args) {
+  const auto of_gradient = [&](Dtype dtype) { return spec.accumulate ? Dtype::kFp32 : dtype; };
   switch (operand) {
     case Operand::kQ:
       return seen_rows(args.q, spec.dtype_q, spec.head_dim_qk, args);
@@ -79,11 +80,11 @@ Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,
     case Operand::kDout:
       return seen_rows(args.gradients.dout, spec.dtype_o, spec.head_dim_v, args);
     case Operand::kDq:
-      return seen_rows(args.gradients.dq, spec.dtype_q, spec.head_dim_qk, args);
+      return seen_rows(args.gradients.dq, of_gradient(spec.dtype_q), spec.head_dim_qk, args);
     case Operand::kDk:
-      return seen_keys(args.gradients.dk, spec.dtype_kv, spec.head_dim_qk, args);
+      return seen_keys(args.gradients.dk, of_gradient(spec.dtype_kv), spec.head_dim_qk, args);
     case Operand::kDv:
-      return seen_keys(args.gradients.dv, spec.dtype_kv, spec.head_dim_v, args);
+      return seen_keys(args.gradients.dv, of_gradient(spec.dtype_kv), spec.head_dim_v, args);
     case Operand::kO:
       break;
   }

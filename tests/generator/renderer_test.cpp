@@ -46,14 +46,12 @@ const GoldenCase kCases[] = {
      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=256,heads=8,seqlen=8192,accuracy=fast,scale_"
      "block=128,v_layout=transposed"},
     {"backward_sm90_d128_causal", "backward_sm90", "sm_90a",
-     "op=attention_backward,dtype=bf16,head_dim=128,heads=32/"
-     "8,seqlen=4096,mask=causal_bottom_right"},
+     "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm90_d256_window", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,window=1000:1000,"
      "gradients=qv"},
     {"backward_sm80_d128_causal", "backward_sm80", "sm_80",
-     "op=attention_backward,dtype=bf16,head_dim=128,heads=32/"
-     "8,seqlen=4096,mask=causal_bottom_right"},
+     "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm80_d256_scores", "backward_sm80", "sm_86",
      "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,softcap=30,documents=1"},
     {"sm90_d128_dropout", "prefill_sm90", "sm_90a",
@@ -63,6 +61,8 @@ const GoldenCase kCases[] = {
      "dtype=fp16,head_dim=64,heads=16,seqlen=4096,dropout=0.1"},
     {"backward_sm90_d128_dropout", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=bf16,head_dim=128,heads=16,seqlen=4096,dropout=0.1"},
+    {"backward_sm90_d128_sums", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=128,heads=16/4,seqlen=4096,accumulate=1"},
     {"backward_sm80_d64_dropout", "backward_sm80", "sm_80",
      "op=attention_backward,dtype=fp16,head_dim=64,heads=16,seqlen=4096,softcap=30,dropout=0.1"},
     {"score_gradient_sm80_bias", "score_gradient_sm80", "sm_90a",

@@ -2,6 +2,7 @@
 // The end of a tile of backward_sm90: a gradient of 64 rows, scaled and rounded, through the warpgroup's own shared memory and TMA.
 #pragma once
 
+#include "cuda/attention/backward_add.cuh"  // where kAccumulate
 #include "cuda/attention/backward_layout.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -26,6 +27,7 @@ template <Dtype kDtype, int kCount>
 __device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
                                                int warpgroup, TensorCoord at, float factor,
                                                const float (&gradient)[kCount]) {
+  return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
 #pragma unroll
   for (int i = 0; i < kCount; i += 8) {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a tile of backward_sm90 whose gradient is added to fp32 that stands there: 64 rows, scaled, through the warpgroup's shared memory
+// and TMA, which adds. No other block has the tile's elements, so each gets one sum a launch: equal calls give equal bits.
+#pragma once
+
+#include "cuda/attention/backward_layout.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "cuda/ptx/tma_add.cuh"
+
+namespace attune {
+
+constexpr int kSumColumns = kPanelColumns / 2;  // fp32 of a panel, whose rows have as many bytes
+
+// Where this thread's accumulator 0 stands, in panels of 64 rows of 128 bytes, whose pieces of 16 bytes are swizzled by rows. The thread's number
+// is read anew, so that nothing of it is kept while accumulators are made.
+__device__ __forceinline__ unsigned first_sum(unsigned staging) {
+  const int thread = reread_thread_index() % kWarpgroupThreads;
+  const int row = thread / 32 * 16 + thread % 32 / 4;
+  return staging + row * kPanelRowBytes + (((thread % 4 / 2) ^ (row % 8)) << 4) + thread % 2 * 8;
+}
+
+// Accumulators 4 n and 4 n + 1 stand 8 n columns further on, 4 n + 2 and 4 n + 3 below them by 8 rows, which are swizzled alike.
+__device__ __forceinline__ unsigned sum_at(unsigned first, int i) {
+  return (first ^ (i / 4 % 4 << 5)) + i / 16 * kWarpgroupRows * kPanelRowBytes +
+         i / 2 % 2 * 8 * kPanelRowBytes + i % 2 * 4;
+}
+
+// The staging memory holds half of the columns: it is filled twice.
+template <int kCount>
+__device__ __forceinline__ void add_gradient(const TensorMap& map, unsigned staging, int warpgroup,
+                                             TensorCoord at, float factor,
+                                             const float (&gradient)[kCount]) {
+  constexpr int kPanels = (2 * kCount + kPanelColumns - 1) / kPanelColumns;
+  const unsigned sums = first_sum(staging);
+  const bool leads = threadIdx.x % kWarpgroupThreads == 0;
+#pragma unroll
+  for (int first = 0; first * kSumColumns < 2 * kCount; first += kPanels) {
+    if (first > 0 && leads) tma_store_wait_read();
+    named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
+#pragma unroll
+    for (int i = 16 * first; i < 16 * (first + kPanels) && i < kCount; ++i)
+      store_shared_word(sum_at(sums, i - 16 * first), __float_as_int(factor * gradient[i]));
+    fence_proxy_async();
+    named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+    if (!leads) continue;
+#pragma unroll
+    for (int panel = first; panel < first + kPanels && panel * kSumColumns < 2 * kCount; ++panel)
+      tma_add(map, staging + (panel - first) * kWarpgroupRows * kPanelRowBytes,
+              {panel * kSumColumns, at.row, at.head, at.batch});
+    tma_store_commit();
+  }
+}
+
+}  // namespace attune
