@@ -9,6 +9,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/backward_sm90_cost.hpp"
+#include "generator/families/cheapest_config.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/wgmma_emitter.hpp"
 
@@ -148,28 +149,6 @@ double clocks_of(const std::vector<BackwardKernel>& kernels, const KernelSpec& s
   for (const BackwardKernel& kernel : kernels)
     clocks += backward_clocks(kernel, spec, shape, device);
   return clocks;
-}
-
-// Of all values of the named knobs that are `legal` those that `cost` finds cheapest; the others stay as they are.
-template <class Legal, class Cost>
-std::optional<Config> cheapest(const std::vector<Knob>& knobs, const Config& config,
-                               const std::vector<std::string_view>& names, const Legal& legal,
-                               const Cost& cost) {
-  std::vector<Config> all{config};
-  for (const Knob& knob : knobs) {
-    if (std::find(names.begin(), names.end(), knob.name) == names.end()) continue;
-    std::vector<Config> more;
-    for (const Config& one : all)
-      for (const int64_t value : knob.values) {
-        more.push_back(one);
-        more.back().set(knob.name, value);
-      }
-    all = std::move(more);
-  }
-  std::erase_if(all, [&](const Config& one) { return !legal(one); });
-  if (all.empty()) return std::nullopt;
-  return *std::min_element(all.begin(), all.end(),
-                           [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
 }
 
 // That a config breaks no rule of one name.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default of families whose predicted cost tells what is good: the cheapest config of their space.
+// The default of families whose predicted cost tells what is good: the cheapest config of their space, or of some of its knobs.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/core/error.hpp"
@@ -22,6 +24,28 @@ inline Config cheapest_config(const KernelTemplate& family, const KernelSpec& sp
     return family.predicted_cost(spec, arch, config, shape, device);
   };
   return *std::min_element(configs.begin(), configs.end(),
+                           [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
+}
+
+// Of all values of the named knobs that are `legal` those that `cost` finds cheapest; the others stay as they are.
+template <class Legal, class Cost>
+std::optional<Config> cheapest(const std::vector<Knob>& knobs, const Config& config,
+                               const std::vector<std::string_view>& names, const Legal& legal,
+                               const Cost& cost) {
+  std::vector<Config> all{config};
+  for (const Knob& knob : knobs) {
+    if (std::find(names.begin(), names.end(), knob.name) == names.end()) continue;
+    std::vector<Config> more;
+    for (const Config& one : all)
+      for (const int64_t value : knob.values) {
+        more.push_back(one);
+        more.back().set(knob.name, value);
+      }
+    all = std::move(more);
+  }
+  std::erase_if(all, [&](const Config& one) { return !legal(one); });
+  if (all.empty()) return std::nullopt;
+  return *std::min_element(all.begin(), all.end(),
                            [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
 }
 

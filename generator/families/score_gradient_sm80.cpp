@@ -27,6 +27,7 @@ constexpr int64_t kBlocksPerSm = 4;  // that a launch should have, by dividing k
 constexpr int kOtherRegisters = 80;
 constexpr int kRegistersOfPrograms = 48;
 constexpr int kRegistersOfSeveralElements = 48;
+constexpr int kRegistersOfDerivatives = 32;
 
 static_assert(static_cast<int>(ScoreGradient::kBias) == kOfBias);
 static_assert(static_cast<int>(ScoreGradient::kRelativeBias) == kOfRelativeBias);
@@ -76,7 +77,8 @@ int registers_needed(const KernelSpec& spec, const Config& c) {
   return row_tiles * knob(c, "block_n") + kOtherRegisters + 8 * row_tiles +
          (has_score_stage(spec) ? kRegistersOfPrograms : 0) +
          (has_mask_program(spec) ? kRegistersOfPrograms : 0) +
-         (reads_several_elements(spec) ? kRegistersOfSeveralElements : 0);
+         (reads_several_elements(spec) ? kRegistersOfSeveralElements : 0) +
+         (is_of_load(spec.score_gradient) ? kRegistersOfDerivatives : 0);
 }
 
 std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, const Config& c) {

@@ -14,9 +14,9 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/op.hpp"
-#include "generator/core/user_program.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/template_registry.hpp"
+#include "tests/generator/gradient_specs.hpp"
 
 namespace attune {
 namespace {
@@ -64,50 +64,6 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
         specs->push_back(spec_of(
             parse_problem(fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={}{}",
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
-}
-
-// Gradients that are added to others.
-void add_sums_of_gradients(std::vector<KernelSpec>* specs) {
-  for (const char* dims :
-       {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
-    for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1,dropout=0.1"})
-      specs->push_back(spec_of(parse_problem(fmt::format(
-          "op=attention_backward,dtype={},{},seqlen=4096,mask=causal_bottom_right,accumulate=1",
-          heads, dims))));
-}
-
-// Of biases, slopes and sinks: written, summed over tiles, and made of row statistics.
-void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
-  constexpr const char* kGradients[] = {"bias=bf16,score_gradient=bias",
-                                        "bias=fp32,score_gradient=bias,repeats=bh",
-                                        "bias=bf16,alibi=1,score_gradient=bias,repeats=q",
-                                        "relative_bias=fp32,score_gradient=relative_bias",
-                                        "alibi=1,softcap=30,score_gradient=alibi,repeats=b",
-                                        "sinks=bf16,score_gradient=sinks",
-                                        "bias=bf16,documents=1,score_gradient=bias,dropout=0.1"};
-  for (const char* dims : {"head_dim=64", "head_dim=72", "head_dim=128", "head_dim=256",
-                           "head_dim_qk=192,head_dim_v=128"})
-    for (const char* gradient : kGradients)
-      for (const char* heads : {"fp16,heads=1/1", "bf16,heads=7/1"})
-        specs->push_back(spec_of(parse_problem(
-            fmt::format("op=attention_backward,dtype={},{},seqlen=4096,mask={},{}", heads, dims,
-                        specs->size() % 2 ? "causal_bottom_right" : "none", gradient))));
-}
-
-// Of what a program loads, at each place and along diagonals.
-void add_load_gradient_specs(std::vector<KernelSpec>* specs) {
-  constexpr const char* kText =
-      "// capture table: fp32[2]\n// capture keys: bf16[1]\n"
-      "return tanh(score * table[head][q_idx - kv_idx + 4096]) * keys[kv_idx];";
-  for (const char* dims : {"head_dim=64", "head_dim=128", "head_dim=256"})
-    for (const char* gradient :
-         {"score_gradient=load_diagonals", "score_gradient=load,load=1,repeats=bhq",
-          "score_gradient=load,load=1,softcap=20,documents=1", "score_gradient=load,dropout=0.1"})
-      specs->push_back(spec_of(parse_problem(fmt::format(
-          "op=attention_backward,dtype=bf16,heads=8/2,{},seqlen=4096,mask=causal_bottom_right,{},"
-          "score_mod={}",
-          dims, gradient,
-          to_text(read_user_program(kText, score::Kind::kScore, "score_mod").digest)))));
 }
 
 // Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
@@ -217,9 +173,9 @@ std::vector<KernelSpec> matrix_specs() {
       specs.push_back(spec_of(
           parse_problem(fmt::format("op=merge,dtype={},{},heads=1,seqlen=4096", dtypes, dims))));
   add_gradient_specs(&specs);
-  add_score_gradient_specs(&specs);
-  add_load_gradient_specs(&specs);
-  add_sums_of_gradients(&specs);
+  testing::add_score_gradient_specs(&specs);
+  testing::add_load_gradient_specs(&specs);
+  testing::add_sums_of_gradients(&specs);
   add_cache_specs(&specs);
   add_append_specs(&specs);
   for (KernelSpec& spec : dropout_specs()) specs.push_back(std::move(spec));
