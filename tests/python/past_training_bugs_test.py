@@ -39,6 +39,13 @@ def gradients(q, k, v, dout, **keywords):
     return attune.attention_backward(dout, q, k, v, o, lse, **keywords, **PLACE)
 
 
+def of_torch(q, k, v, dout):
+    """Those of PyTorch's SDPA."""
+    leaves = [leaf(x) for x in (q, k, v)]
+    o = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in leaves), enable_gqa=True).transpose(1, 2)
+    return torch.autograd.grad(o, leaves, dout)
+
+
 class PastTest(GradientsTest):
     def near(self, found, q, k, v, dout, what="", **of_reference):
         self.assertNear(found, wanted(q, k, v, dout, **of_reference), ALLOWED[DTYPE], what)
@@ -163,15 +170,17 @@ class PastTest(GradientsTest):
             self.near([at(x, lengths, number) for x, lengths in zip(found, (lengths_q, lengths_k, lengths_k))], *of, at(dout, lengths_q, number))
 
     def test_large_and_negative_scores(self):
-        """P of keys beyond the end is exp(-lse), which may be infinite."""
+        """P of keys beyond the end is exp(-lse), which may be infinite. Of large scores delta, from an o of 16 bits, is what errors come from:
+        they are held against those of PyTorch's kernel of the same type."""
         for factor, negative in ((16.0, False), (1.0, True), (8.0, True)):
             q, k, v = operands(33, 47)
             q, k = (factor * -q.abs(), k.abs()) if negative else (factor * q, k)
             dout = draw(*q.shape, dtype=DTYPE)
-            found = gradients(q, k, v, dout)
-            for name, x, y in zip(("dq", "dk", "dv"), found, wanted(q, k, v, dout)):
+            want = wanted(q, k, v, dout)
+            for name, x, other, y in zip(("dq", "dk", "dv"), gradients(q, k, v, dout), of_torch(q, k, v, dout), want):
                 self.assertTrue(x.isfinite().all(), name)
-                self.assertLess(((x.double() - y).norm() / y.norm()).item(), 3 * ALLOWED[DTYPE], (name, factor, negative))
+                error, theirs = (((z.double() - y).norm() / y.norm()).item() for z in (x, other))
+                self.assertLess(error, max(3 * ALLOWED[DTYPE], 2 * theirs), (name, factor, negative, theirs))
 
 
 if __name__ == "__main__":

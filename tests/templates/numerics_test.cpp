@@ -147,9 +147,9 @@ TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
   check_sm90("head_dim=128,heads=8/2" + causal,
              "block_m=128,block_n=96,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
   check_sm90("head_dim=64,heads=64/1" + causal,
-             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=64", trace);
+             "ctas_per_sm=3,stages=3,row_max=1,scheduler=2,l2_section_mb=32,pack_heads=4", trace);
   check_sm90("head_dim=128,heads=9/1" + causal,
-             "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4,pack_heads=16", trace);
+             "block_n=96,scheduler=0,l2_section_mb=32,kv_splits=4", trace);
   check_sm90("head_dim=128,heads=4/2,softcap=20,documents=1,dropout=0.25", "block_m=128,block_n=64",
              trace);
   check_sm90("head_dim=128,heads=4/2,alibi=1,sinks=fp32" + causal,

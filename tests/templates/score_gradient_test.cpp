@@ -101,6 +101,20 @@ TEST_F(ScoreGradient, IsThatOfTheOracleOnTheCpu) {
   check_all("cpu:2", {Dtype::kFp32, Dtype::kBf16});
 }
 
+// One that every part of a thread's work belongs to is served, by the smallest tile.
+TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
+  constexpr const char* kText =
+      "// capture table: fp32[2]\nreturn tanh(score) * table[head][q_idx - kv_idx + 4096];";
+  const UserProgram program = read_user_program(kText, score::Kind::kScore, "score_mod");
+  const KernelSpec spec = spec_of(parse_problem(
+      "op=attention_backward,dtype=bf16,head_dim=64,heads=2/1,seqlen=512,bias=bf16,documents=1,"
+      "score_gradient=load_diagonals,repeats=h,score_mod=" +
+      to_text(program.digest)));
+  const KernelTemplate& t = template_by_name("score_gradient_sm80");
+  for (const char* arch : {"sm_80", "sm_90a", "sm_120"})
+    EXPECT_FALSE(t.space(spec, parse_arch(arch)).enumerate().empty()) << arch;
+}
+
 TEST_F(ScoreGradient, IsThatOfTheOracleOnTheGpu) {
   check_all("cuda", {Dtype::kBf16, Dtype::kFp16});
 }
