@@ -148,29 +148,6 @@ TEST(PrefillSm90Diagonals, AreNotOfOtherPrograms) {
   }
 }
 
-// How often the kernel's text takes an exponential.
-size_t exponentials_of(const std::string& problem, int64_t row_max) {
-  const Problem p =
-      parse_problem("head_dim=128,heads=8/8,seqlen=2000,mask=causal_top_left,dtype=" + problem);
-  Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
-  c.set("row_max", row_max);
-  const std::string ptx = nvrtc_ptx(render(prefill_sm90(), spec_of(p), hopper(), c), hopper());
-  size_t count = 0;
-  for (size_t at = 0; (at = ptx.find("ex2.approx", at)) != std::string::npos; ++at) ++count;
-  return count;
-}
-
-// A second copy of the loop's would be a branch around them, behind all of which P V is waited for and probabilities are rounded.
-TEST(PrefillSm90Scores, TheTanhHasNoExponentialsOfItsOwn) {
-  if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
-  for (const int64_t row_max : {0, 1}) {
-    const size_t plain = exponentials_of("bf16", row_max);
-    const size_t softcap = exponentials_of("bf16,softcap=50", row_max);
-    EXPECT_GE(plain, 128U);
-    EXPECT_LE(softcap, plain + 4) << row_max;  // what limits are made of (tanh_limits)
-  }
-}
-
 // The default's tiles lie within the blocks that a mask program divides positions into.
 TEST(PrefillSm90Space, DefaultsKeepTilesWithinTheBlocksOfAProgram) {
   for (const auto& [rows, keys] : {std::pair(128, 128), std::pair(256, 64), std::pair(128, 256)}) {

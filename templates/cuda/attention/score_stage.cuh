@@ -65,7 +65,6 @@ class ScoreStage {
       on_row_[half] =
           score_row(scores, on_head_[half], batch_, head_[half], kv_head_, q_idx_[half]);
     }
-    if constexpr (kScoreIsTanh) curve_ = tanh_curve(on_head_, scale_log2_);
   }
 
   // What a step from key `first_key` on needs beside its scores; while they are computed.
@@ -110,7 +109,6 @@ class ScoreStage {
     is_raw_ = kScoreIsTanh && whole && tanh_may_wait(on_head_, limits_, s, scale_log2_);
     shift_[0] = shift_[1] = 0.f;
     if (is_raw_) return;
-    if constexpr (kScoreIsTanh) limits_ = no_tanh_limits();
     if (is_near(s, scale_log2_, rows.max)) {
       const bool linear = steps_[0].is_linear && steps_[1].is_linear;
       apply_near(s, kScoreIsLinear && __all_sync(~0u, linear));
@@ -138,23 +136,14 @@ class ScoreStage {
   }
   __device__ __forceinline__ auto exponentiate() const {
     return [this](auto& s, const float(&max)[2], float scale_log2, float(&sum)[2]) {
-      if constexpr (kScoreIsTanh) {
-        TanhCurve curve = curve_;
-        float on_curve[2] = {max[0], max[1]};
-        if (!is_raw_) {
-          lay_straight(s, scale_log2, on_curve);
-          curve = kStraight;
-        }
-        exponentiate_on(curve, s, on_curve, sum);
-      } else {
-        const float lowered[2] = {below(0, max), below(1, max)};
-        attune::exponentiate(s, lowered, scale_log2, sum);
-      }
+      if (kScoreIsTanh && is_raw_) return exponentiate_tanh(on_head_, s, max, scale_log2, sum);
+      const float lowered[2] = {below(0, max), below(1, max)};
+      attune::exponentiate(s, lowered, scale_log2, sum);
     };
   }
   __device__ __forceinline__ auto sums_overflow() const {
     return [this](const float(&sum)[2]) {
-      return kScoreIsTanh ? tanh_overflows(limits_, sum) : attune::sums_overflow(sum);
+      return kScoreIsTanh && is_raw_ ? tanh_overflows(limits_, sum) : attune::sums_overflow(sum);
     };
   }
 
@@ -376,7 +365,6 @@ class ScoreStage {
   int batch_;
   int kv_head_;
   float scale_log2_;   // of 16-bit operands
-  TanhCurve curve_;    // of scores that are those of q.k
   TanhLimits limits_;  // of the step that was prepared
   bool is_raw_;        // the step's scores are those of q.k still
   float shift_[2];     // in log2, of both rows: what the step's scores lack

@@ -9,15 +9,12 @@
 // | 1       | the sums: one score at the range's end would add more than they are (tanh_overflows), and the polynomial   |
 // |         | rises for ever. Rows whose maximum comes near that end take no part                                        |
 //
-// Scores below the near range count for nothing where a row has far larger ones, which its maximum says. All other steps go through the
-// same exponentials, by another curve (tanh_curve.cuh).
+// Scores below the near range count for nothing where a row has far larger ones, which its maximum says.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
 #include "cuda/attention/score_functions.cuh"
-#include "cuda/attention/tanh_curve.cuh"
 #include "cuda/attention/tile_rows.cuh"
-#include "cuda/ptx/special_registers.cuh"
 #include "generated/score_program.h"
 
 namespace attune {
@@ -57,11 +54,6 @@ __device__ __forceinline__ TanhLimits tanh_limits(const ScoreHead (&on_head)[2],
   return limits;
 }
 
-// Of a step whose scores are no longer those of q.k.
-__device__ __forceinline__ TanhLimits no_tanh_limits() {
-  return {false, {kLargestSum / 2, kLargestSum / 2}};
-}
-
 template <int kCount>
 __device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
                                               const TanhLimits& limits, const float (&s)[kCount],
@@ -77,22 +69,31 @@ __device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
   return __all_sync(~0u, near);
 }
 
-// The same value, of which the compiler does not know that it is the same in all lanes. Else it comes to a uniform register, and from there by
-// a move for each element: an addition takes but one operand from those.
-__device__ __forceinline__ float apart_in_each_lane(float value) {
-  return __int_as_float(__float_as_int(value) | reread_thread_index() >> 31);
-}
-
-__device__ __forceinline__ TanhCurve tanh_curve(const ScoreHead (&on_head)[2], float scale_log2) {
-  TanhCurve curve;
+// s = exp2(tanh - max), and the sums grow by it.
+template <int kCount>
+__device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2], float (&s)[kCount],
+                                                  const float (&max)[2], float scale_log2,
+                                                  float (&sum)[2]) {
+  float c1[2], c3[2], c5[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const OddTanh tanh = score_only_tanh(head_of_row(on_head, half));
-    curve.c1[half] = tanh.c1 * scale_log2;
-    curve.c3[half] = tanh.c3 * scale_log2;
-    curve.c5[half] = apart_in_each_lane(tanh.c5 * scale_log2);
+    c1[half] = tanh.c1 * scale_log2;
+    c3[half] = tanh.c3 * scale_log2;
+    c5[half] = tanh.c5 * scale_log2;
   }
-  return curve;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int half = j / 2;
+      const float z = s[i + j] * s[i + j];
+      const float slope = fmaf(fmaf(c5[half], z, c3[half]), z, c1[half]);
+      s[i + j] = exp2_approx(fmaf(s[i + j], slope, -max[half]));
+    }
+    sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
+    sum[1] += s[i + 2] + s[i + 3];
+  }
 }
 
 // Whether any row of the warp has a score above the near range, or came near overflow; true for NaN.
