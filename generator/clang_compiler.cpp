@@ -42,6 +42,8 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   bool compiled = false;
   if (clang::CompilerInvocation::CreateFromArgs(instance->getInvocation(), pointers,
                                                 instance->getDiagnostics())) {
+    // Diagnostics were made before there were arguments.
+    clang::ProcessWarningOptions(instance->getDiagnostics(), instance->getDiagnosticOpts());
     instance->getPreprocessorOpts().addRemappedFile(
         source.file_name,
         llvm::MemoryBuffer::getMemBuffer(source.text, source.file_name).release());
