@@ -18,9 +18,8 @@ constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
-constexpr double kStartedTileClocks =
-    14000;                           // of a block that makes all and leaves: sums of others, too
-constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
+constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
+constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
 
