@@ -156,6 +156,9 @@ int schema_version(Database& database) {
 }
 
 SchemaState examine_schema(Database& database) {
+  // One snapshot: between two reads of its own another process may make the tables of a fresh file,
+  // and the half before and the half after together look like another program's.
+  const Transaction snapshot(database, Transaction::Kind::kRead);
   const int version = schema_version(database);
   const bool ours = database.integer("PRAGMA application_id") == kStoreApplicationId;
   if (!ours) {

@@ -158,6 +158,23 @@ TEST_F(SchemaTest, ManyOpenersMigrateOnce) {
   EXPECT_TRUE(writer().verify().empty());
 }
 
+// Who sees another half way through making the tables must not take them for another program's.
+TEST_F(SchemaTest, ManyOpenersOfAFreshFileAllGetIt) {
+  for (int round = 0; round < 40; ++round) {
+    const std::filesystem::path fresh = file("fresh-" + std::to_string(round) + ".db");
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] {
+        try {
+          Store::open(fresh, StoreMode::kReadWrite);
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST_F(SchemaTest, FileHasRollbackJournalAndOurMark) {
   writer();
   Database database = raw();
