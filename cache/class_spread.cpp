@@ -33,8 +33,9 @@ void ClassSpread::add(const DeviceIdentity& device, const TrialRecord& mine,
   Class& one = classes_[device.digest()];
   one.title = device.title();
   one.ratios.push_back(theirs.timing.median_us / mine.timing.median_us);
-  if (mine.driver != theirs.driver)
-    one.drivers = fmt::format("driver {} here, {} there", mine.driver, theirs.driver);
+  const std::string conditions =
+      difference(mine.conditions, theirs.conditions, "{} here, {} there");
+  if (!conditions.empty()) one.conditions = conditions;
 }
 
 std::vector<std::string> ClassSpread::sentences() const {
@@ -47,7 +48,7 @@ std::vector<std::string> ClassSpread::sentences() const {
         "class should agree: look at power limits, clocks and cooling",
         one.title, one.ratios.size(), one.ratios.size() == 1 ? "" : "s",
         100 * (std::max(ratio, 1 / ratio) - 1), ratio > 1 ? "slower" : "faster",
-        one.drivers.empty() ? "" : " (" + one.drivers + ")"));
+        one.conditions.empty() ? "" : " (" + one.conditions + ")"));
   }
   return sentences;
 }

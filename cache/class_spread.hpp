@@ -27,7 +27,7 @@ class ClassSpread {
   struct Class {
     std::string title;
     std::vector<double> ratios;  // theirs to mine
-    std::string drivers;         // "580.1 here, 590.2 there" where they differ
+    std::string conditions;      // "driver 580.1 here, 590.2 there" where they differ
   };
   std::map<std::string, Class> classes_;  // by device digest
 };

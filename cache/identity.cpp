@@ -4,10 +4,33 @@
 #include "cache/identity.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
 
 #include "generator/core/digest.hpp"
 
 namespace attune {
+
+std::string to_text(const Conditions& conditions) {
+  if (conditions.power_limit_w == 0) return conditions.driver;
+  return fmt::format("{}{}{} W", conditions.driver, conditions.driver.empty() ? "" : ", ",
+                     conditions.power_limit_w);
+}
+
+std::string difference(const Conditions& one, const Conditions& other, const char* pattern) {
+  const auto sentence = [&](const std::string& a, const std::string& b) {
+    return fmt::format(fmt::runtime(pattern), a, b);
+  };
+  std::vector<std::string> parts;
+  if (!one.driver.empty() && !other.driver.empty() && one.driver != other.driver)
+    parts.push_back("driver " + sentence(one.driver, other.driver));
+  const int limit = one.power_limit_w, other_limit = other.power_limit_w;
+  if (limit > 0 && other_limit > 0 && limit != other_limit)
+    parts.push_back("power limit " +
+                    sentence(fmt::format("{} W", limit), fmt::format("{} W", other_limit)));
+  return fmt::format("{}", fmt::join(parts, " and "));
+}
 
 std::string DeviceIdentity::text() const {
   return fmt::format(

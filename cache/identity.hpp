@@ -10,6 +10,21 @@
 
 namespace attune {
 
+// What a device runs under: it changes while the device stays the same, so it is no part of the
+// identity. Timings taken under other conditions are old, not wrong.
+struct Conditions {
+  std::string driver;     // "580.159.04"; "" = not known
+  int power_limit_w = 0;  // that the driver enforces; 0 = not known
+
+  bool operator==(const Conditions&) const = default;
+};
+
+// "580.1, 500 W"; what is not known is left out.
+std::string to_text(const Conditions& conditions);
+// What differs of what both know, each as `pattern` says: with "{}, now {}" it is
+// "driver 550.54, now 580.1 and power limit 500 W, now 700 W". Empty where nothing does.
+std::string difference(const Conditions& one, const Conditions& other, const char* pattern);
+
 // Structural facts first; the name is information only and takes no part in the digest.
 struct DeviceIdentity {
   std::string arch;  // "sm_90" or "cpu:znver4": what the device is, not what code was made for
@@ -19,9 +34,9 @@ struct DeviceIdentity {
   int64_t l2_bytes = 0;
   int memory_bus_bits = 0;
   int memory_clock_khz = 0;
-  std::string slice;   // MIG profile, or CPU feature list
-  std::string name;    // "NVIDIA H200"; not part of the identity
-  std::string driver;  // "580.159.04"; not part of the identity: a change makes timings soft-stale
+  std::string slice;      // MIG profile, or CPU feature list
+  std::string name;       // "NVIDIA H200"; not part of the identity
+  Conditions conditions;  // not part of the identity: a change makes timings soft-stale
 
   std::string text() const;
   std::string digest() const;
@@ -31,7 +46,7 @@ struct DeviceIdentity {
   std::string title() const;
   // The name with the facts that decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
   std::string facts_title() const;
-  bool operator==(const DeviceIdentity&) const = default;  // the name and the driver too
+  bool operator==(const DeviceIdentity&) const = default;  // the name and the conditions too
 };
 
 // Whether both are one CPU with other numbers of threads: its timings differ, its best configs

@@ -181,9 +181,8 @@ Timing read_timing(Statement& row) {
   return t;
 }
 
-bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,
-               const std::string& driver) {
-  return old_effort <= effort || old_driver != driver;
+bool gives_way(Effort old_effort, const Conditions& former, Effort effort, const Conditions& now) {
+  return old_effort <= effort || !difference(former, now, "{}{}").empty();
 }
 
 TrialStatus checked_status(int value) {

@@ -86,6 +86,19 @@ Timing read_timing(const Json& json) {
           json_integer(json, "sm_clock_mhz", 0)};
 }
 
+// A limit that is not known is left out.
+Json to_json(const Conditions& c) {
+  Json json{{"driver", c.driver}};
+  if (c.power_limit_w > 0) json["power_limit_w"] = c.power_limit_w;
+  return json;
+}
+
+Conditions read_conditions(const Json& json) {
+  Conditions c{json.at("driver").get<std::string>()};
+  if (json.contains("power_limit_w")) c.power_limit_w = json_integer(json, "power_limit_w", 0);
+  return c;
+}
+
 Json to_json(const DeviceIdentity& d) {
   return {{"arch", d.arch},
           {"sm_count", d.sm_count},
@@ -182,8 +195,8 @@ std::string trial_line(const StoredTrial& row) {
                {"info", to_json(t.info)},
                {"shared_bytes", t.shared_bytes},
                {"effort", effort_name(t.effort)},
-               {"driver", t.driver},
                {"created", t.created}});
+  json.update(to_json(t.conditions));
   return dump(json);
 }
 
@@ -201,9 +214,9 @@ std::string winner_line(const WinnerRecord& w) {
                {"candidates", w.candidates},
                {"complete", w.complete},
                {"why", w.why},
-               {"driver", w.driver},
                {"created", w.created},
                {"pinned", w.pinned}});
+  json.update(to_json(w.conditions));
   return dump(json);
 }
 
@@ -255,10 +268,10 @@ StoredTrial parse_trial_line(std::string_view line) {
     t.info = read_info(json.at("info"));
     t.shared_bytes = json_integer(json, "shared_bytes");
     t.effort = read_effort(json);
-    t.driver = json.at("driver").get<std::string>();
+    t.conditions = read_conditions(json);
     t.created = json.at("created").get<std::string>();
     StoredTrial row{read_key(json), t};
-    row.key.device.driver = t.driver;
+    row.key.device.conditions = t.conditions;
     return row;
   });
 }
@@ -283,10 +296,10 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.candidates = json_integer(json, "candidates", 0);
     w.complete = json.value("complete", true);  // files of schema 2 do not say
     w.why = json.at("why").get<std::string>();
-    w.driver = json.at("driver").get<std::string>();
+    w.conditions = read_conditions(json);
     w.created = json.at("created").get<std::string>();
     w.pinned = json.at("pinned").get<bool>();
-    w.device.driver = w.driver;
+    w.device.conditions = w.conditions;
     return w;
   });
 }

@@ -58,8 +58,8 @@ struct TrialRecord {
   ImageInfo info;
   int shared_bytes = -1;  // static + dynamic; -1 = not known
   Effort effort = Effort::kNormal;
-  std::string driver;   // when it was measured; filled by the store from the key
-  std::string created;  // ISO 8601 UTC; filled by the store when empty
+  Conditions conditions;  // when it was measured; filled by the store from the key
+  std::string created;    // ISO 8601 UTC; filled by the store when empty
 };
 
 // A trial together with where it belongs.
@@ -83,10 +83,10 @@ struct WinnerRecord {
   Config default_config;
   bool default_is_winner = false;
   Effort effort = Effort::kNormal;
-  int candidates = 0;    // ok trials considered
-  bool complete = true;  // the search came to its end; else the same tune goes on with it
-  std::string why;       // "fastest by 6.1 %", "tie with default, default kept", ...
-  std::string driver;    // when it was measured; filled by the store from the key
+  int candidates = 0;     // ok trials considered
+  bool complete = true;   // the search came to its end; else the same tune goes on with it
+  std::string why;        // "fastest by 6.1 %", "tie with default, default kept", ...
+  Conditions conditions;  // when it was measured; filled by the store from the key
   std::string created;
   bool pinned = false;
 };

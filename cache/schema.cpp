@@ -140,9 +140,17 @@ CREATE TABLE program (
 ) STRICT;
 )sql";
 
-// Version 6: views.
-const std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3,
-                                                     kStep4, kStep5, kViewsStep};
+// Version 6: views, which hold nothing: migrate_schema makes those of the newest version.
+constexpr const char* kStep6 = "";
+
+// Version 7: the power limit a timing was taken under.
+constexpr const char* kStep7 = R"sql(
+ALTER TABLE trial ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE winner ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr std::array<const char*, kSchemaVersion> kSteps{kStep1, kStep2, kStep3, kStep4,
+                                                         kStep5, kStep6, kStep7};
 
 }  // namespace
 
@@ -177,6 +185,7 @@ void migrate_schema(Database& database, int version) {
     Transaction transaction(database, Transaction::Kind::kWrite);
     if (schema_version(database) >= next) continue;  // another process was faster
     database.execute(kSteps.at(static_cast<size_t>(next - 1)));
+    if (next == kSchemaVersion) database.execute(kViews);
     database.execute(fmt::format("PRAGMA application_id = {}", kStoreApplicationId));
     database.execute(fmt::format("PRAGMA user_version = {}", next));
     transaction.commit();

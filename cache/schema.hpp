@@ -10,7 +10,7 @@
 namespace attune {
 
 inline constexpr int32_t kStoreApplicationId = 0x61747475;  // "attu" at byte 68 of the file
-inline constexpr int kSchemaVersion = 6;
+inline constexpr int kSchemaVersion = 7;
 
 enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
 

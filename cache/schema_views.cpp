@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema step 6: views, for people and programs that read a store with SQL. VIEWS.md says what each
+// Views, for people and programs that read a store with SQL. VIEWS.md says what each
 // column means. They are made for others: attune itself reads tables, and never runs a view of a
 // file that it opens.
 #include "cache/schema_views.hpp"
 
 namespace attune {
 
-// Each view is dropped first: a store that somebody has given one of these names can still be
-// brought up to date. Only functions that every build of SQLite has.
-const char* const kViewsStep = R"sql(
+// Each view is dropped first: views are made anew with each version of the schema, and a store in
+// which somebody has used one of these names can still be brought up to date. Only functions that every build of SQLite has.
+const char* const kViews = R"sql(
 DROP VIEW IF EXISTS v_winner;
 CREATE VIEW v_winner AS
 SELECT w.id AS winner_id, p.text AS problem, s.text AS shape, d.name AS device,
@@ -24,7 +24,8 @@ SELECT w.id AS winner_id, p.text AS problem, s.text AS shape, d.name AS device,
        w.candidates AS candidates, w.complete AS complete, w.pinned AS pinned, w.why AS why,
        w.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
        w.policy AS policy, w.created AS created,
-       julianday('now') - julianday(w.created) AS age_days
+       julianday('now') - julianday(w.created) AS age_days,
+       nullif(w.power_limit_w, 0) AS power_limit_w
 FROM winner w
 JOIN problem p ON p.id = w.problem_id
 JOIN shape s ON s.id = w.shape_id
@@ -51,7 +52,7 @@ SELECT t.id AS trial_id, p.text AS problem, s.text AS shape, d.name AS device,
             THEN CAST(substr(t.info, instr(t.info, '"spill_load_bytes":') + 19) AS INTEGER) END AS spill_bytes,
        t.shared_bytes AS shared_bytes, t.error_max AS error_max, t.sm_clock_mhz AS sm_clock_mhz,
        t.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
-       t.policy AS policy, t.created AS created
+       t.policy AS policy, t.created AS created, nullif(t.power_limit_w, 0) AS power_limit_w
 FROM trial t
 JOIN problem p ON p.id = t.problem_id
 JOIN shape s ON s.id = t.shape_id
@@ -88,14 +89,23 @@ newest_driver AS (
   SELECT device_id, driver, max(created)
   FROM (SELECT device_id, driver, created FROM trial
         UNION ALL SELECT device_id, driver, created FROM winner)
-  WHERE driver <> '' GROUP BY device_id)
+  WHERE driver <> '' GROUP BY device_id),
+newest_limit AS (
+  SELECT device_id, power_limit_w, max(created)
+  FROM (SELECT device_id, power_limit_w, created FROM trial
+        UNION ALL SELECT device_id, power_limit_w, created FROM winner)
+  WHERE power_limit_w > 0 GROUP BY device_id)
 SELECT w.id AS winner_id, p.text AS problem, s.text AS shape, d.name AS device,
        c.template_name AS template, w.config AS config,
-       CASE WHEN c.template_digest <> n.template_digest THEN 'template' ELSE 'driver' END AS reason,
+       CASE WHEN c.template_digest <> n.template_digest THEN 'template'
+            WHEN w.driver <> '' AND w.driver <> r.driver THEN 'driver'
+            ELSE 'power_limit' END AS reason,
        CASE WHEN c.template_digest <> n.template_digest THEN c.template_digest
-            ELSE w.driver END AS was,
+            WHEN w.driver <> '' AND w.driver <> r.driver THEN w.driver
+            ELSE w.power_limit_w || ' W' END AS was,
        CASE WHEN c.template_digest <> n.template_digest THEN n.template_digest
-            ELSE r.driver END AS now,
+            WHEN w.driver <> '' AND w.driver <> r.driver THEN r.driver
+            ELSE l.power_limit_w || ' W' END AS now,
        w.created AS created
 FROM winner w
 JOIN problem p ON p.id = w.problem_id
@@ -104,7 +114,9 @@ JOIN device d ON d.id = w.device_id
 JOIN toolchain c ON c.id = w.toolchain_id
 LEFT JOIN newest_text n ON n.template_name = c.template_name
 LEFT JOIN newest_driver r ON r.device_id = w.device_id
-WHERE c.template_digest <> n.template_digest OR (w.driver <> '' AND w.driver <> r.driver);
+LEFT JOIN newest_limit l ON l.device_id = w.device_id
+WHERE c.template_digest <> n.template_digest OR (w.driver <> '' AND w.driver <> r.driver)
+   OR (w.power_limit_w > 0 AND w.power_limit_w <> l.power_limit_w);
 
 DROP VIEW IF EXISTS v_knob_effect;
 CREATE VIEW v_knob_effect AS

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The views of a store, which VIEWS.md describes; a step of schema.cpp.
+// The views of a store, which VIEWS.md describes.
 #pragma once
 
 namespace attune {
 
-extern const char* const kViewsStep;  // SQL
+extern const char* const kViews;  // SQL
 
 }  // namespace attune

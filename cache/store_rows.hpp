@@ -99,10 +99,9 @@ void ensure_program(Database& database, const StoredProgram& program);
 bool has_program(Database& database, const ProgramDigest& digest);
 std::vector<StoredProgram> read_all_programs(Database& database);
 
-// Whether a new row replaces one that was measured with `effort` under `driver`: one of a lower
-// effort does only where the driver is another one.
-bool gives_way(Effort old_effort, const std::string& old_driver, Effort effort,
-               const std::string& driver);
+// Whether a row that is stored gives way to a new one of its key: to one of a lower effort only
+// where conditions differ.
+bool gives_way(Effort old_effort, const Conditions& former, Effort effort, const Conditions& now);
 // Throws kStore for a number that is not an enumerator.
 TrialStatus checked_status(int value);
 Effort checked_effort(int value);

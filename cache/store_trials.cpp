@@ -13,7 +13,8 @@ std::string select_trials(std::string_view where) {
   return fmt::format(
       "SELECT {}, {}, {}, {}, t.policy, t.arch, t.config, t.is_default, t.status, t.reason,"
       " t.median_us, t.lo_us, t.hi_us, t.min_us, t.samples, t.sm_clock_mhz,"
-      " t.error_max, t.error_mean, t.info, t.shared_bytes, t.effort, t.driver, t.created"
+      " t.error_max, t.error_mean, t.info, t.shared_bytes, t.effort, t.driver,"
+      " t.power_limit_w, t.created"
       " FROM trial t JOIN problem p ON p.id = t.problem_id JOIN shape s ON s.id = t.shape_id"
       " JOIN device d ON d.id = t.device_id JOIN toolchain c ON c.id = t.toolchain_id {} ORDER BY "
       "t.created, t.id",
@@ -31,12 +32,13 @@ StoredTrial read_trial(Statement& row, IdentityReader& identities) {
   int status = 0, effort = 0;
   row.read(stored.key.policy.text, t.arch, config, t.is_default, status, t.reason);
   t.timing = read_timing(row);
-  row.read(t.error_max, t.error_mean, info, t.shared_bytes, effort, t.driver, t.created);
+  row.read(t.error_max, t.error_mean, info, t.shared_bytes, effort, t.conditions.driver,
+           t.conditions.power_limit_w, t.created);
   t.config = parse_config(config);
   t.status = checked_status(status);
   t.effort = checked_effort(effort);
   t.info = parse_info_text(info);
-  stored.key.device.driver = t.driver;
+  stored.key.device.conditions = t.conditions;
   return stored;
 }
 
@@ -67,13 +69,14 @@ void replace_trial(Database& database, const TuningKey& key, const TrialRecord& 
                    "toolchain_id, arch, config,"
                    " is_default, status, reason, median_us, lo_us, hi_us, min_us, samples, "
                    "sm_clock_mhz, error_max,"
-                   " error_mean, info, shared_bytes, effort, driver, created)"
-                   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                   " error_mean, info, shared_bytes, effort, driver, power_limit_w, created)"
+                   " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                   "?, ?)");
   insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, t.arch,
               t.config.to_text(), t.is_default, t.status, t.reason, t.timing.median_us,
               t.timing.lo_us, t.timing.hi_us, t.timing.min_us, t.timing.samples,
               t.timing.sm_clock_mhz, t.error_max, t.error_mean, info_text(t.info), t.shared_bytes,
-              t.effort, t.driver, t.created);
+              t.effort, t.conditions.driver, t.conditions.power_limit_w, t.created);
   insert.run();
 }
 
@@ -88,11 +91,12 @@ std::vector<StoredTrial> read_all_trials(Database& database) {
 
 void Store::put_trial(const TuningKey& key, const TrialRecord& trial) {
   TrialRecord complete = trial;
-  complete.driver = key.device.driver;
+  complete.conditions = key.device.conditions;
   if (complete.created.empty()) complete.created = utc_now();
   impl_->write([&](Database& database) {
     const auto former = find_trial(database, key, complete);
-    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver))
+    if (former &&
+        !gives_way(former->effort, former->conditions, complete.effort, complete.conditions))
       return;
     replace_trial(database, key, complete);
   });

@@ -20,7 +20,8 @@ std::string select_winners(std::string_view where) {
       " w.median_us, w.lo_us, w.hi_us, w.min_us, w.samples, w.sm_clock_mhz, w.default_config,"
       " w.default_median_us, w.default_lo_us, w.default_hi_us, w.default_min_us, "
       "w.default_samples, w.default_sm_clock_mhz,"
-      " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.created, w.complete"
+      " w.default_is_winner, w.effort, w.candidates, w.why, w.driver, w.power_limit_w,"
+      " w.created, w.complete"
       " FROM winner w JOIN problem p ON p.id = w.problem_id JOIN shape s ON s.id = w.shape_id"
       " JOIN device d ON d.id = w.device_id JOIN toolchain c ON c.id = w.toolchain_id {}"
       " ORDER BY w.pinned DESC, w.effort DESC, w.created DESC, w.config, w.id DESC",
@@ -39,11 +40,12 @@ WinnerRecord read_winner(Statement& row, IdentityReader& identities) {
   w.timing = read_timing(row);
   row.read(default_config);
   w.default_timing = read_timing(row);
-  row.read(w.default_is_winner, effort, w.candidates, w.why, w.driver, w.created, w.complete);
+  row.read(w.default_is_winner, effort, w.candidates, w.why, w.conditions.driver,
+           w.conditions.power_limit_w, w.created, w.complete);
   w.config = parse_config(config);
   w.default_config = parse_config(default_config);
   w.effort = checked_effort(effort);
-  w.device.driver = w.driver;
+  w.device.conditions = w.conditions;
   return w;
 }
 
@@ -57,7 +59,7 @@ std::vector<WinnerRecord> read_winners(Statement& select) {
 
 WinnerRecord completed(const TuningKey& key, const WinnerRecord& winner) {
   WinnerRecord complete = winner;
-  complete.driver = key.device.driver;
+  complete.conditions = key.device.conditions;
   if (complete.created.empty()) complete.created = utc_now();
   return complete;
 }
@@ -87,16 +89,16 @@ void replace_winner(Database& database, const TuningKey& key, const WinnerRecord
       "default_lo_us,"
       " default_hi_us, default_min_us, default_samples, default_sm_clock_mhz, default_is_winner, "
       "effort, candidates,"
-      " why, driver, created, complete)"
+      " why, driver, power_limit_w, created, complete)"
       " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "?)");
+      "?, ?)");
   const Timing& t = w.timing;
   const Timing& d = w.default_timing;
   insert.bind(ids.problem, ids.shape, ids.device, key.policy.text, toolchain, w.pinned, w.arch,
               w.config.to_text(), t.median_us, t.lo_us, t.hi_us, t.min_us, t.samples,
               t.sm_clock_mhz, w.default_config.to_text(), d.median_us, d.lo_us, d.hi_us, d.min_us,
               d.samples, d.sm_clock_mhz, w.default_is_winner, w.effort, w.candidates, w.why,
-              w.driver, w.created, w.complete);
+              w.conditions.driver, w.conditions.power_limit_w, w.created, w.complete);
   insert.run();
 }
 
@@ -180,7 +182,8 @@ void Store::put_winner(const TuningKey& key, const WinnerRecord& winner) {
   complete.pinned = false;
   impl_->write([&](Database& database) {
     const auto former = find_winner(database, key, complete);
-    if (former && !gives_way(former->effort, former->driver, complete.effort, complete.driver))
+    if (former &&
+        !gives_way(former->effort, former->conditions, complete.effort, complete.conditions))
       return;
     replace_winner(database, key, complete);
   });

@@ -39,10 +39,11 @@ Json winner_json(const WinnerRecord& winner) {
             {"candidates", winner.candidates},
             {"why", winner.why},
             {"device", winner.device.name},
-            {"driver", winner.driver},
+            {"driver", winner.conditions.driver},
             {"created", winner.created},
             {"pinned", winner.pinned}};
   if (winner.device.is_cpu()) json["threads"] = winner.device.sm_count;
+  if (winner.conditions.power_limit_w > 0) json["power_limit_w"] = winner.conditions.power_limit_w;
   return json;
 }
 
@@ -75,7 +76,9 @@ WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
     winner.device.arch = entry.key.arch;
     winner.device.sm_count = json_integer(json, "threads");
   }
-  winner.driver = json.at("driver");
+  winner.conditions.driver = json.at("driver");
+  if (json.contains("power_limit_w"))  // not of a CPU, nor in earlier bundles
+    winner.conditions.power_limit_w = json_integer(json, "power_limit_w", 0);
   winner.created = json.at("created");
   winner.pinned = json.at("pinned");
   return winner;

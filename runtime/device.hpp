@@ -66,6 +66,9 @@ class Device {
   // Whether `stream` records into a CUDA graph now: nothing may wait for the device then.
   virtual bool capturing(StreamHandle) const { return false; }
   virtual int sm_clock_mhz() const = 0;  // 0 = cannot be read
+  // identity().conditions, with what only a library that takes time to open knows: not for the way
+  // to a launch.
+  virtual Conditions conditions() const { return identity().conditions; }
   // Elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a monotonic clock
   // (CPU).
   virtual double time_us(int launches, const std::function<void(int)>& fn) const = 0;

@@ -31,9 +31,9 @@ std::string measured_text(const WinnerRecord& winner, const Device& device) {
   if (winner.timing.sm_clock_mhz > 0)
     text += fmt::format("; at {} MHz", winner.timing.sm_clock_mhz);
   if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
-  if (winner.driver != device.identity().driver)
-    text += fmt::format("; with driver {}, now {}: re-time with `attune tune --refresh`",
-                        winner.driver, device.identity().driver);
+  const std::string changed = difference(winner.conditions, device.conditions(), "{}, now {}");
+  if (!changed.empty())
+    text += fmt::format("; with {}: re-time with `attune tune --refresh`", changed);
   return text;
 }
 

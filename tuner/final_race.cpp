@@ -72,7 +72,7 @@ WinnerRecord winner_record(const TuningKey& key, const std::vector<TrialRecord>&
   winner.effort = best.effort;
   winner.candidates = candidates;
   winner.why = choice.why;
-  winner.driver = key.device.driver;
+  winner.conditions = key.device.conditions;
   winner.created = created;
   return winner;
 }

@@ -60,9 +60,9 @@ bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   trials_.add_known();
   if (report_.winner = settled(); report_.winner) {
     report_.already_tuned = report_.complete = true;
-    if (report_.winner->driver != context_.target.identity().driver)
-      report_.note =
-          "measured with driver " + report_.winner->driver + "; --refresh times it again";
+    const std::string changed =
+        difference(report_.winner->conditions, context_.target.identity().conditions, "{}, now {}");
+    if (!changed.empty()) report_.note = "measured with " + changed + "; --refresh times it again";
     return false;
   }
   explorer_.propose(first);

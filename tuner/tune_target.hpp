@@ -41,10 +41,12 @@ class DeviceTarget : public TuneTarget {
  public:
   // With `only`, no other family takes part: how one family is held against its peers.
   explicit DeviceTarget(std::shared_ptr<const Device> device, const KernelTemplate* only = nullptr)
-      : device_(std::move(device)), only_(only) {}
+      : device_(std::move(device)), identity_(device_->identity()), only_(only) {
+    identity_.conditions = device_->conditions();
+  }
 
   Target kind() const override { return device_->target(); }
-  const DeviceIdentity& identity() const override { return device_->identity(); }
+  const DeviceIdentity& identity() const override { return identity_; }
   const DeviceFacts& facts() const override { return device_->facts(); }
   std::vector<Family> families(const KernelSpec& spec) const override;
   ToolchainIdentity toolchain(const Family& family) const override;
@@ -54,6 +56,7 @@ class DeviceTarget : public TuneTarget {
 
  private:
   std::shared_ptr<const Device> device_;
+  DeviceIdentity identity_;  // with the conditions at the start
   const KernelTemplate* only_;
   mutable std::mutex mutex_;  // toolchains_, made at the first question
   mutable std::map<std::pair<const KernelTemplate*, std::string>, ToolchainIdentity> toolchains_;

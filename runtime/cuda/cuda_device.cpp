@@ -8,7 +8,7 @@
 #include "generator/core/error.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/cuda/cuda_kernel.hpp"
-#include "runtime/cuda/nvml_clock.hpp"
+#include "runtime/cuda/nvml.hpp"
 
 namespace attune::cuda {
 namespace {
@@ -46,7 +46,7 @@ DeviceIdentity identity_of(const CudaContext& context) {
   identity.memory_clock_khz = attribute(context, kAttrMemoryClockKhz);
   identity.name = text_of(context, context.driver().cuDeviceGetName);
   identity.slice = slice_of(identity.name);
-  identity.driver = driver_version(context.driver());
+  identity.conditions.driver = driver_version(context.driver());
   return identity;
 }
 
@@ -159,6 +159,9 @@ bool CudaDevice::capturing(StreamHandle stream) const {
 }
 
 int CudaDevice::sm_clock_mhz() const { return cuda::sm_clock_mhz(pci_bus_id_); }
+Conditions CudaDevice::conditions() const {
+  return {identity_.conditions.driver, power_limit_w(pci_bus_id_)};
+}
 
 double CudaDevice::time_us(int launches, const std::function<void(int)>& fn) const {
   const ContextScope scope(*context_);

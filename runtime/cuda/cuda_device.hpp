@@ -35,6 +35,7 @@ class CudaDevice final : public Device {
   void synchronize() const override;
   bool capturing(StreamHandle stream) const override;
   int sm_clock_mhz() const override;
+  Conditions conditions() const override;
   double time_us(int launches, const std::function<void(int)>& fn) const override;
 
  private:

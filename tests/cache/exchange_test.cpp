@@ -176,7 +176,7 @@ TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
     trial.timing = {77, 76, 78, 75, c.samples, 0};
     trial.effort = c.effort;
     trial.created = c.created;
-    trial.driver = "600.0";
+    trial.conditions.driver = "600.0";
     from.trials.push_back({sample_key(), trial});
     WinnerRecord winner = sample_winner(sample_key());
     winner.device = sample_key().device;
@@ -198,7 +198,7 @@ TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
     }
     const bool replaced = c.action == MergeAction::kReplace;
     EXPECT_EQ(into.trials(sample_key()).at(0).timing.median_us, replaced ? 77 : 100.5);
-    EXPECT_EQ(into.trials(sample_key()).at(0).driver, replaced ? "600.0" : "580.1")
+    EXPECT_EQ(into.trials(sample_key()).at(0).conditions.driver, replaced ? "600.0" : "580.1")
         << "a row keeps the driver it was measured with";
     EXPECT_EQ(into.all_winners().at(0).timing.median_us, replaced ? 77 : 90);
   }

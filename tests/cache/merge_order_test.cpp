@@ -43,7 +43,8 @@ StoredTrial draw_trial() {
   trial.timing.samples = *rc::gen::inRange(10, 12);
   trial.timing.median_us = *rc::gen::inRange(1, 4);
   trial.created = draw_created();
-  trial.driver = *rc::gen::element<std::string>("580.1", "590.2");
+  trial.conditions = {*rc::gen::element<std::string>("580.1", "590.2"),
+                      *rc::gen::element(0, 500, 700)};
   return {draw_key(), trial};
 }
 
@@ -59,7 +60,7 @@ WinnerRecord draw_winner() {
   winner.pinned = *rc::gen::inRange(0, 4) == 0;
   winner.timing.samples = *rc::gen::inRange(10, 12);
   winner.timing.median_us = *rc::gen::inRange(1, 4);
-  winner.driver = key.device.driver;
+  winner.conditions = key.device.conditions;
   winner.created = draw_created();
   return winner;
 }
@@ -109,13 +110,13 @@ TEST_F(MergeOrderTest, MergesOfMergesEndWithTheSameRows) {
   }));
 }
 
-StoreContents measured(double factor, const std::string& driver = "580.1") {
+StoreContents measured(double factor, const Conditions& conditions = {"580.1", 700}) {
   StoreContents contents;
   for (const int64_t tile : {16, 32, 64}) {
     TrialRecord trial = sample_trial(tile);
     trial.timing.median_us = 100.0 * factor;
     trial.created = "2026-02-01T00:00:00.000Z";
-    trial.driver = driver;
+    trial.conditions = conditions;
     contents.trials.push_back({sample_key(), trial});
   }
   return contents;
@@ -129,8 +130,10 @@ TEST_F(MergeOrderTest, DevicesOfOneClassThatDifferAreReported) {
   EXPECT_THAT(into.plan_merge(measured(1.06)).spread,
               ElementsAre(HasSubstr("NVIDIA H200: the median of 3 kernels that both measured is "
                                     "6.0 % slower there; ")));
-  EXPECT_THAT(into.plan_merge(measured(1 / 1.07, "590.2")).spread,
+  EXPECT_THAT(into.plan_merge(measured(1 / 1.07, {"590.2", 0})).spread,
               ElementsAre(HasSubstr("7.0 % faster there (driver 580.1 here, 590.2 there)")));
+  EXPECT_THAT(into.plan_merge(measured(1.3, {"580.1", 400})).spread,
+              ElementsAre(HasSubstr("30.0 % slower there (power limit 700 W here, 400 W there)")));
   StoreContents failed = measured(2);
   for (StoredTrial& row : failed.trials) row.trial.status = TrialStatus::kWrongResult;
   EXPECT_THAT(into.plan_merge(failed).spread, IsEmpty());

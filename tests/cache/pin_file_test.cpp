@@ -70,7 +70,7 @@ TEST(PinFile, TimesAndNamesDoNotShow) {
   WinnerRecord other = winner(2048, 64, "2030-01-01T00:00:00.000Z");
   other.timing.median_us = 80;
   other.device.name = "another name";
-  other.driver = "600.0";
+  other.conditions.driver = "600.0";
   EXPECT_EQ(pins_of({other}).text(),
             pins_of({winner(2048, 64, "2026-01-01T00:00:00.000Z")}).text());
 }

@@ -176,7 +176,37 @@ TEST(Records, EveryStructuralFactOfADeviceTakesPart) {
   EXPECT_TRUE(changed([](DeviceIdentity& d) { d.memory_clock_khz++; }));
   EXPECT_TRUE(changed([](DeviceIdentity& d) { d.slice = "1g.18gb"; }));
   EXPECT_FALSE(changed([](DeviceIdentity& d) { d.name = "another name"; }));
-  EXPECT_FALSE(changed([](DeviceIdentity& d) { d.driver = "1.2.3"; }));
+  EXPECT_FALSE(changed([](DeviceIdentity& d) { d.conditions = {"1.2.3", 500}; }));
+}
+
+TEST(Records, ConditionsDifferInWhatBothKnow) {
+  const char* const pattern = "{}, now {}";
+  const Conditions now{"580.1", 700};
+  EXPECT_EQ(difference(now, now, pattern), "");
+  EXPECT_EQ(difference({}, now, pattern), "");
+  EXPECT_EQ(difference(now, {}, pattern), "");
+  EXPECT_EQ(difference({"550.54", 700}, now, pattern), "driver 550.54, now 580.1");
+  EXPECT_EQ(difference({"", 500}, now, pattern), "power limit 500 W, now 700 W");
+  EXPECT_EQ(difference({"550.54", 500}, now, pattern),
+            "driver 550.54, now 580.1 and power limit 500 W, now 700 W");
+  EXPECT_EQ(to_text(now), "580.1, 700 W");
+  EXPECT_EQ(to_text(Conditions{"580.1"}), "580.1");
+  EXPECT_EQ(to_text(Conditions{"", 300}), "300 W");
+  EXPECT_EQ(to_text(Conditions{}), "");
+}
+
+// Files of schema 6 and rows of a CPU have none.
+TEST(Records, APowerLimitThatIsNotKnownIsLeftOutOfALine) {
+  const TuningKey key = sample_key();
+  TrialRecord trial = sample_trial();
+  trial.conditions = {"580.1", 700};
+  const auto read = [&] { return parse_trial_line(trial_line({key, trial})); };
+  EXPECT_THAT(trial_line({key, trial}), testing::HasSubstr("\"power_limit_w\":700"));
+  EXPECT_EQ(read().trial.conditions, trial.conditions);
+  EXPECT_EQ(read().key.device.conditions, trial.conditions);
+  trial.conditions.power_limit_w = 0;
+  EXPECT_THAT(trial_line({key, trial}), testing::Not(testing::HasSubstr("power_limit_w")));
+  EXPECT_EQ(read().trial.conditions, trial.conditions);
 }
 
 TEST(Records, FactsOfADeviceFollowItsIdentity) {

@@ -61,7 +61,7 @@ class SchemaTest : public StoreTest {
     const std::vector<TrialRecord> trials = store.trials(sample_key());
     ASSERT_EQ(trials.size(), 1U);
     EXPECT_EQ(trials[0].info.registers, 96);
-    EXPECT_EQ(trials[0].driver, "");
+    EXPECT_EQ(trials[0].conditions, Conditions{}) << "not known";
     EXPECT_EQ(trials[0].shared_bytes, -1);
     const auto winners = store.load_winners(sample_key().device);
     ASSERT_EQ(winners.size(), 1U);
@@ -125,7 +125,7 @@ TEST_F(SchemaTest, NewerStoreIsReadButNotWritten) {
   EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
   const std::string message = error_of(ErrorCode::kStore, [&] { writer(); });
   EXPECT_THAT(message, HasSubstr(file().string()));
-  EXPECT_THAT(message, HasSubstr("newer attune (schema 7; this one writes schema 6)"));
+  EXPECT_THAT(message, HasSubstr("newer attune (schema 8; this one writes schema 7)"));
   EXPECT_EQ(read_bytes(file()), before);
 }
 

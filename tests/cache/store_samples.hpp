@@ -28,7 +28,8 @@ inline TuningKey sample_key(int64_t seqlen = 2048) {
   key.spec.mask = Mask::kCausalBottomRight;
   key.spec.window_left = 4096;
   key.shape = {2, seqlen, seqlen, 32, 8};
-  key.device = {"sm_90", 132, 232448, 65536, 50 << 20, 6144, 3201000, "", "NVIDIA H200", "580.1"};
+  key.device = {"sm_90", 132,     232448, 65536,         50 << 20,
+                6144,    3201000, "",     "NVIDIA H200", {"580.1", 700}};
   key.policy.text = "v1 cold-l2 interleaved";
   return key;
 }

@@ -28,7 +28,7 @@ TEST_F(StoreTest, TrialComesBackWhole) {
   writer().put_trial(key, trial);
   const std::vector<TrialRecord> trials = reader().trials(key);
   ASSERT_EQ(trials.size(), 1U);
-  trial.driver = key.device.driver;
+  trial.conditions = key.device.conditions;
   EXPECT_EQ(line(key, trials[0]), line(key, trial));
   EXPECT_EQ(line(key, reader().all_trials().at(0).trial), line(key, trial));
   EXPECT_EQ(reader().all_trials().at(0).key.device.text(), key.device.text());
@@ -76,7 +76,7 @@ TEST_F(StoreTest, TrialsAreOldestFirstAndOfTheirKeyOnly) {
   EXPECT_EQ(store.all_trials().size(), 6U);
 }
 
-TEST_F(StoreTest, LowerEffortDoesNotReplaceUnlessTheDriverMoved) {
+TEST_F(StoreTest, LowerEffortDoesNotReplaceUnlessConditionsMoved) {
   Store store = writer();
   TuningKey key = sample_key();
   TrialRecord trial = sample_trial();
@@ -90,8 +90,14 @@ TEST_F(StoreTest, LowerEffortDoesNotReplaceUnlessTheDriverMoved) {
   EXPECT_EQ(put(Effort::kQuick, 2), 1);
   EXPECT_EQ(put(Effort::kNormal, 3), 3);
   EXPECT_EQ(put(Effort::kExhaustive, 4), 4);
-  key.device.driver = "999.9";
+  key.device.conditions.driver = "999.9";
   EXPECT_EQ(put(Effort::kQuick, 5), 5);
+  EXPECT_EQ(put(Effort::kExhaustive, 6), 6);
+  key.device.conditions.power_limit_w = 0;
+  EXPECT_EQ(put(Effort::kQuick, 7), 6) << "what is not known is no change";
+  key.device.conditions.power_limit_w = 500;
+  EXPECT_EQ(put(Effort::kQuick, 8), 8);
+  EXPECT_EQ(store.trials(key).at(0).conditions, (Conditions{"999.9", 500}));
   EXPECT_EQ(store.trials(key).size(), 1U);
 }
 
@@ -101,15 +107,17 @@ TEST_F(StoreTest, WinnerComesBackWhole) {
   writer().put_winner(key, winner);
   winner.device = key.device;
   winner.policy = key.policy;
-  winner.driver = key.device.driver;
+  winner.conditions = key.device.conditions;
   const std::vector<WinnerRecord> loaded = reader().load_winners(key.device);
   ASSERT_EQ(loaded.size(), 1U);
   EXPECT_EQ(winner_line(loaded[0]), winner_line(winner));
+  EXPECT_EQ(loaded[0].conditions, (Conditions{"580.1", 700}));
+  EXPECT_EQ(loaded[0].device.conditions, loaded[0].conditions);
   DeviceIdentity renamed = key.device;
   renamed.name = "something else";
-  renamed.driver = "1.0";
+  renamed.conditions = {"1.0", 500};
   EXPECT_EQ(reader().load_winners(renamed).size(), 1U)
-      << "name and driver are not part of the identity";
+      << "name, driver and power limit are not part of the identity";
   renamed.sm_count -= 1;
   EXPECT_TRUE(reader().load_winners(renamed).empty());
   EXPECT_EQ(reader().all_winners().size(), 1U);

@@ -63,7 +63,7 @@ class NearestKeyTest : public ::testing::Test {
 
 TEST_F(NearestKeyTest, AnotherDriverOrNameIsNoDifference) {
   DeviceIdentity other = h200();
-  other.driver = "550.54";
+  other.conditions = {"550.54", 500};
   other.name = "NVIDIA H200 NVL";
   EXPECT_THAT(differs(winner(other)), ElementsAre());
 }

@@ -68,6 +68,8 @@ def check_data(text):
     assert len(data["winners"]) == 36 and len(data["trials"]) > 1800, (len(data["winners"]), len(data["trials"]))
     assert [one["n"] for one in data["failures"]] == [sum(trial[2] == 1 for trial in data["trials"])]
     assert sum(one["old"] == "template changed" for one in data["winners"]) == 17
+    limited = [one for one in data["winners"] if one["old"] == "power limit changed"]
+    assert [data["drivers"][one["drv"]] for one in limited] == ["580.126, 600 W"], limited
     assert {one["knob"] for one in data["knobs"]} == {"block_m", "block_n", "stages", "overlap", "ping_pong"}
     assert data["knobs"][0]["knob"] == "block_m" and data["knobs"][0]["share"] > 0.3, data["knobs"][0]
     assert all(0 < one["share"] < 1 and one["next"]["t"][0] > 0 for one in data["winners"])

@@ -48,7 +48,7 @@ def rows_of_key(number, arguments, digest, rng):
     key = {"problem": f"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk={head_dim},head_dim_v={head_dim},gqa_ratio=4,mask={mask},"
                       "window=-1:-1",
            "shape": f"batch={batch},seqlen_q={seqlen},seqlen_kv={seqlen},heads=32/8", "device": device(hostile), "policy": POLICY,
-           "driver": "550.54" if stale else "580.126", "effort": "normal", "arch": "sm_90a",
+           "driver": "550.54" if stale else "580.126", "power_limit_w": 600 if number == 0 else 700, "effort": "normal", "arch": "sm_90a",
            "toolchain": {"template": "prefill_sm90", "template_digest": "0" * 32 if stale else digest, "compiler": "nvrtc 13.0",
                          "options": "-std=c++20" + hostile}}
     created = f"2026-{4 if stale else 11:02}-{1 + number % 20:02}T12:00:{number % 60:02}"
@@ -90,7 +90,7 @@ def make(arguments):
     rng = random.Random(1)
     rows = [row for number in range(arguments.keys) for row in rows_of_key(number, arguments, digest, rng)]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(json.dumps({"kind": "attune_store", "rows": len(rows), "schema": 6}) + "\n")
+        file.write(json.dumps({"kind": "attune_store", "rows": len(rows), "schema": 7}) + "\n")
         file.writelines(json.dumps(plain(row)) + "\n" for row in rows)
         file.flush()
         subprocess.run([arguments.attune, "db", "import", file.name, "--store", arguments.store], check=True, stdout=subprocess.DEVNULL)

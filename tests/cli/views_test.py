@@ -62,8 +62,12 @@ def check_rows(database):
     assert failed > 0 and one(database, "SELECT sum(trials), count(*) FROM v_failure") == (failed, 1)
     assert one(database, "SELECT reason FROM v_failure") == ("ptxas spills 128 bytes",)
     assert one(database, "SELECT min(to_best), count(*) FILTER (WHERE to_best = 1) FROM v_trial WHERE status = 'ok'") == (1, 6)
-    # keys 3 and 5 of six are of an older text, and an older driver
-    assert database.execute("SELECT reason, was, count(*) FROM v_stale GROUP BY 1, 2").fetchall() == [("template", "0" * 32, 2)]
+    # keys 3 and 5 of six are of an older text, and an older driver; key 0 was measured under another power limit
+    digest = one(database, "SELECT max(template_digest) FROM v_trial")[0]
+    assert database.execute("SELECT reason, was, now, count(*) FROM v_stale GROUP BY 1, 2").fetchall() == \
+        [("power_limit", "600 W", "700 W", 1), ("template", "0" * 32, digest, 2)]
+    assert one(database, "SELECT power_limit_w, count(*) FROM v_winner GROUP BY 1") == (600, 1)
+    assert one(database, "SELECT min(power_limit_w), max(power_limit_w) FROM v_trial") == (600, 700)
     assert one(database, "SELECT sum(trials) FROM v_knob_effect WHERE knob = 'block_m'") == one(database, "SELECT count(*) FROM trial")
     assert one(database, "SELECT count(DISTINCT knob), min(least_to_best) FROM v_knob_effect") == (6, 1)
     count, least = one(database, "SELECT count(*), min(distance) FROM v_runner_up")

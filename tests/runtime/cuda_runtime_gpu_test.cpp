@@ -155,8 +155,10 @@ TEST_F(CudaRuntime, IdentityIsThatOfARealDevice) {
   EXPECT_GE(identity.registers_per_sm, 32768);
   EXPECT_GT(identity.l2_bytes, 1 << 18);
   EXPECT_GT(identity.memory_bus_bits, 0);
-  EXPECT_FALSE(identity.driver.empty());
+  EXPECT_FALSE(identity.conditions.driver.empty());
   EXPECT_GE(device_->sm_clock_mhz(), 0);
+  EXPECT_EQ(device_->conditions().driver, identity.conditions.driver);
+  EXPECT_GE(device_->conditions().power_limit_w, 0);
 }
 
 TEST_F(CudaRuntime, AGraphReplaysWhatWasCaptured) {

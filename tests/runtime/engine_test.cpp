@@ -39,8 +39,8 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
 }
 
-// What was measured with another driver serves, and is said; what was measured on a slice, or at another memory clock, is another device's.
-TEST_F(EngineTest, AWinnerOfAnotherDriverServesOneOfAnotherDeviceDoesNot) {
+// What was measured with another driver or power limit serves, and is said; what was measured on a slice, or at another memory clock, is another device's.
+TEST_F(EngineTest, AWinnerOfOtherConditionsServesOneOfAnotherDeviceDoesNot) {
   WinnerRecord row = put_winner(problem_);
   row.timing.sm_clock_mhz = 1395;
   const auto put_for = [&](const DeviceIdentity& device) {
@@ -48,11 +48,13 @@ TEST_F(EngineTest, AWinnerOfAnotherDriverServesOneOfAnotherDeviceDoesNot) {
     store.put_winner({row.spec, row.shape, device, {"test"}}, row);
   };
   DeviceIdentity older = device_->identity();
-  older.driver = "550.54";
+  older.conditions = {"550.54", 500};
   put_for(older);
   const auto plan = engine(options()).plan(problem_);
   EXPECT_EQ(plan->rung, Rung::kExact);
-  EXPECT_THAT(plan->explain(), HasSubstr("; at 1395 MHz; with driver 550.54, now "));
+  EXPECT_THAT(plan->explain(),
+              HasSubstr("; at 1395 MHz; with driver 550.54, now 580.1 and power limit 500 W, "
+                        "now 700 W: re-time with `attune tune --refresh`"));
   std::filesystem::remove(folder_ / "store.db");
   DeviceIdentity slice = device_->identity(), slow = slice;
   slice.slice = "1g.18gb";

@@ -89,7 +89,7 @@ class FakeDevice final : public Device {
     identity_.registers_per_sm = 65536;
     identity_.l2_bytes = 50 << 20;
     identity_.name = "Fake H200";
-    identity_.driver = "580.1";
+    identity_.conditions = {"580.1", 700};
   }
 
   Target target() const override { return Target::kCuda; }

@@ -43,6 +43,7 @@ class DeviceWithCompiler final : public Device {
   void synchronize() const override { real_->synchronize(); }
   bool capturing(StreamHandle stream) const override { return real_->capturing(stream); }
   int sm_clock_mhz() const override { return real_->sm_clock_mhz(); }
+  Conditions conditions() const override { return real_->conditions(); }
   double time_us(int repeats, const std::function<void(int)>& call) const override {
     return real_->time_us(repeats, call);
   }

@@ -106,7 +106,7 @@ SimulatedTarget::SimulatedTarget(const World& world)
   identity_.arch = "sm_90";
   identity_.sm_count = 132;
   identity_.name = "Simulated";
-  identity_.driver = "1.0";
+  identity_.conditions.driver = "1.0";
 }
 
 KernelImage SimulatedTarget::make(const KernelSpec&, const TuneCandidate& candidate) const {

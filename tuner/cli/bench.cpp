@@ -230,7 +230,7 @@ Json report_json(const Engine& engine, const std::vector<Row>& rows) {
   Json list = Json::array();
   for (const Row& row : rows) list.push_back(row_json(row));
   const auto number_or_null = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
-  return {{"device", device_json(engine.device().identity())},
+  return {{"device", device_json(engine.device())},
           {"standard_method", engine.device().target() == Target::kCuda
                                   ? "reference kernel"
                                   : "unfused matmul, softmax, matmul in fp32"},

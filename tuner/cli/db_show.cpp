@@ -122,7 +122,8 @@ Json trial_json(const Row& row) {
             {"error_mean", trial.error_mean},
             {"registers", trial.info.registers},
             {"shared_bytes", trial.shared_bytes},
-            {"driver", trial.driver},
+            {"driver", trial.conditions.driver},
+            {"power_limit_w", power_limit_json(trial.conditions)},
             {"created", trial.created}};
   if (trial.status == TrialStatus::kOk) body["timing"] = timing_json(trial.timing);
   return body;

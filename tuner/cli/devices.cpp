@@ -8,6 +8,7 @@
 #include "runtime/open_device.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/output.hpp"
+#include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -38,6 +39,7 @@ std::vector<Found> find_devices(std::vector<std::string>* missing) {
 
 Json device_json(const Found& found) {
   const DeviceIdentity& identity = found.device->identity();
+  const Conditions conditions = found.device->conditions();
   Json archs = Json::array();
   for (const Arch& arch : found.device->archs()) archs.push_back(arch.name());
   return {{"target", found.target},
@@ -52,7 +54,8 @@ Json device_json(const Found& found) {
           {"memory_bus_bits", identity.memory_bus_bits},
           {"memory_clock_hz", static_cast<int64_t>(identity.memory_clock_khz) * 1000},
           {"slice", identity.slice},
-          {"driver", identity.driver},
+          {"driver", conditions.driver},
+          {"power_limit_w", power_limit_json(conditions)},
           {"identity", identity.digest()}};
 }
 
@@ -65,12 +68,16 @@ int devices(bool as_json) {
     print_json("devices", {{"devices", list}, {"missing", missing}});
     return found.empty() ? kMissing : kOk;
   }
-  Table table({"target", "name", "arch", "SMs or threads", "L2", "driver", "identity"});
+  Table table(
+      {"target", "name", "arch", "SMs or threads", "L2", "driver", "power limit", "identity"});
   for (const Found& one : found) {
     const DeviceIdentity& identity = one.device->identity();
+    const Conditions conditions = one.device->conditions();
     table.add({one.target, identity.title(), identity.arch, std::to_string(identity.sm_count),
                format_bytes(static_cast<double>(identity.l2_bytes)),
-               identity.driver.empty() ? "-" : identity.driver, identity.digest().substr(0, 12)});
+               conditions.driver.empty() ? "-" : conditions.driver,
+               conditions.power_limit_w == 0 ? "-" : fmt::format("{} W", conditions.power_limit_w),
+               identity.digest().substr(0, 12)});
   }
   if (!table.empty()) print(table.text());
   for (const std::string& sentence : missing) print_notice(sentence);

@@ -41,9 +41,9 @@ Finding driver_finding() {
   try {
     const auto device = open_device("cuda");
     finding.found = true;
-    finding.detail =
-        fmt::format("{} device{}, first {} ({}), driver {}", count, count == 1 ? "" : "s",
-                    device->identity().name, device->identity().arch, device->identity().driver);
+    finding.detail = fmt::format("{} device{}, first {} ({}), driver {}", count,
+                                 count == 1 ? "" : "s", device->identity().name,
+                                 device->identity().arch, device->identity().conditions.driver);
   } catch (const Error& error) {
     finding.detail = error.what();
   }

@@ -29,16 +29,24 @@ Json winner_json(const WinnerRecord& winner) {
           {"effort", effort_name(winner.effort)},
           {"candidates", winner.candidates},
           {"why", winner.why},
-          {"driver", winner.driver},
+          {"driver", winner.conditions.driver},
+          {"power_limit_w", power_limit_json(winner.conditions)},
           {"created", winner.created},
           {"pinned", winner.pinned}};
 }
 
-Json device_json(const DeviceIdentity& device) {
-  return {{"name", device.name},
-          {"arch", device.arch},
-          {"driver", device.driver},
-          {"identity", device.digest()}};
+Json device_json(const Device& device) {
+  const DeviceIdentity& identity = device.identity();
+  const Conditions conditions = device.conditions();
+  return {{"name", identity.name},
+          {"arch", identity.arch},
+          {"driver", conditions.driver},
+          {"power_limit_w", power_limit_json(conditions)},
+          {"identity", identity.digest()}};
+}
+
+Json power_limit_json(const Conditions& conditions) {
+  return conditions.power_limit_w > 0 ? Json(conditions.power_limit_w) : Json(nullptr);
 }
 
 std::string gain_text(const Timing& timing, const Timing& other) {

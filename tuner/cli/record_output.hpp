@@ -6,13 +6,15 @@
 #include <string>
 
 #include "cache/records.hpp"
+#include "runtime/device.hpp"
 #include "tuner/cli/output.hpp"
 
 namespace attune::cli {
 
 Json timing_json(const Timing& timing);
 Json winner_json(const WinnerRecord& winner);
-Json device_json(const DeviceIdentity& device);
+Json device_json(const Device& device);
+Json power_limit_json(const Conditions& conditions);  // watts; null where it is not known
 
 // How many times faster `timing` is than `other`: "1.25x", or "-" when one is not known.
 std::string gain_text(const Timing& timing, const Timing& other);

@@ -58,8 +58,8 @@ class Reader {
       : winners_(store.all_winners()), trials_(store.all_trials()), peers_(peers) {
     for (const KernelTemplate* one : all_templates())
       digests_[std::string(one->name())] = template_digest(*one);
-    for (const WinnerRecord& winner : winners_) note_driver(winner.device, winner);
-    for (const StoredTrial& stored : trials_) note_driver(stored.key.device, stored.trial);
+    for (const WinnerRecord& winner : winners_) note_conditions(winner.device, winner);
+    for (const StoredTrial& stored : trials_) note_conditions(stored.key.device, stored.trial);
   }
 
   Json read() {
@@ -78,10 +78,10 @@ class Reader {
 
  private:
   template <class Row>
-  void note_driver(const DeviceIdentity& device, const Row& row) {
-    auto& [created, driver] = newest_driver_[device.text()];
-    if (!row.driver.empty() && row.created >= created)
-      std::tie(created, driver) = std::tie(row.created, row.driver);
+  void note_conditions(const DeviceIdentity& device, const Row& row) {
+    auto& [created, conditions] = newest_conditions_[device.text()];
+    if (row.conditions != Conditions{} && row.created >= created)
+      std::tie(created, conditions) = std::tie(row.created, row.conditions);
   }
 
   size_t key_of(const KernelSpec& spec, const Shape& shape, const DeviceIdentity& device,
@@ -94,8 +94,10 @@ class Reader {
     const auto digest = digests_.find(winner.toolchain.template_name);
     if (digest == digests_.end()) return "template gone";
     if (digest->second != winner.toolchain.template_digest) return "template changed";
-    const auto& newest = newest_driver_.at(winner.device.text()).second;
-    return !winner.driver.empty() && winner.driver != newest ? "driver changed" : "";
+    const Conditions& newest = newest_conditions_.at(winner.device.text()).second;
+    const std::string changed = difference(winner.conditions, newest, "{}, now {}");
+    if (changed.empty()) return "";
+    return changed.starts_with("driver") ? "driver changed" : "power limit changed";
   }
 
   Json winner_row(const WinnerRecord& w) {
@@ -120,7 +122,7 @@ class Reader {
             {"done", w.complete},
             {"pin", w.pinned},
             {"why", w.why},
-            {"drv", drivers_.place(w.driver)},
+            {"drv", drivers_.place(to_text(w.conditions))},
             {"comp", compilers_.place(w.toolchain.compiler)},
             {"made", w.created},
             {"old", why_old(w)},
@@ -227,7 +229,7 @@ class Reader {
   const std::vector<StoredTrial> trials_;
   const PeerTimes& peers_;
   std::map<std::string, std::string> digests_;  // of today's templates
-  std::map<std::string, std::pair<std::string, std::string>> newest_driver_;
+  std::map<std::string, std::pair<std::string, Conditions>> newest_conditions_;  // with their time
   std::map<KeyText, size_t> keys_;
   Names devices_, templates_, drivers_, compilers_, families_;
   std::map<size_t, std::vector<std::string>> knob_names_;

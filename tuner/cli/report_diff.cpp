@@ -27,7 +27,7 @@ Json side(const WinnerRecord& winner) {
   return {{"t", {t.median_us, t.lo_us, t.hi_us}},
           {"tpl", winner.toolchain.template_name},
           {"cfg", winner.config.to_text()},
-          {"drv", winner.driver},
+          {"drv", to_text(winner.conditions)},
           {"made", winner.created}};
 }
 

@@ -116,14 +116,10 @@ Json report_json(const TuneReport& report, const Device& device,
                       {"note", shape.note},
                       {"time_s", shape.seconds}});
   }
-  return {{"device", device_json(device.identity())},
-          {"store", store.string()},
-          {"stored", report.stored},
-          {"interrupted", report.interrupted},
-          {"compiled", report.compiled},
-          {"time_s", report.seconds},
-          {"budget_s", report.budget_s},
-          {"shapes", shapes}};
+  return {{"device", device_json(device)}, {"store", store.string()},
+          {"stored", report.stored},       {"interrupted", report.interrupted},
+          {"compiled", report.compiled},   {"time_s", report.seconds},
+          {"budget_s", report.budget_s},   {"shapes", shapes}};
 }
 
 std::string report_text(const TuneReport& report, const Device& device,

@@ -137,11 +137,12 @@ const sure = w => known(w.d[1]) && w.d[1] > w.t[2];
 const gain = w => w.d[0] / w.t[0];
 const rate = w => w.flops > 0 ? w.flops / w.t[0] * 1e6 : 0;
 const best_peer = w => Object.entries(w.peers || {}).reduce((best, one) => best && best[1] <= one[1] ? best : one, null);  // [name, us]
-const old_kind = w => w.old === '' ? 'good' : w.old === 'driver changed' ? 'warn' : 'bad';
+const not_used = w => w.old.startsWith('template');  // else measured under another driver or power limit
+const old_kind = w => w.old === '' ? 'good' : not_used(w) ? 'bad' : 'warn';
 const config_cell = {name: 'config', kind: 'cfg'};
 
 function what_runs() {
-  const rows = D.winners, fresh = rows.filter(w => !w.old.startsWith('template'));
+  const rows = D.winners, fresh = rows.filter(w => !not_used(w));
   const parts = [];
   if (D.model) for (const kind of D.model.kinds) {
     parts.push(h('h3', {}, kind.name + (kind.layers ? `, ${count(kind.layers, 'layer')}` : '')));
@@ -210,16 +211,16 @@ function what_is_old() {
     groups.set(key, group);
   }
   const rows = [...groups.values()].sort((a, b) => (a.w.old < b.w.old ? 1 : -1));
-  const stale = D.winners.filter(w => w.old.startsWith('template')), drivers = D.winners.filter(w => w.old === 'driver changed');
-  return section('old', 'What is old', 'A winner of another template text is not used. One of an older driver is used, and its times may be off.',
+  const old = D.winners.filter(w => w.old !== '').sort((a, b) => not_used(b) - not_used(a));
+  return section('old', 'What is old', 'A winner of another template text is not used. One of another driver or power limit is used, and its times may be off.',
     table('', [
       {name: 'state', cell: g => tag(g.w.old || 'in use', old_kind(g.w)), key: g => g.w.old}, {name: 'winners', kind: 'n', cell: g => String(g.n), key: g => g.n},
       {name: 'template', cell: g => D.templates[g.w.tpl], key: g => g.w.tpl}, {name: 'device', cell: g => D.devices[g.w.dev], key: g => g.w.dev},
-      {name: 'driver', cell: g => D.drivers[g.w.drv] || '–', key: g => g.w.drv},
+      {name: 'driver, power limit', cell: g => D.drivers[g.w.drv] || '–', key: g => g.w.drv},
       {name: 'measured', cell: g => day(g.first) === day(g.last) ? day(g.first) : day(g.first) + ' to ' + day(g.last), key: g => g.first}], rows),
-    stale.length + drivers.length > 0 && [note('Tune these again on their device:'),
-      h('pre', {}, [...new Set(stale.concat(drivers).map(w => w.p))].slice(0, 5).map(p => `attune tune --refresh --problem '${p.replace(/'/g, '’')}'\n`).join('') +
-        (stale.length + drivers.length > 5 ? '…' : ''))]);
+    old.length > 0 && [note('Tune these again on their device:'),
+      h('pre', {}, [...new Set(old.map(w => w.p))].slice(0, 5).map(p => `attune tune --refresh --problem '${p.replace(/'/g, '’')}'\n`).join('') +
+        (old.length > 5 ? '…' : ''))]);
 }
 
 function what_failed() {
@@ -344,7 +345,7 @@ function one_problem() {
   return h('div', {}, h('h3', {style: 'margin-top:26px'}, 'One problem'), h('div', {class: 'bar'}, h('label', {for: 'problem'}, 'Problem'), select), out);
 }
 const where_left = () => {
-  const rows = D.winners.filter(w => !w.old.startsWith('template') && !w.pin), used = rows.length ? rows : D.winners;
+  const rows = D.winners.filter(w => !not_used(w) && !w.pin), used = rows.length ? rows : D.winners;
   return section('left', 'Where time is left', 'A low share of the roofline, an interval far from its neighbours on the curve, a knob that still matters.',
     h('div', {class: 'two'}, figure('Speed over length', over_length(used)), figure('Roofline', roofline(used)), knobs()), one_problem());
 };
