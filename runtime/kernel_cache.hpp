@@ -18,8 +18,8 @@ namespace attune {
 
 struct CachedKernel {
   std::shared_ptr<const LoadedKernel> kernel;
-  std::string image_from;             // as in Plan
-  std::vector<std::string> warnings;  // as in Plan
+  std::string image_from;               // as in Plan
+  std::vector<std::string> warnings{};  // as in Plan
 };
 
 class KernelCache {

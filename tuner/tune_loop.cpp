@@ -104,7 +104,7 @@ class TuneLoop {
                  [this](Progress progress) { report(std::move(progress)); }} {
     for (const Group& group : groups_)
       for (const Problem& problem : group.problems)
-        shapes_.push_back({&group, problem, {}, {}, {}});
+        shapes_.push_back({&group, problem, {}, {}, {}, {}});
     backend.set_patience([this] { return patience_s(); });
   }
   ~TuneLoop() {

@@ -129,7 +129,9 @@ TEST_F(StoreCrashTest, NoCommittedTrialIsLostWhenWritersAreKilled) {
   EXPECT_LE(stored.size(), committed.size() + static_cast<size_t>(generation * kThreads));
   EXPECT_GT(kills, 2 * kProcesses);
   EXPECT_GT(committed.size(), 0U);
-  if (time_limits_hold()) EXPECT_GT(committed.size(), 50U);
+  if (time_limits_hold()) {
+    EXPECT_GT(committed.size(), 50U);
+  }
   for (const auto& entry : fs::directory_iterator(folder_))
     EXPECT_EQ(entry.path().string().find(".corrupt-"), std::string::npos)
         << "no kill may look like damage";

@@ -12,5 +12,7 @@ inline bool time_limits_hold() { return std::getenv("ATTUNE_TEST_TIMING") != nul
 }  // namespace attune
 
 // `took` and `limit`: durations. Evaluates to nothing but `took` where limits do not hold.
-#define ATTUNE_EXPECT_WITHIN(took, limit) \
-  if (const auto taken = (took); attune::time_limits_hold()) EXPECT_LE(taken, limit)
+#define ATTUNE_EXPECT_WITHIN(took, limit)                       \
+  if (const auto taken = (took); !attune::time_limits_hold()) { \
+  } else                                                        \
+    EXPECT_LE(taken, limit)

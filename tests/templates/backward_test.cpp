@@ -79,10 +79,11 @@ class Cuda : public DeviceFixture {
     const GradientTensors wanted = run(template_by_name("backward_reference_cuda"), c);
     const GradientTensors found = c.run(t, config);
     for (const Role role : {Role::kDq, Role::kDk, Role::kDv})
-      if (found.has(role))
+      if (found.has(role)) {
         EXPECT_EQ(difference(found.of(role), wanted.of(role), tolerance(c.problem().dtype_q)), "")
             << trace << " role " << static_cast<int>(role) << " " << t.name() << " "
             << to_text(c.problem()) << " " << config.to_text();
+      }
     EXPECT_TRUE(c.run(t, config) == found) << trace << ": two runs of " << t.name() << " differ";
   }
 

@@ -10,13 +10,13 @@
 namespace attune::cli {
 
 struct EmitPage {
-  std::string title;                                           // "prefill_sm90 for sm_90a"
-  std::vector<std::pair<std::string, std::string>> facts;      // name and value, in order
-  std::vector<std::pair<std::string, std::string>> resources;  // likewise
-  std::string compiler_log;                                    // may be empty
-  std::string source;                                          // as rendered
-  std::string code_title;                                      // "SASS, by nvdisasm"
-  std::string code;
+  std::string title;                                             // "prefill_sm90 for sm_90a"
+  std::vector<std::pair<std::string, std::string>> facts{};      // name and value, in order
+  std::vector<std::pair<std::string, std::string>> resources{};  // likewise
+  std::string compiler_log;                                      // may be empty
+  std::string source;                                            // as rendered
+  std::string code_title{};                                      // "SASS, by nvdisasm"
+  std::string code{};
 };
 
 std::string to_html(const EmitPage& page);
