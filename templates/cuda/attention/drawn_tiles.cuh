@@ -14,58 +14,66 @@
 
 namespace attune {
 
-// Of both: number, and the phase of barriers that complete once in each tile.
+// Of the thread of copies: draws tiles, and tells the other roles.
 class TileDrawer {
  public:
   __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
-      : drawn_(FusedWorkspace(args).drawn()), shared_(shared) {
-    draw();
-  }
-  __device__ __forceinline__ int number() const { return number_; }
-  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
-  __device__ __forceinline__ void advance() {
-    ++round_;
-    draw();
+      : drawn_(FusedWorkspace(args).drawn()), shared_(shared) {}
+
+  __device__ __forceinline__ int next(unsigned slot, unsigned phase) const {
+    const int number = atomicAdd(drawn_, 1);
+    mbarrier_wait(shared_ + kFusedLayout.tile_empty + 8 * slot, phase ^ 1, "tile empty");
+    store_shared_word(shared_ + kFusedLayout.tiles + 16 * slot, number);
+    mbarrier_arrive(shared_ + kFusedLayout.tile_full + 8 * slot);
+    return number;
   }
 
  private:
-  __device__ __forceinline__ void draw() {
-    const unsigned slot = round_ % kFusedTileSlots, phase = round_ / kFusedTileSlots & 1;
-    number_ = atomicAdd(drawn_, 1);
-    mbarrier_wait(shared_ + kFusedLayout.tile_empty + 8 * slot, phase ^ 1, "tile empty");
-    store_shared_word(shared_ + kFusedLayout.tiles + 16 * slot, number_);
-    mbarrier_arrive(shared_ + kFusedLayout.tile_full + 8 * slot);
-  }
-
   int* drawn_;
   unsigned shared_;
-  unsigned round_ = 0;
-  int number_;
 };
 
-// kByWarp: of all lanes of a warp, else of one thread.
+// Of the others. kByWarp: of all lanes of a warp, else of one thread.
 template <bool kByWarp>
-class DrawnTiles {
+class TileTaker {
  public:
-  __device__ __forceinline__ explicit DrawnTiles(unsigned shared) : shared_(shared) { take(); }
-  __device__ __forceinline__ int number() const { return number_; }
-  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
-  __device__ __forceinline__ void advance() {
-    ++round_;
-    take();
-  }
+  __device__ __forceinline__ explicit TileTaker(unsigned shared) : shared_(shared) {}
 
- private:
-  __device__ __forceinline__ void take() {
-    const unsigned slot = round_ % kFusedTileSlots, phase = round_ / kFusedTileSlots & 1;
+  __device__ __forceinline__ int next(unsigned slot, unsigned phase) const {
     mbarrier_wait(shared_ + kFusedLayout.tile_full + 8 * slot, phase, "tile full");
-    number_ = static_cast<int>(load_shared_word(shared_ + kFusedLayout.tiles + 16 * slot));
+    const int number = static_cast<int>(load_shared_word(shared_ + kFusedLayout.tiles + 16 * slot));
     if constexpr (kByWarp) __syncwarp();
     mbarrier_arrive_if(!kByWarp || threadIdx.x % 32 == 0,
                        shared_ + kFusedLayout.tile_empty + 8 * slot);
+    return number;
   }
 
+ private:
   unsigned shared_;
+};
+
+// A role's tiles, as TileDrawer or TileTaker gives them.
+template <class Source>
+class DrawnTiles {
+ public:
+  template <class... Args>
+  __device__ __forceinline__ explicit DrawnTiles(const Args&... args) : source_(args...) {
+    move();
+  }
+  __device__ __forceinline__ int number() const { return number_; }
+  // Of the phase of barriers that complete once in each tile.
+  __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
+  __device__ __forceinline__ void advance() {
+    ++round_;
+    move();
+  }
+
+ private:
+  __device__ __forceinline__ void move() {
+    number_ = source_.next(round_ % kFusedTileSlots, round_ / kFusedTileSlots & 1);
+  }
+
+  Source source_;
   unsigned round_ = 0;
   int number_;
 };
@@ -82,8 +90,8 @@ class OneTile : public TileNumbers {
 
 template <bool kDraws, bool kByWarp>
 struct TilesOf {
-  using First = TileDrawer;
-  using Taken = DrawnTiles<kByWarp>;
+  using First = DrawnTiles<TileDrawer>;
+  using Taken = DrawnTiles<TileTaker<kByWarp>>;
 };
 template <bool kByWarp>
 struct TilesOf<false, kByWarp> {
