@@ -34,6 +34,12 @@ bool has_sums(const KernelSpec& spec, const Config& config) {
   return makes_keys(spec) || config.at("fold_sums") == 0;
 }
 
+// Whether one kernel makes all, and dP and dS of half of a step's rows at a time.
+bool makes_halves(const KernelSpec& spec, const Config& config) {
+  return fuses_dq(config) && backward_fused_in_halves(static_cast<int>(config.at("key_block_m")),
+                                                      spec.head_dim_qk + spec.head_dim_v);
+}
+
 // Knobs of a kernel that is not there have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const auto values = [](bool there, std::vector<int64_t> all) {
@@ -225,6 +231,7 @@ class BackwardSm90 final : public KernelTemplate {
                               yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
                               {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
     if (fuses_dq(config)) all.push_back(yes("kFused", true));
+    if (makes_halves(spec, config)) all.push_back(yes("kFusedInHalves", true));
     return all;
   }
 
@@ -237,8 +244,9 @@ class BackwardSm90 final : public KernelTemplate {
     const auto add = [&](std::string_view function, WgmmaA a, int n, int k) {
       products.push_back({function, a, n, k});
     };
-    if (fuses_dq(config)) {
+    if (fuses_dq(config))
       add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
+    if (makes_halves(spec, config)) {
       products.push_back({"wgmma_v_dout_half", WgmmaA::kShared, rows / 2, v, rows});
       products.push_back({"wgmma_p_dout_half", WgmmaA::kRegisters, v, rows / 2, rows});
       products.push_back({"wgmma_ds_q_half", WgmmaA::kRegisters, qk, rows / 2, rows});

@@ -193,6 +193,24 @@ TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
   EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
 }
 
+// Products of half of a step's rows are in the text of kernels that multiply so, and in no other.
+TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
+  const auto has_halves = [](int head_dim, int step_rows) {
+    const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
+                                    std::to_string(head_dim));
+    Config config = parse_config(kOneKernel);
+    config.set("key_block_m", step_rows);
+    EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const bool products = text.find("void wgmma_p_dout_half(") != std::string::npos;
+    EXPECT_EQ(text.find("differentiate_half<1>(") != std::string::npos, products) << head_dim;
+    return products;
+  };
+  EXPECT_TRUE(has_halves(64, 128));
+  EXPECT_FALSE(has_halves(32, 128));
+  EXPECT_FALSE(has_halves(128, 64));
+}
+
 // Blocks that draw their tiles are no more than multiprocessors; others take one each.
 TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   const Problem p =

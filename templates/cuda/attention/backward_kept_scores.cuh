@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// dS^T of the kernel of backward_fused.cuh: each warpgroup writes that of its keys to shared memory, from where both multiply it. What makes it
+// of a step is derived from this: backward_whole_steps.cuh, backward_steps_in_halves.cuh.
+#pragma once
+
+#include "cuda/attention/backward_keys.cuh"
+#include "cuda/attention/fused_layout.cuh"
+#include "cuda/ptx/stmatrix_transposed.cuh"
+
+namespace attune {
+
+class KeptScores : public KeysConsumer<true, true> {
+ protected:
+  using Scores = float[kKeyBlockM / 2];
+  using Dk = float[kHeadDimQk / 2];
+  using Dv = float[kHeadDimV / 2];
+
+  __device__ __forceinline__ KeptScores(const AttentionArgs& args, unsigned shared, int warpgroup)
+      : KeysConsumer(args, shared, warpgroup), shared_(shared) {}
+
+  __device__ __forceinline__ static int warpgroup() {
+    return __shfl_sync(~0u, reread_thread_index() / kWarpgroupThreads, 0) - 1;
+  }
+
+  // P of part `kPart` of the rows, of kCount words.
+  template <int kPart, int kCount>
+  __device__ __forceinline__ static void round(const Scores& s, unsigned (&p)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      p[i] = pack<kDtypeQ>(s[2 * (kPart * kCount + i)], s[2 * (kPart * kCount + i) + 1]);
+  }
+
+  // dS^T of a part of a step's rows, as rows of 64 keys.
+  template <int kPart, int kCount>
+  __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
+    const int thread = reread_thread_index() % kWarpgroupThreads;
+    const int lane = thread % 32, warp = thread / 32;
+    const int row = kPart * kCount * 4 + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+    const unsigned to = ds_tile(kept_) + warpgroup() * kKeyBlockM * kPanelRowBytes +
+                        row * kPanelRowBytes + ((chunk ^ row % 8) << 4);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      const unsigned words[4] = {ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]};
+      stmatrix_x4_transposed(to + i * 16 * kPanelRowBytes, words);
+    }
+  }
+
+  __device__ __forceinline__ void tell_kept() {
+    fence_proxy_async();
+    __syncwarp();
+    mbarrier_arrive_if(threadIdx.x % 32 == 0,
+                       shared_ + kFusedLayout.ds_full + 8 * (kept_ % kFusedDsSlots));
+    ++kept_;
+  }
+
+  // Nobody reads a slot that is written: whoever writes step j has seen the other warpgroup keep step j - 2, behind its dQ of step j - 4.
+  __device__ __forceinline__ unsigned ds_tile(unsigned step) const {
+    return shared_ + kFusedLayout.parts.ds + step % kFusedDsSlots * kFusedLayout.parts.ds_bytes;
+  }
+
+  unsigned shared_;
+  unsigned kept_ = 0;  // steps whose dS this warpgroup has written
+};
+
+}  // namespace attune

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a step of backward_fused.cuh, of all its rows at once.
+#pragma once
+
+#include "cuda/attention/backward_kept_scores.cuh"
+
+namespace attune {
+
+class WholeSteps : public KeptScores {
+  using Rounded = unsigned[kKeyBlockM / 4];
+
+ protected:
+  using KeptScores::KeptScores;
+
+  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
+                                                 const RingSlot& dout, const Scores& s, Dk& dk,
+                                                 Dv& dv) {
+    Scores dp;
+    Rounded p, ds;
+    round<0>(s, p);
+    wgmma_fence();
+    issue_dp(dout, dp);
+    issue_dv(p, dout, dv);
+    wgmma_wait<1>();
+    wgmma_pin(dp);
+    differentiate(delta, s, dp, ds);
+    keep<0>(ds);
+    tell_kept();
+    wgmma_fence();
+    wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q.tile), 1);
+    wgmma_commit();
+    wgmma_wait<1>();
+    wgmma_pin(dv);
+    give_back(dout);
+    wgmma_wait<0>();
+    wgmma_pin(dk);
+  }
+};
+
+}  // namespace attune
