@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #define __device__
 #define __forceinline__ inline
@@ -30,7 +31,9 @@ constexpr int kHeadDimQk = 128;
 constexpr int kHeadDimV = 64;
 }  // namespace attune
 
+#include "cuda/attention/dq_turn_order.cuh"
 #include "cuda/attention/mask.cuh"
+#include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/shared_tile.cuh"
 #include "cuda/attention/tile_copy.cuh"
 #include "cuda/attention/tile_scheduler.cuh"
@@ -104,6 +107,34 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
     check_blocks<16>(args, row_begin, row_end, 0);
     check_blocks<48>(args, row_begin, row_end, 0);
     check_blocks<48>(args, row_begin, row_end, visible_keys(args, row_begin).first);
+  }
+}
+
+// Whoever waits for a turn waits for a lower block of keys, which takes the turn before: else a kernel would wait for ever.
+template <int kRows, int kKeys>
+void check_turns(const AttentionArgs& args) {
+  std::vector<int> added(static_cast<size_t>(args.seqlen_q / kRows + 1));
+  for (int key_block = 0; key_block * kKeys < args.seqlen_kv; ++key_block) {
+    const int first = key_block * kKeys;
+    const BlockRange rows = row_blocks<kRows>(args, first, std::min(first + kKeys, args.seqlen_kv));
+    for (int block = rows.begin; block < rows.end; ++block) {
+      const int turn = dq_turn<kRows, kKeys>(args, key_block, block);
+      ASSERT_EQ(turn, added[static_cast<size_t>(block)]++)
+          << "keys " << first << " rows " << block * kRows << " of " << args.seqlen_q << "x"
+          << args.seqlen_kv;
+    }
+  }
+}
+
+TEST(DqTurnPart, BlocksOfKeysTakeTurnsOneAfterTheOther) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) {
+    const AttentionArgs args =
+        lengths(static_cast<int>(random() % 700), static_cast<int>(random() % 700));
+    check_turns<64, 128>(args);
+    check_turns<128, 128>(args);
+    check_turns<4, 8>(args);
+    check_turns<8, 4>(args);
   }
 }
 

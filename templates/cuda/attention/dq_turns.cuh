@@ -9,6 +9,7 @@
 // What lanes added comes before the end of the turn: they meet at the barrier of the thread that ends it (PTX ISA 8.8, causality order).
 #pragma once
 
+#include "cuda/attention/dq_turn_order.cuh"
 #include "cuda/attention/drawn_tiles.cuh"
 #include "cuda/ptx/add_four.cuh"
 #include "cuda/ptx/shared_memory.cuh"
@@ -71,8 +72,7 @@ class DqPlaces {
 // Turn of block `key_block` of keys at block `row_block` of rows, `at` of all heads.
 __device__ __forceinline__ void take_turn(const AttentionArgs& args, const DqPlaces& places,
                                           int key_block, int row_block, int at) {
-  const int turn =
-      key_block - visible_keys(reread(args), row_block * kKeyBlockM).first / kKeyBlockN;
+  const int turn = dq_turn<kKeyBlockM, kKeyBlockN>(reread(args), key_block, row_block);
   await_turn(FusedWorkspace(reread(args)).turn(at), turn);
   places.tell_turn(FusedWorkspace(reread(args)).dq(at), turn == 0);
   places.await_added();

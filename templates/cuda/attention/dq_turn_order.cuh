@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order in which blocks of keys add to a block of rows of dQ (dq_turns.cuh): that of keys, from the first that sees any of the rows on. None is
+// left out: limits of what rows see move on by a key a row, so what the rows of a block see has no gap.
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+
+namespace attune {
+
+// Of blocks of kKeys keys and kRows rows, of which the one sees some of the other.
+template <int kRows, int kKeys>
+__device__ __forceinline__ int dq_turn(const AttentionArgs& args, int key_block, int row_block) {
+  return key_block - visible_keys(args, row_block * kRows).first / kKeys;
+}
+
+}  // namespace attune
