@@ -299,5 +299,29 @@ TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
   }
 }
 
+// A block lets the next grid start as soon as one of its threads does, so that thread has waited for the grid ahead: the kernel behind
+// reads Q, K and factors at once.
+TEST_F(PrefillSm90Fp8Compile, TransposingBlocksWaitBeforeTheyLetTheNextGridStart) {
+  for (const char* text : {"dtype=e4m3,head_dim=128,heads=8,seqlen=4096",
+                           "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,v_layout=transposed"}) {
+    const Problem p = parse_problem(text);
+    Config c = prefill_sm90_fp8().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+    c.set("transpose_inside", 0);
+    c.set("early", 1);
+    const std::string all =
+        nvrtc_ptx(render(prefill_sm90_fp8(), spec_of(p), hopper(), c), hopper());
+    const size_t entry = all.find(".entry attune_transpose_v");
+    ASSERT_NE(entry, std::string::npos) << text;
+    const std::string ptx = all.substr(entry, all.find("\n}", entry) - entry);
+    const size_t wait = ptx.find("griddepcontrol.wait");
+    const size_t start = ptx.find("griddepcontrol.launch_dependents");
+    ASSERT_NE(start, std::string::npos) << text;
+    ASSERT_LT(wait, start) << text;
+    EXPECT_EQ(ptx.rfind("griddepcontrol.launch_dependents"), start) << text;
+    const std::string between = ptx.substr(wait, start - wait);
+    EXPECT_EQ(between.find("$L"), std::string::npos) << "not one basic block: " << between;
+  }
+}
+
 }  // namespace
 }  // namespace attune

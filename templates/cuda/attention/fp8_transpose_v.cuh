@@ -121,8 +121,9 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
     if constexpr (kWaitsForVTranspose)
       wait_for_prior_grid();  // V is read, and V^T written, after it alone
     load_key_tile(shared, map_v, tile);
+    // By the thread that has waited: one thread speaks for its block, and the next grid reads Q, K and factors as soon as it runs.
+    if constexpr (kWaitsForVTranspose) let_next_grid_start();
   }
-  if constexpr (kWaitsForVTranspose) let_next_grid_start();
   __syncthreads();
   mbarrier_wait(shared + kTranspose.barrier, 0, "v");
   if constexpr (kGivenTransposed) {

@@ -10,7 +10,7 @@ __device__ __forceinline__ void wait_for_prior_grid() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Lets the next grid start once every block has said so or ended.
+// Lets the next grid start once every block has said so, by any of its threads, or ended.
 __device__ __forceinline__ void let_next_grid_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
