@@ -41,7 +41,7 @@ struct RowStates {
 inline void begin_rows(const KernelArguments& args, const DecodeItem& item, const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
     load_row<kDtypeQ, kHeadDimQk>(args.q.data, item.in(args.q, r), rows.q[r]);
-    deal_row<kHeadDimQk>(rows.q[r]);
+    order_row<kHeadDimQk, Pairing::deal>(rows.q[r]);
     for (Floats& vector : rows.output[r]) vector = 0.0f;
     rows.largest[r] = kLowest;
     rows.sum[r] = 0;
@@ -203,7 +203,7 @@ inline RowStates states_of(const KernelArguments& args, int thread, int num_thre
 inline void end_rows(const KernelArguments& args, const DecodeItem& item, const DecodePiece& piece,
                      const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
-    gather_row<kHeadDimV>(rows.output[r]);
+    order_row<kHeadDimV, Pairing::gather>(rows.output[r]);
     if (piece.parts == 1) {
       write_row(args, item, r, rows.output[r], rows.largest[r], rows.sum[r]);
       continue;

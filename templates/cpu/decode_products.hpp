@@ -68,20 +68,12 @@ template <class T, T... kIndex>
 using PairIndicesOf = PairIndices<kIndex...>;
 using Pairing = __make_integer_seq<PairIndicesOf, int, kLanes>;
 
-// A row in the order in which pairs are read, and back.
-template <int kHeadDim>
-inline void deal_row(Floats* row) {
+// A row in the order in which pairs are read (Pairing::deal), and back (Pairing::gather).
+template <int kHeadDim, TwoVectors (*kOrder)(TwoVectors)>
+inline void order_row(Floats* row) {
   if constexpr (kDealt)
     for (int i = 0; i < 2 * kPairs<kHeadDim>; i += 2) {
-      const TwoVectors pair = Pairing::deal({row[i], row[i + 1]});
-      row[i] = pair.first, row[i + 1] = pair.second;
-    }
-}
-template <int kHeadDim>
-inline void gather_row(Floats* row) {
-  if constexpr (kDealt)
-    for (int i = 0; i < 2 * kPairs<kHeadDim>; i += 2) {
-      const TwoVectors pair = Pairing::gather({row[i], row[i + 1]});
+      const TwoVectors pair = kOrder({row[i], row[i + 1]});
       row[i] = pair.first, row[i + 1] = pair.second;
     }
 }
