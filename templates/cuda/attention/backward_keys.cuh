@@ -287,21 +287,23 @@ class KeysConsumer {
     }
   }
 
+  // Of kCount columns from kFrom on.
+  template <int kFrom = 0, int kCount>
 #if 1                                                                             // where kDropout
   __device__ __forceinline__ void differentiate(unsigned delta, const Scores& p,  // where kDropout
-                                                const Scores& dp, Rounded& ds) {  // where kDropout
 #else                                                                             // where kDropout
   __device__ __forceinline__ static void differentiate(unsigned delta, const Scores& p,
-                                                       const Scores& dp, Rounded& ds) {
 #endif                                                                            // where kDropout
+                                                const float (&dp)[kCount],
+                                                unsigned (&ds)[kCount / 2]) {
 #pragma unroll
-    for (int i = 0; i < kKeyBlockM / 2; i += 4) {
+    for (int i = 0; i < kCount; i += 4) {
       float of[2];
-      load_pair(delta, i / 4, of);
+      load_pair(delta, (kFrom + i) / 4, of);
 #pragma unroll
-      for (int j = 0; j < 4; j += 2)
-        ds[(i + j) / 2] =
-            pack<kDtypeQ>(p[i + j] * (dp[i + j] - of[0]), p[i + j + 1] * (dp[i + j + 1] - of[1]));
+      for (int j = i; j < i + 4; j += 2)
+        ds[j / 2] =
+            pack<kDtypeQ>(p[kFrom + j] * (dp[j] - of[0]), p[kFrom + j + 1] * (dp[j + 1] - of[1]));
       dropout_.differentiate(i / 4, &p[i], &dp[i], of, &ds[i / 2]);  // instead  // where kDropout
     }
   }

@@ -26,7 +26,7 @@ class StepsInHalves : public KeptScores {
       issue_half(p, dout.tile, dp, dv);
       wgmma_wait<1>();
       wgmma_pin(dp);
-      differentiate_half<0>(delta, s, dp, ds);
+      differentiate<0>(delta, s, dp, ds);
       keep<0>(ds);
     }
     Half dp;
@@ -40,7 +40,7 @@ class StepsInHalves : public KeptScores {
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(dp);
-    differentiate_half<1>(delta, s, dp, ds_next);
+    differentiate<kKeyBlockM / 4>(delta, s, dp, ds_next);
     keep<1>(ds_next);
     tell_kept();
     wgmma_wait<0>();
@@ -61,21 +61,6 @@ class StepsInHalves : public KeptScores {
     wgmma_commit();
     wgmma_p_dout_half(dv, p, by_columns<kKeyBlockM>(dout), 1);
     wgmma_commit();
-  }
-
-  template <int kPart>
-  __device__ __forceinline__ static void differentiate_half(unsigned delta, const Scores& p,
-                                                            const Half& dp, RoundedHalf& ds) {
-    constexpr int kFrom = kPart * kKeyBlockM / 4;
-#pragma unroll
-    for (int i = 0; i < kKeyBlockM / 4; i += 4) {
-      float of[2];
-      load_pair(delta, (kFrom + i) / 4, of);
-#pragma unroll
-      for (int j = i; j < i + 4; j += 2)
-        ds[j / 2] =
-            pack<kDtypeQ>(p[kFrom + j] * (dp[j] - of[0]), p[kFrom + j + 1] * (dp[j + 1] - of[1]));
-    }
   }
 };
 
