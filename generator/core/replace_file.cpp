@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -16,10 +17,17 @@
 namespace attune {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int kMostNames = 100;  // left by processes that were killed
 
+[[noreturn]] void fail(const fs::path& path, int reason) {
+  throw Error(ErrorCode::kIo,
+              fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
+}
+
 // A new file beside `path`, and its name.
-FileDescriptor open_beside(const std::filesystem::path& path, unsigned mode, std::string* name) {
+FileDescriptor open_beside(const fs::path& path, unsigned mode, std::string* name) {
   FileDescriptor file;
   for (int n = 0; n < kMostNames && !file; ++n) {
     *name = fmt::format("{}.{}-{}.part", path.string(), ::getpid(), n);
@@ -38,18 +46,40 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
+// A device, a pipe or a socket, also behind a link.
+bool is_stream(const fs::path& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
+void write_stream(const fs::path& path, std::string_view bytes) {
+  const FileDescriptor stream(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  if (!stream || !write_all(stream.get(), bytes)) fail(path, errno);
+}
+
+// /dev/stdout and its like, where they stand for a file.
+void refuse_link_of_system(const fs::path& path) {
+  std::error_code no_link;
+  if (fs::read_symlink(path, no_link).native().starts_with("/proc/"))
+    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: it is a link of the system to a file "
+                                            "that is open; accepted is that file's own name",
+                                            path.string()));
+}
+
 }  // namespace
 
-void replace_file(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
+void replace_file(const fs::path& path, std::string_view bytes, unsigned mode) {
+  if (is_stream(path)) return write_stream(path, bytes);
+  refuse_link_of_system(path);
   std::string partial;
   FileDescriptor file = open_beside(path, mode, &partial);
   const bool opened = static_cast<bool>(file);
-  const bool written = opened && write_all(file.get(), bytes) && ::close(file.release()) == 0;
+  const bool written = opened && write_all(file.get(), bytes) && ::fsync(file.get()) == 0 &&
+                       ::close(file.release()) == 0;
   if (written && std::rename(partial.c_str(), path.c_str()) == 0) return;
   const int reason = errno;
   if (opened) ::unlink(partial.c_str());
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
+  fail(path, reason);
 }
 
 }  // namespace attune

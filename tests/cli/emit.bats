@@ -219,6 +219,26 @@ END
   refused 5 /proc/attune
 }
 
+@test "emit --out leaves a device and a pipe where they are" {
+  ln -s /dev/null "$dir/null"
+  attune emit --arch sm_80 --problem ${problem/fp32/bf16} --out "$dir/null"
+  expect 0
+  [ "$(readlink "$dir/null")" = /dev/null ]
+  mkfifo "$dir/pipe"
+  cat "$dir/pipe" >"$dir/got" &
+  attune emit --arch sm_80 --problem ${problem/fp32/bf16} --out "$dir/pipe"
+  expect 0
+  [ -p "$dir/pipe" ] || { kill %1; return 1; }
+  wait %1
+  grep -q attune_kernel "$dir/got"
+}
+
+@test "no folder for temporary files" {
+  need_cpu_target
+  TMPDIR=$dir/none attune emit --arch cpu --problem $problem --html
+  refused 5 TMPDIR
+}
+
 @test "emit --html is one page, without scripts, of the source beside machine code" {
   need_cpu_target
   attune emit --problem $problem --arch cpu --html --out "$dir/kernel.html"

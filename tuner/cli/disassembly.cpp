@@ -27,7 +27,11 @@ namespace fs = std::filesystem;
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = (fs::temp_directory_path() / "attune-emit-XXXXXX").string();
+    std::error_code failed;
+    std::string pattern = (fs::temp_directory_path(failed) / "attune-emit-XXXXXX").string();
+    if (failed)
+      throw Error(ErrorCode::kIo,
+                  "the folder for temporary files (TMPDIR) cannot be used: " + failed.message());
     if (::mkdtemp(pattern.data()) == nullptr)
       throw Error(ErrorCode::kIo, pattern + ": " + std::strerror(errno));
     path_ = pattern;

@@ -32,9 +32,14 @@ std::string layers_text(const EngineOptions& settings) {
   if (!settings.pin.empty()) text += fmt::format("pin file   {}\n", settings.pin.string());
   for (const std::filesystem::path& folder : settings.bundles)
     text += fmt::format("bundle     {}\n", folder.string());
-  for (const std::filesystem::path& store : store_layers(settings))
+  for (const std::filesystem::path& store : store_layers(settings)) {
+    std::error_code failed;
+    const bool there = std::filesystem::exists(store, failed);
     text += fmt::format("store      {}{}\n", store.string(),
-                        std::filesystem::exists(store) ? "" : " (not there)");
+                        failed  ? " (" + failed.message() + ")"
+                        : there ? std::string()
+                                : " (not there)");
+  }
   if (!settings.use_store) text += "store      none\n";
   if (!settings.may_compile) text += "compiling  never (no_jit)\n";
   return text;

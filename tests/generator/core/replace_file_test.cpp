@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files are written whole, under names of their own, and never through a link.
+// Files are written whole, under names of their own, and never through a link. What is no file stays.
 #include "generator/core/replace_file.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -15,6 +18,17 @@
 
 #include "generator/core/error.hpp"
 #include "tests/runtime/temporary_folder.hpp"
+
+namespace {
+int failing_fsync = 0;  // the reason; 0: none
+}
+
+// In place of the C library's.
+extern "C" int fsync(int file) {
+  if (failing_fsync == 0) return static_cast<int>(syscall(SYS_fsync, file));
+  errno = failing_fsync;
+  return -1;
+}
 
 namespace attune {
 namespace {
@@ -66,6 +80,53 @@ TEST_F(ReplaceFileTest, WhatCannotBeWrittenLeavesTheFormerText) {
   EXPECT_EQ(read(folder_ / "a"), "former");
   EXPECT_EQ(entries(), 1U);
   EXPECT_THROW(replace_file(folder_ / "none" / "a", "x"), Error);
+}
+
+TEST_F(ReplaceFileTest, WhatTheDiskDidNotTakeLeavesTheFormerText) {
+  replace_file(folder_ / "a", "former");
+  failing_fsync = EIO;
+  EXPECT_THROW(replace_file(folder_ / "a", "new"), Error);
+  failing_fsync = 0;
+  EXPECT_EQ(read(folder_ / "a"), "former");
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(ReplaceFileTest, APipeGetsTheBytesAndStays) {
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", folder_ / "link");
+  const int end = open((folder_ / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  for (const char* name : {"pipe", "link"}) {
+    replace_file(folder_ / name, "bytes");
+    char got[8] = {};
+    EXPECT_EQ(::read(end, got, sizeof got), 5) << name;
+    EXPECT_STREQ(got, "bytes");
+    EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  }
+  close(end);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(entries(), 2U);
+}
+
+TEST_F(ReplaceFileTest, ADeviceStays) {
+  fs::create_symlink("/dev/null", folder_ / "link");
+  replace_file(folder_ / "link", "bytes");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  fs::create_symlink("/dev/full", folder_ / "full");
+  EXPECT_THROW(replace_file(folder_ / "full", "bytes"), Error);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "full"));
+}
+
+TEST_F(ReplaceFileTest, ALinkOfTheSystemToAnOpenFileStays) {
+  std::ofstream open_file(folder_ / "open");
+  fs::create_symlink("/proc/self/fd/0", folder_ / "stdin");
+  const int file = open((folder_ / "open").c_str(), O_RDONLY);
+  const int former = dup(STDIN_FILENO);
+  dup2(file, STDIN_FILENO);
+  EXPECT_THROW(replace_file(folder_ / "stdin", "bytes"), Error);
+  dup2(former, STDIN_FILENO);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "stdin"));
+  close(file);
+  close(former);
 }
 
 }  // namespace
