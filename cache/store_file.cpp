@@ -35,6 +35,16 @@ constexpr const char* kJournal = "-journal";
 constexpr Guarded kGuarded{"store", ErrorCode::kStore, 0700, kJournal};
 fs::path journal_of(const fs::path& store) { return store.string() + kJournal; }
 
+// A file that is there already is as good. No descriptor of it is opened: closing one gives up the
+// locks of the process, and with them those of a connection that another thread has to it.
+bool make_empty(const fs::path& file) {
+  if (::mknod(file.c_str(), S_IFREG | 0600, 0) == 0 || errno == EEXIST) return true;
+  if (errno != ENOSYS && errno != EPERM) return false;
+  const FileDescriptor made(  // a file system of FUSE need not know mknod
+      ::open(file.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600));
+  return made || errno == EEXIST;
+}
+
 // What SQLite takes for no file at all, or for one of its own.
 void require_file_name(const fs::path& path) {
   if (path.empty() || path == ":memory:")
@@ -62,10 +72,7 @@ fs::path create_store_file(const fs::path& path) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0)
     fail(path, fmt::format("directory {} cannot be written: {}", directory.string(),
                            std::strerror(errno)));
-  const FileDescriptor created(
-      ::open(file.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600));
-  if (!created && errno != EEXIST)
-    fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
+  if (!make_empty(file)) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
   if (::access(file.c_str(), W_OK) != 0)
     fail(path, fmt::format("cannot be written: {}", std::strerror(errno)));
   return file;

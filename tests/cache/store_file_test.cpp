@@ -4,6 +4,8 @@
 #include "cache/store_file.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include "cache/schema.hpp"
 #include "tests/cache/store_samples.hpp"
@@ -69,6 +71,26 @@ TEST_F(StoreFileTest, OnlyStoresCanBeDamagedStores) {
   EXPECT_FALSE(looks(header(magic, other))) << "another program's database";
   EXPECT_FALSE(looks(header("version https://git-lfs", other)));
   EXPECT_FALSE(looks("some text"));
+}
+
+// Closing a descriptor of a file gives up all locks that the process has on it, those of SQLite's
+// connections as well.
+TEST_F(StoreFileTest, AFreshFileIsNeverOpenedBesideSqlite) {
+  const int watch = inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(inotify_add_watch(watch, folder_.c_str(), IN_CREATE | IN_OPEN | IN_CLOSE), 0);
+  create_store_file(file());
+  create_store_file(file());
+  alignas(inotify_event) char events[4096];
+  const ssize_t got = read(watch, events, sizeof events);
+  close(watch);
+  std::vector<uint32_t> masks;
+  for (ssize_t at = 0; at < got;) {
+    const auto* const event = reinterpret_cast<const inotify_event*>(events + at);
+    if (event->len > 0) masks.push_back(event->mask);  // else of the folder itself
+    at += static_cast<ssize_t>(sizeof *event + event->len);
+  }
+  EXPECT_THAT(masks, testing::ElementsAre(IN_CREATE));
+  EXPECT_EQ(fs::status(file()).permissions(), fs::perms(0600));
 }
 
 TEST_F(StoreFileTest, RelativePathWithoutFolderIsTheCurrentOne) {
