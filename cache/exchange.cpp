@@ -2,16 +2,22 @@
 // Export and import of rows; see exchange.hpp. Merging is in merge.cpp.
 #include "cache/exchange.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <istream>
 #include <optional>
 #include <ostream>
 
 #include "cache/record_json.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/file_descriptor.hpp"
 
 namespace attune {
 namespace {
@@ -113,19 +119,49 @@ StoreContents import_lines(std::istream& in) {
   return contents;
 }
 
-void export_slice(const StoreContents& contents, const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  if (fs::exists(path))
-    throw Error(ErrorCode::kIo,
-                fmt::format("{} exists; a slice is not written over a file", path.string()));
-  const fs::path partial = fmt::format("{}.partial-{}", path.string(), ::getpid());
-  fs::remove(partial);
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse_slice(const fs::path& path, int reason) {
+  throw Error(ErrorCode::kIo,
+              reason == EEXIST
+                  ? fmt::format("{} exists; a slice is not written over a file", path.string())
+                  : fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
+}
+
+// A name beside `path` that no other process has, of one file or another.
+std::string name_beside(const fs::path& path) {
+  std::string name = path.string() + ".partial-XXXXXX";
+  const FileDescriptor made(::mkostemp(name.data(), O_CLOEXEC));
+  if (!made) refuse_slice(path, errno);
+  return name;
+}
+
+// Never over a file, also not over one that another process wrote meanwhile.
+bool rename_to_new(const fs::path& from, const fs::path& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) {
+    ::unlink(from.c_str());
+    return true;
+  }
+  if (errno != EPERM && errno != ENOTSUP) return false;
+  if (struct stat found{}; ::lstat(to.c_str(), &found) == 0) {  // a file system without such links
+    errno = EEXIST;
+    return false;
+  }
+  return ::rename(from.c_str(), to.c_str()) == 0;
+}
+
+}  // namespace
+
+void export_slice(const StoreContents& contents, const fs::path& path) {
+  if (struct stat found{}; ::lstat(path.c_str(), &found) == 0) refuse_slice(path, EEXIST);
+  const std::string partial = name_beside(path);
   try {
     Store::open(partial, StoreMode::kReadWrite).merge(contents);
-    fs::rename(partial, path);
+    if (!rename_to_new(partial, path)) refuse_slice(path, errno);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
+    ::unlink(partial.c_str());
     throw;
   }
 }

@@ -7,8 +7,11 @@
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
+#include <atomic>
+#include <barrier>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "cache/record_json.hpp"
 #include "cache/schema.hpp"
@@ -144,6 +147,40 @@ TEST_F(ExchangeTest, SliceHoldsImagesAndOnlyWhatWasAskedFor) {
   error_of(ErrorCode::kIo, [&] { export_slice({}, file("slice")); });
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
+}
+
+TEST_F(ExchangeTest, OfManyThatWriteOneSliceOneDoes) {
+  Store from = store("from");
+  fill(from);
+  const StoreContents contents = read_contents(from);
+  constexpr int kThreads = 8;
+  std::atomic<int> written = 0, refused = 0;
+  std::barrier at_once(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      at_once.arrive_and_wait();
+      try {
+        export_slice(contents, file("slice"));
+        ++written;
+      } catch (const Error& error) {
+        refused += std::string(error.what()).find("exists; a slice is not") != std::string::npos;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(written, 1);
+  EXPECT_EQ(refused, kThreads - 1);
+  EXPECT_EQ(Store::open(file("slice"), StoreMode::kReadOnly).stats().trials, 3);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().string().find("partial"), std::string::npos);
+}
+
+TEST_F(ExchangeTest, ASliceThatCannotBeWrittenIsAFilesError) {
+  EXPECT_THAT(error_of(ErrorCode::kIo, [&] { export_slice({}, file(std::string(300, 'x'))); }),
+              HasSubstr("cannot write"));
+  std::filesystem::create_symlink("nowhere", file("link"));
+  EXPECT_THAT(error_of(ErrorCode::kIo, [&] { export_slice({}, file("link")); }),
+              HasSubstr("exists"));
 }
 
 TEST_F(ExchangeTest, RuleHigherEffortThenMoreSamplesThenNewer) {
