@@ -18,6 +18,7 @@ namespace {
 SqliteFault fault_of(int extended_code) {
   if (extended_code == SQLITE_READONLY_ROLLBACK || extended_code == SQLITE_READONLY_RECOVERY)
     return SqliteFault::kNeedsRecovery;
+  if (extended_code == SQLITE_READONLY_DBMOVED) return SqliteFault::kMoved;
   switch (extended_code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:

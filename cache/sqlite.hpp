@@ -20,7 +20,7 @@ struct sqlite3_stmt;
 namespace attune {
 
 // What a failed SQLite call means for the caller.
-enum class SqliteFault { kOther, kBusy, kDamaged, kNeedsRecovery, kFull };
+enum class SqliteFault { kOther, kBusy, kDamaged, kNeedsRecovery, kMoved, kFull };
 
 class SqliteError : public Error {
  public:

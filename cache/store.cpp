@@ -37,6 +37,15 @@ bool is_sound(const std::filesystem::path& path) {
   }
 }
 
+// Also true without a byte: such a file is what a process makes first that opens a fresh store.
+bool is_missing(const std::filesystem::path& path) {
+  std::error_code failed;
+  const std::filesystem::file_status status = std::filesystem::status(path, failed);
+  return status.type() == std::filesystem::file_type::not_found ||
+         (std::filesystem::is_regular_file(status) &&
+          std::filesystem::file_size(path, failed) == 0);
+}
+
 }  // namespace
 
 void Store::Impl::open() {
@@ -82,6 +91,8 @@ void Store::Impl::mend(const SqliteError& error) {
   if (error.fault() == SqliteFault::kNeedsRecovery) {
     Database writing = Database::open(real_path, Database::Mode::kReadWrite);
     examine_schema(writing);  // any read rolls back
+  } else if (error.fault() == SqliteFault::kMoved) {
+    database.reset();  // deleted, or set aside by another process: what its path names counts
   } else if (error.fault() == SqliteFault::kDamaged && mode == StoreMode::kReadWrite) {
     database.reset();
     if (!(file_id(real_path) == file)) return;  // another process has replaced it already
@@ -108,10 +119,15 @@ Store Store::open(const std::filesystem::path& path, StoreMode mode) {
   return Store(std::move(impl));
 }
 
+// Only when it cannot be opened is it asked whether it is there: asked before, it may be set aside
+// meanwhile.
 std::optional<Store> Store::open_existing(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  return open(path, StoreMode::kReadOnly);
+  try {
+    return open(path, StoreMode::kReadOnly);
+  } catch (const Error&) {
+    if (is_missing(path)) return std::nullopt;
+    throw;
+  }
 }
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

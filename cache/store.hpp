@@ -40,7 +40,8 @@ class Store {
   // throw kStore "busy" when another process holds the lock for 10 s, and "full" on a full disk;
   // both leave it usable.
   static Store open(const std::filesystem::path& path, StoreMode mode);
-  // kReadOnly open that answers nullopt for a missing file.
+  // kReadOnly open that answers nullopt for a missing file, and for one that a process has begun and
+  // that holds nothing yet.
   static std::optional<Store> open_existing(const std::filesystem::path& path);
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;

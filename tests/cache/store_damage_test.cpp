@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class StoreDamageTest : public StoreTest {
  protected:
@@ -70,8 +71,21 @@ TEST_F(StoreDamageTest, ZeroLengthFileIsAMissAndThenAStore) {
   write_bytes(file(), "");
   EXPECT_THAT(error_of(ErrorCode::kStore, [&] { reader(); }), HasSubstr("is empty"));
   EXPECT_FALSE(StoreStack({file()}).image(sample_image_key()).has_value());
+  EXPECT_THAT(logged(), Not(HasSubstr("passed over"))) << "another process has just begun it";
   expect_usable();
   EXPECT_TRUE(set_aside().empty());
+}
+
+TEST_F(StoreDamageTest, AWriterGoesOnInTheFileThatStandsAtItsPath) {
+  Store store = Store::open(file(), StoreMode::kReadWrite);
+  store.put_trial(sample_key(), sample_trial(64));
+  fs::rename(file(), file("aside"));
+  store.put_trial(sample_key(), sample_trial(128));
+  EXPECT_EQ(reader().trials(sample_key()).size(), 1U);
+  fs::remove(file());
+  Store::open(file(), StoreMode::kReadWrite).put_trial(sample_key(), sample_trial(64));
+  store.put_trial(sample_key(), sample_trial(256));
+  EXPECT_EQ(reader().trials(sample_key()).size(), 2U);
 }
 
 TEST_F(StoreDamageTest, BlankedFirstPageIsSetAside) {

@@ -137,6 +137,11 @@ END
   json 'len(o["winners"]) == 1'
 }
 
+@test "a store below a folder that may not be entered is not said to be missing" {
+  attune db ls --store "$dir/$(printf 'x%.0s' {1..300}).db"
+  refused 5 "File name too long"
+}
+
 @test "no store" {
   for name in ls stats verify gc; do
     attune db $name
