@@ -107,6 +107,37 @@ db_commands="ls show stats verify gc export import merge"
   done
 }
 
+@test "a stderr that takes nothing changes no exit code" {
+  [ -e /dev/full ] || skip "no /dev/full here"
+  local command
+  for command in "1 frobnicate" "5 db ls --store $dir/none.db" "1 explain --problem mask=round"; do
+    status=0
+    # shellcheck disable=SC2086
+    "$ATTUNE" ${command#* } 2>/dev/full || status=$?
+    [ "$status" -eq "${command%% *}" ] || { echo "attune ${command#* }, stderr full: $status"; return 1; }
+    status=0
+    # shellcheck disable=SC2086
+    "$ATTUNE" ${command#* } 2>&- || status=$?
+    [ "$status" -eq "${command%% *}" ] || { echo "attune ${command#* }, stderr closed: $status"; return 1; }
+  done
+}
+
+@test "a tune whose stderr takes nothing goes on to its end" {
+  [ -e /dev/full ] || skip "no /dev/full here"
+  tuned
+  status=0
+  output=$("$ATTUNE" tune --target cpu --problem $problem --effort quick 2>/dev/full) || status=$?
+  expect 0
+  [[ $output == *"tuned before"* ]]
+}
+
+@test "a file at the limit of files' sizes is an error" {
+  status=0
+  errors=$(ulimit -f 4; "$ATTUNE" emit --arch sm_80 --problem "${problem/fp32/bf16}" --out "$dir/kernel.cu" 2>&1) || status=$?
+  [ "$status" -eq 5 ] && [[ $errors == *"cannot write $dir/kernel.cu: File too large"* ]] || { echo "$status $errors"; return 1; }
+  [ -z "$(find "$dir" -name '*.part')" ]
+}
+
 @test "control characters of a command line and of files do not reach the terminal" {
   attune explain --target cpu --problem $'mask=\x1b]0;title\x07'
   expect 1

@@ -4,6 +4,7 @@
 // command.hpp.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -95,6 +96,7 @@ int run_program(int argc, char** argv) {
 // What start/ calls. Throws nothing.
 extern "C" int attune_program(int argc, char** argv) {
   try {
+    std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error like a full disk
     start_log();
     // The tuner's child process (tuner/isolated_backend.hpp); not for people.
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);

@@ -119,7 +119,7 @@ void print(std::string_view text) {
 void print_bytes(std::string_view bytes) { write_stdout(bytes); }
 
 void print_notice(std::string_view text) {
-  fmt::print(stderr, "{}\n", wrapped(printable(text), terminal_width(STDERR_FILENO)));
+  write_stderr(wrapped(printable(text), terminal_width(STDERR_FILENO)) + "\n");
 }
 
 void print_json(std::string_view name, const Json& body) {

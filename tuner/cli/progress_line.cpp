@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <string>
 
 #include "tuner/cli/terminal.hpp"
@@ -64,16 +63,13 @@ std::string progress_text(double fraction, const std::vector<std::string>& parts
 void ProgressLine::show(double fraction, const std::vector<std::string>& parts) {
   if (!active_ || now_s() - last_s_ < 0.1) return;
   last_s_ = now_s();
-  fmt::print(stderr, "\r\033[K{}",
-             progress_text(fraction, parts, terminal_width(STDERR_FILENO) - 1));
-  std::fflush(stderr);
+  write_stderr("\r\033[K" + progress_text(fraction, parts, terminal_width(STDERR_FILENO) - 1));
   drawn_ = true;
 }
 
 void ProgressLine::clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  write_stderr("\r\033[K");
   drawn_ = false;
 }
 

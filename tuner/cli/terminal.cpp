@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace attune::cli {
 namespace {
@@ -114,6 +115,11 @@ std::string wrapped(std::string_view text, size_t width) {
     text.remove_prefix(has_end ? end + 1 : end);
   }
   return out;
+}
+
+void write_stderr(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace attune::cli

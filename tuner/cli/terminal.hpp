@@ -24,4 +24,8 @@ std::string printable(std::string_view text);
 // more than the line. width 0: as it is.
 std::string wrapped(std::string_view text, size_t width);
 
+// To stderr, as it is. Where nobody takes it (a full disk, a terminal that is gone), it is lost: what
+// the program is about goes on.
+void write_stderr(std::string_view text) noexcept;
+
 }  // namespace attune::cli
