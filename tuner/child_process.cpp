@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "generator/core/error.hpp"
+#include "generator/core/file_descriptor.hpp"
 
 extern char** environ;
 
@@ -84,6 +85,17 @@ std::string ending(int status) {
   throw Error(ErrorCode::kDriver, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
+// Its ends stand above 2, so that dup2 onto stdin and stdout really duplicates.
+void make_socket(FileDescriptor* ours, FileDescriptor* theirs) {
+  int low[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, low) != 0)
+    fail("cannot make a socket pair", errno);
+  const FileDescriptor first(low[0]), second(low[1]);
+  ours->reset(::fcntl(low[0], F_DUPFD_CLOEXEC, 3));
+  if (*ours) theirs->reset(::fcntl(low[1], F_DUPFD_CLOEXEC, 3));
+  if (!*theirs) fail("cannot make a socket pair", errno);
+}
+
 }  // namespace
 
 // Frame on the wire: "<payload bytes> <line>\n<payload>".
@@ -123,21 +135,15 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command)
     : ChildProcess(start(command)) {}
 
 ChildProcess::Started ChildProcess::start(const std::vector<std::string>& command) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    fail("cannot make a socket pair", errno);
-  for (int& end : ends) {  // above 2, so that dup2 below really duplicates
-    const int high = ::fcntl(end, F_DUPFD_CLOEXEC, 3);
-    ::close(end);
-    end = high;
-  }
+  FileDescriptor ours, theirs;
+  make_socket(&ours, &theirs);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDOUT_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for the parent alone
@@ -147,12 +153,8 @@ ChildProcess::Started ChildProcess::start(const std::vector<std::string>& comman
       posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  ::close(ends[1]);
-  if (error != 0) {
-    ::close(ends[0]);
-    fail("cannot start " + command.front(), error);
-  }
-  return {pid, ends[0]};
+  if (error != 0) fail("cannot start " + command.front(), error);
+  return {pid, ours.release()};
 }
 
 ChildProcess::~ChildProcess() {

@@ -3,8 +3,10 @@
 // the one kernel alone.
 #include "tuner/isolated_backend.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +16,9 @@
 #include <thread>
 
 #include "generator/core/error.hpp"
+#include "generator/core/file_descriptor.hpp"
 #include "tests/support/wall_clock.hpp"
+#include "tuner/child_process.hpp"
 #include "tuner/measure.hpp"
 
 namespace attune {
@@ -238,6 +242,30 @@ TEST(ChildProcess, IsKilledWithItsOwner) {
     EXPECT_EQ(::kill(pid, 0), 0);
   }
   EXPECT_NE(::kill(pid, 0), 0);
+}
+
+// The pair can still be had, the copies above stderr cannot.
+TEST(ChildProcess, NoDescriptorLeftForItIsSaid) {
+  rlimit former{};
+  getrlimit(RLIMIT_NOFILE, &former);
+  const rlimit few{32, former.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<FileDescriptor> taken;
+  for (int file = 0; file >= 0;) {
+    file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) taken.emplace_back(file);
+  }
+  taken.pop_back();
+  for (int left = 2; left <= 3; ++left) {
+    taken.pop_back();
+    try {
+      ChildProcess child({"/bin/true"});
+      ADD_FAILURE() << left << " descriptors were left";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "cannot make a socket pair: Too many open files");
+    }
+  }
+  setrlimit(RLIMIT_NOFILE, &former);
 }
 
 }  // namespace
