@@ -97,6 +97,7 @@ struct Engine::Impl {
   const LadderRules rules;
   std::mutex mutex;  // winners, warnings
   std::mutex tuning;
+  std::mutex reloading;
   WinnerTable winners;
   std::optional<PinFile> pins;  // where options.pin names a file: all that winners came from
   std::vector<std::string> opening_warnings;  // of bundles
@@ -292,7 +293,9 @@ std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(
   return answers;
 }
 
+// One at a time: what was read first must not replace what was read after it.
 void Engine::reload() {
+  const std::lock_guard one(impl_->reloading);
   const WarningCollector warnings;
   const DeviceIdentity& identity = impl_->device->identity();
   std::optional<PinFile> pins;

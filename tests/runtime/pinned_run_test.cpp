@@ -3,10 +3,17 @@
 // say whether two engines choose alike.
 #include "runtime/pinned_run.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <future>
+#include <thread>
 
+#include "generator/core/file_descriptor.hpp"
 #include "tests/runtime/engine_fixture.hpp"
 
 namespace attune {
@@ -46,6 +53,33 @@ TEST_F(PinnedRunTest, WhatThePinNamesIsRun) {
   EXPECT_EQ(plan->expected_us, 0) << "a pin file knows no times";
   EXPECT_THAT(plan->explain(), HasSubstr("a pin file says what runs, not how long it takes"));
   EXPECT_EQ(engine.plan(longer())->rung, Rung::kNearest) << "from the pin, by the ladder's rule";
+}
+
+// The first one reads the former text from a pipe, and comes to its end when the second one has
+// found the new text.
+TEST_F(PinnedRunTest, OfTwoReloadsAtOnceTheLaterCounts) {
+  put_winner(problem_);
+  const EngineOptions chosen = pinned();
+  Engine engine = this->engine(chosen);
+  const std::string former = read_pin_file(chosen.pin).text();
+  std::filesystem::remove(chosen.pin);
+  ASSERT_EQ(mkfifo(chosen.pin.c_str(), 0600), 0);
+  std::thread first([&] { engine.reload(); });
+  FileDescriptor pipe(open(chosen.pin.c_str(), O_WRONLY));
+  std::filesystem::remove(chosen.pin);
+  put_winner(longer());
+  pinned();
+  std::promise<void> done;
+  std::thread second([&] {
+    engine.reload();
+    done.set_value();
+  });
+  done.get_future().wait_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(write(pipe.get(), former.data(), former.size()), static_cast<ssize_t>(former.size()));
+  pipe.reset();  // the end of the text
+  first.join();
+  second.join();
+  EXPECT_EQ(engine.pin_digest(), this->engine(chosen).pin_digest());
 }
 
 TEST_F(PinnedRunTest, StoresDoNotMatterBesideAPin) {
