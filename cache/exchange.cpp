@@ -162,6 +162,7 @@ void export_slice(const StoreContents& contents, const fs::path& path) {
     if (!rename_to_new(partial, path)) refuse_slice(path, errno);
   } catch (...) {
     ::unlink(partial.c_str());
+    ::unlink((partial + "-journal").c_str());
     throw;
   }
 }
