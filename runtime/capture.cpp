@@ -4,12 +4,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "generator/core/file_descriptor.hpp"
 #include "generator/core/log.hpp"
 
 namespace attune {
@@ -26,6 +27,18 @@ std::string line_of(const Problem& problem, const std::string& text) {
   return line.dump(-1, ' ', true) + "\n";
 }
 
+// 0, or why the file did not take the whole line.
+int append(const std::filesystem::path& path, std::string_view line) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (!file) return errno;
+  while (!line.empty()) {  // more than once only where the disk is full: then errno says so
+    const ssize_t written = ::write(file.get(), line.data(), line.size());
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) line.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
 }  // namespace
 
 void Capture::note(const Problem& problem) {
@@ -33,13 +46,11 @@ void Capture::note(const Problem& problem) {
   const std::string text = to_text(problem);
   const std::lock_guard lock(mutex_);
   if (failed_ || !seen_.insert(text).second) return;
-  const std::string line = line_of(problem, text);
-  const int file = open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  failed_ = file < 0 || write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size());
+  const int reason = append(file_, line_of(problem, text));
+  failed_ = reason != 0;
   if (failed_)
-    log(LogCode::kCaptureNotWritten,
-        fmt::format("capture file {} cannot be written: {}", file_.string(), std::strerror(errno)));
-  if (file >= 0) close(file);
+    log(LogCode::kCaptureNotWritten, fmt::format("capture file {} cannot be written: {}",
+                                                 file_.string(), std::strerror(reason)));
 }
 
 }  // namespace attune

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Capture files: each problem once, whole lines, and why a file takes no more.
+#include "runtime/capture.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include "generator/core/log.hpp"
+#include "tests/runtime/temporary_folder.hpp"
+
+namespace attune {
+namespace {
+
+Problem problem(int64_t seqlen) {
+  Problem p = parse_problem("dtype=bf16,head_dim=64,heads=8,seqlen=0");
+  p.seqlen_q = p.seqlen_kv = seqlen;
+  return p;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Capture, WhyTheFileTakesNoMoreIsSaidOnce) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "capture.jsonl";
+  Capture capture(file);
+  capture.note(problem(1));
+  capture.note(problem(1));
+  const std::string first = text_of(file);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  getrlimit(RLIMIT_FSIZE, &unlimited);
+  const rlimit room_for_half{first.size() * 3 / 2, unlimited.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &room_for_half);
+  const WarningCollector warnings;
+  for (int64_t seqlen = 2; seqlen < 5; ++seqlen) capture.note(problem(seqlen));
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  ASSERT_EQ(warnings.texts().size(), 1U);
+  EXPECT_THAT(warnings.texts()[0], ::testing::HasSubstr("cannot be written: File too large"));
+}
+
+}  // namespace
+}  // namespace attune
