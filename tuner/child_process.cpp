@@ -162,15 +162,21 @@ ChildProcess::~ChildProcess() {
   ::close(fd_);
 }
 
+// Where children are not waited for (SIGCHLD is ignored, which programs inherit) or somebody else
+// waited, the system does not know this one any more.
+std::optional<std::string> ChildProcess::reaped() {
+  int status = 0;
+  const pid_t found = ::waitpid(pid_, &status, WNOHANG);
+  if (found == 0 || (found < 0 && errno != ECHILD)) return std::nullopt;
+  pid_ = -1;
+  return found < 0 ? "ended; how, this process is not told" : ending(status);
+}
+
 std::string ChildProcess::end() {
   if (pid_ < 0) return "ended before";
-  int status = 0;
   // One that closed its end is about to end by itself: its own status says more than our kill.
   for (int i = 0; i < 20; ++i) {
-    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      pid_ = -1;
-      return ending(status);
-    }
+    if (const auto how = reaped()) return *how;
     pollfd peer{fd_, POLLIN, 0};
     ::poll(&peer, 1, 0);
     if ((peer.revents & POLLHUP) == 0) break;
@@ -178,10 +184,7 @@ std::string ChildProcess::end() {
   }
   ::kill(pid_, SIGKILL);
   for (const double deadline = now_s() + kReapSeconds; now_s() < deadline;) {
-    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-      pid_ = -1;
-      return ending(status);
-    }
+    if (const auto how = reaped()) return *how;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   pid_ = -1;

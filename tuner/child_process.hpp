@@ -58,6 +58,7 @@ class ChildProcess {
     int fd;
   };
   static Started start(const std::vector<std::string>& command);
+  std::optional<std::string> reaped();  // how it ended; nullopt: it runs
   explicit ChildProcess(Started started)
       : pid_(started.pid), fd_(started.fd), socket_(started.fd) {}
 

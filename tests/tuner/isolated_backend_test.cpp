@@ -244,6 +244,15 @@ TEST(ChildProcess, IsKilledWithItsOwner) {
   EXPECT_NE(::kill(pid, 0), 0);
 }
 
+TEST(ChildProcess, EndsWhereChildrenAreNotWaitedFor) {
+  const auto former = signal(SIGCHLD, SIG_IGN);
+  ChildProcess child({"/bin/sleep", "600"});
+  const pid_t pid = child.pid();
+  EXPECT_EQ(child.end(), "ended; how, this process is not told");
+  EXPECT_EQ(kill(pid, 0), -1);
+  signal(SIGCHLD, former);
+}
+
 // The pair can still be had, the copies above stderr cannot.
 TEST(ChildProcess, NoDescriptorLeftForItIsSaid) {
   rlimit former{};
