@@ -34,6 +34,11 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
+std::string why_missing(const fs::path& path) {
+  std::error_code error;
+  return !fs::exists(path, error) && error ? error.message() : "there is no such file or folder";
+}
+
 // "name" of models--org--name, wherever it stands in the path; else the folder of the config, or
 // what the file itself is called.
 std::string name_of(const fs::path& config) {
@@ -106,7 +111,7 @@ ModelFile find_model(const std::string& text, const fs::path& cache) {
            "a folder without config.json, transformer/config.json, unet/config.json or "
            "snapshots");
   }
-  if (!is_hub_name(text)) refuse(text, "cannot be read: there is no such file or folder");
+  if (!is_hub_name(text)) refuse(text, "cannot be read: " + why_missing(path));
   if (cache.empty())
     refuse(text, "no such file or folder, and HF_HOME and HOME are not set: no Hugging Face cache");
   const fs::path folder = cached_folder(text, cache);

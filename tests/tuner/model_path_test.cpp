@@ -51,6 +51,8 @@ TEST_F(ModelPath, FilesAndFolders) {
   fs::create_directory(folder_ / "empty");
   EXPECT_THAT(refusal((folder_ / "empty").string()), HasSubstr("a folder without config.json"));
   EXPECT_THAT(refusal("/nonexistent/config.json"), HasSubstr("no such file or folder"));
+  EXPECT_THAT(refusal("/" + std::string(300, 'x') + "/config.json"),
+              HasSubstr("cannot be read: File name too long"));
 }
 
 TEST_F(ModelPath, NamesInTheCache) {
