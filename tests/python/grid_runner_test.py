@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of grid_runner.py, on points that only sleep, fail, end their process or hang."""
 import os
+import pathlib
 import sys
+import tempfile
+import threading
 import time
 import unittest
 
@@ -20,6 +23,7 @@ def check(name, index):
     if index == 13:
         raise RuntimeError("the device is lost")
     if index >= 1000:
+        pathlib.Path(sys.argv[2]).touch()
         time.sleep(index)
     time.sleep(0.02 if name == "slow" else 0.002)
 
@@ -68,17 +72,28 @@ class GridRunnerTest(unittest.TestCase):
         self.assertLessEqual(run.ran + rest.ran, 400 + 2 * max(map(len, groups)))
 
     def test_a_point_that_hangs_is_ended(self):
-        grace, grid_runner.GRACE = grid_runner.GRACE, 0.3
-        try:
-            _, run = run_of([("slow", 2), ("slow", 3000)], seconds=1, jobs=1, kernel_of=lambda *_: 0)
-        finally:
-            grid_runner.GRACE = grace
+        groups = grid_runner.in_order([("slow", 2), ("slow", 3000)], lambda *_: 0, 5)
+        with tempfile.TemporaryDirectory() as folder:
+            hangs = pathlib.Path(folder) / "hangs"
+            run = grid_runner.Run([sys.executable, __file__, "--worker", str(hangs)], groups, 600, 1)
+
+            def end_when_it_hangs():
+                while not hangs.exists():
+                    time.sleep(0.01)
+                run.end = time.monotonic()
+
+            grace, grid_runner.GRACE = grid_runner.GRACE, 0.3
+            try:
+                threading.Thread(target=end_when_it_hangs, daemon=True).start()
+                run.go(tell=lambda _: None)
+            finally:
+                grid_runner.GRACE = grace
         self.assertEqual(run.failures, [(("slow", 3000), "it did not return")])
         self.assertEqual((run.ran, run.left()), (2, 0))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--worker"]:
+    if sys.argv[1:2] == ["--worker"]:
         grid_runner.work(check, is_alive)
         sys.exit(0)
     unittest.main()
