@@ -16,6 +16,8 @@
 #include <ostream>
 
 #include "cache/record_json.hpp"
+#include "cache/store_impl.hpp"
+#include "cache/store_rows.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/file_descriptor.hpp"
 
@@ -53,27 +55,34 @@ bool is_named(const ProgramDigest& program, const StoreContents& contents) {
          any(contents.images, [](const StoredImage& row) { return row.key.spec; });
 }
 
-void read_rows(const Store& store, const ExportFilter& filter, StoreContents* contents) {
-  for (StoredTrial& row : store.all_trials())
-    if (selected(filter, row.key.device, row.trial.toolchain))
-      contents->trials.push_back(std::move(row));
-  for (WinnerRecord& row : store.all_winners())
-    if (selected(filter, row.device, row.toolchain)) contents->winners.push_back(std::move(row));
-}
-
 }  // namespace
 
+StoreContents Store::contents(bool with_images) const {
+  return impl_->read([&](Database& database) {
+    StoreContents all;
+    all.trials = read_all_trials(database);
+    all.winners = read_all_winners(database);
+    if (with_images) all.images = read_all_images(database);
+    all.programs = read_all_programs(database);
+    return all;
+  });
+}
+
 StoreContents read_contents(const Store& store, const ExportFilter& filter) {
-  StoreContents contents;
-  read_rows(store, filter, &contents);
-  for (StoredImage& row : filter.images ? store.all_images() : std::vector<StoredImage>{}) {
+  StoreContents contents = store.contents(filter.images);
+  std::erase_if(contents.trials, [&](const StoredTrial& row) {
+    return !selected(filter, row.key.device, row.trial.toolchain);
+  });
+  std::erase_if(contents.winners, [&](const WinnerRecord& row) {
+    return !selected(filter, row.device, row.toolchain);
+  });
+  std::erase_if(contents.images, [&](const StoredImage& row) {
     const bool of_template =
         filter.template_name.empty() || filter.template_name == row.key.toolchain.template_name;
-    if (of_template && (filter.device_digest.empty() || used_by(row, contents.winners)))
-      contents.images.push_back(std::move(row));
-  }
-  for (StoredProgram& program : store.programs())
-    if (is_named(program.digest, contents)) contents.programs.push_back(std::move(program));
+    return !of_template || (!filter.device_digest.empty() && !used_by(row, contents.winners));
+  });
+  std::erase_if(contents.programs,
+                [&](const StoredProgram& program) { return !is_named(program.digest, contents); });
   return contents;
 }
 

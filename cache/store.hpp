@@ -78,10 +78,12 @@ class Store {
   // The image that this winner was measured with, as it was stored, whatever its source would be
   // now.
   std::optional<StoredImage> image_of(const WinnerRecord& winner) const;
-  std::vector<StoredImage> all_images() const;
 
   // Programs are stored with the trials, winners and images of the problems that name them.
   std::vector<StoredProgram> programs() const;
+
+  // All rows as they stood at one moment: no winner without the image that stood beside it.
+  StoreContents contents(bool with_images) const;
 
   // Folds rows from elsewhere in, by the rule of exchange.hpp, in one transaction.
   MergePlan merge(const StoreContents& from);

@@ -157,6 +157,4 @@ std::optional<StoredImage> Store::image_of(const WinnerRecord& winner) const {
   return impl_->read([&](Database& database) { return find_image_of(database, winner); });
 }
 
-std::vector<StoredImage> Store::all_images() const { return impl_->read(read_all_images); }
-
 }  // namespace attune
