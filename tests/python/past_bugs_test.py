@@ -95,6 +95,17 @@ class LengthTest(unittest.TestCase):
             attune.attention_kvcache(draw(1, 1, 131072, 16), draw(1, 8, 1, 16), draw(1, 8, 1, 16), ints([8]))
 
 
+    @unittest.skipIf(DEVICE == "cuda", "nobody looks at lists of a GPU")
+    def test_lists_that_the_host_sees_are_looked_at(self):
+        """Rows beyond q were written, and rows beyond seqlen_q stayed as they were."""
+        cache = Cache(6, [9, 12], 16, 2, 64, 64, 16)
+        for message, begins, most in ((r"q_begins\[2\] is 70000; accepted are 3 to 5: .*no more rows than there are", [0, 3, 70000], 70000),
+                                      (r"q_begins\[2\] is 1; accepted are 3 to 5", [0, 3, 1], 5), (r"q_begins\[0\] is -3; accepted are 0 to 5", [-3, 3, 5], 9),
+                                      (r"q_begins\[1\] - q_begins\[0\] is 3 and seqlen_q is 2", [0, 3, 5], 2)):
+            with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
+                attune.attention_kvcache(draw(5, 8, 64), cache.k, cache.v, q_begins=ints(begins), seqlen_q=most, is_causal=True, **cache.given)
+
+
 class GroupTest(unittest.TestCase):
     def test_any_number_of_heads_shares_a_head_of_keys(self):
         """Groups that no list had, and rows behind the eighth or the sixteenth."""

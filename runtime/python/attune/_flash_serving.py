@@ -2,7 +2,7 @@
 """FlashAttention's functions for serving on attune: flash_attn_with_kvcache and the varlen functions. See flash.py."""
 from ._append import append_kv
 from ._attention import attention
-from ._kvcache import attention_kvcache
+from ._kvcache import attention_kvcache, check_begins
 from ._known import tell_ignored, window_of
 
 
@@ -132,6 +132,25 @@ def _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
     return cu_seqlens_q is not cu_seqlens_k and (looks or not q.is_cuda)
 
 
+def _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, has_pages):
+    """Where the host sees them: kernels take lists at their word."""
+    for name, begins in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != cu_seqlens_q.shape[0] or begins.is_floating_point():
+            raise ValueError(f"{name} is {begins!r}; accepted are int32 [batch + 1], where sequences begin and where the last one ends")
+    if not q.is_cuda:
+        check_begins("cu_seqlens_q", cu_seqlens_q, "rows", q.shape[0], "max_seqlen_q", max_seqlen_q)
+        if not has_pages:
+            check_begins("cu_seqlens_k", cu_seqlens_k, "keys", k.shape[0], "max_seqlen_k", max_seqlen_k)
+
+
+def _slopes_of_sequences(alibi_slopes, of_rows, batch):
+    """A score_mod for slopes [batch, num_heads] of sequences that stand end to end."""
+    if alibi_slopes.shape[0] != batch:
+        raise ValueError(f"alibi_slopes has shape {tuple(alibi_slopes.shape)}; accepted are [num_heads_q] and [batch, num_heads_q], of {batch} sequences")
+    rows = of_rows[0]
+    return lambda score, b, h, q_idx, kv_idx: score - alibi_slopes[rows[q_idx], h] * abs(q_idx - kv_idx)
+
+
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
                            window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None):
     """FlashAttention of sequences end to end, of the arguments of its version 2. Tensors of PyTorch; gradients of q, k and v without block_table.
@@ -139,19 +158,23 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin. Keys of
     other sequences are not looked at. With block_table (int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv, head_dim], and
     cu_seqlens_k says how many keys each has. With gradients, where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be
-    equal: give one tensor for both, since comparing two waits for the device. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
+    equal: give one tensor for both, since comparing two waits for the device. On a CPU begins that run backwards or out of q and k, and a max_seqlen that is
+    less than a sequence's, are refused; on a GPU nobody looks. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
     None). deterministic changes nothing: all is. Refused: dropout_p above 0."""
     import torch
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
     given = dict(scale=softmax_scale, window=window_of(window_size), softcap=softcap if softcap else None, return_lse=True)
     if block_table is not None:
-        out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q,
+        _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, True)
+        out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q.int(),
                                      seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
         return (out, lse, None) if return_attn_probs else out
     looks = causal or given["window"] is not None or alibi_slopes is not None
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))) and _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
-        out, lse = attention_kvcache(q, k, v, q_begins=cu_seqlens_q, seqlen_q=int(max_seqlen_q), kv_begins=cu_seqlens_k, seqlen_kv=int(max_seqlen_k),
+        _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, False)
+        longest = min(int(max_seqlen_k), k.shape[0])  # callers may give the most of any batch
+        out, lse = attention_kvcache(q, k, v, q_begins=cu_seqlens_q.int(), seqlen_q=int(max_seqlen_q), kv_begins=cu_seqlens_k.int(), seqlen_kv=longest,
                                      is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
         return (out, lse, None) if return_attn_probs else out
     if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
@@ -159,6 +182,9 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                          "pages with block_table=")
     of_rows = _documents(cu_seqlens_q, q.shape[0], q)
     of_keys = of_rows if cu_seqlens_q is cu_seqlens_k else _documents(cu_seqlens_k, k.shape[0], k)
+    if alibi_slopes is not None and alibi_slopes.dim() == 2 and alibi_slopes.shape[0] > 1:
+        given["score_mod"] = _slopes_of_sequences(alibi_slopes, of_rows, cu_seqlens_q.shape[0] - 1)
+        alibi_slopes = None
     out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
                          **given)
     return (out[0], lse[0], None) if return_attn_probs else out[0]

@@ -165,6 +165,25 @@ def _rows_of_lse(q, lists, seqlen_q):
     return made, made[:, :q.shape[1]]
 
 
+def check_begins(name, begins, places, room, most_name, most):
+    """Of a list that the host sees, on a CPU: kernels take it at its word, for `room` places (rows, or keys) with at most `most` of a request."""
+    before = 0
+    for i, begin in enumerate(begins.tolist()):
+        if not before <= begin <= room:
+            raise ValueError(f"{name}[{i}] is {begin}; accepted are {before} to {room}: no less than what is before it, and no more {places} than there are")
+        if i and begin - before > most:
+            raise ValueError(f"{name}[{i}] - {name}[{i - 1}] is {begin - before} and {most_name} is {most}; accepted is a {most_name} of no less than the "
+                             f"{places} of each request")
+        before = begin
+
+
+def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv):
+    if lists["q_begins"] is not None:
+        check_begins("q_begins", lists["q_begins"], "rows", rows, "seqlen_q", seqlen_q)
+    if lists["kv_begins"] is not None:
+        check_begins("kv_begins", lists["kv_begins"], "keys", keys, "seqlen_kv", keys if lists["kv_lengths"] is not None else seqlen_kv)
+
+
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
@@ -303,6 +322,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
                       *features.items()))
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
                                            window, scale, out, context, dtype_kv, batch_invariant, features)
+    if call.plan.ordinal < 0:
+        _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
     scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attune.flash's functions of sequences end to end, against each sequence by itself in float64: what callers give beside the lists, and lists that are
+wrong. kvcache_test.py has their masks and lengths. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without
+PyTorch or that device."""
+import sys
+import unittest
+
+import attune
+from caches import DTYPE, LIMIT, close, expected, ints, numbers
+from library_and_device import DEVICE, np, torch
+
+if torch is None:
+    print("SKIP: PyTorch's tensors are wanted: cpu or cuda")
+    sys.exit(77)
+import attune.flash  # noqa: E402
+
+LENGTHS, HEADS = [5, 0, 33, 1], 4
+ROWS = sum(LENGTHS)
+
+
+def begins(lengths, dtype=None):
+    made = ints([0, *np.cumsum(lengths)])
+    return made if dtype is None else made.to(dtype)
+
+
+class VarlenTest(unittest.TestCase):
+    def setUp(self):
+        random = torch.Generator().manual_seed(4)
+        self.q, self.k, self.v = (torch.randn(ROWS, heads, 64, generator=random).to(DEVICE, getattr(torch, DTYPE)) for heads in (HEADS, 2, 2))
+        self.slopes = torch.rand(len(LENGTHS), HEADS, generator=random).to(DEVICE)
+
+    def check(self, out, slopes=None):
+        for request, begin in enumerate(begins(LENGTHS)[:-1].tolist()):
+            of = slice(begin, begin + LENGTHS[request])
+            want = expected(numbers(self.q[of]), numbers(self.k[of]), numbers(self.v[of]), causal=True, slopes=None if slopes is None else slopes[request])
+            close(out[of], want[0], 2)
+
+    def attend(self, cu_seqlens_q, cu_seqlens_k, most=33, **given):
+        return attune.flash.flash_attn_varlen_func(given.pop("q", self.q), self.k, self.v, cu_seqlens_q, cu_seqlens_k, most, most, causal=True, **given)
+
+    def test_slopes_of_each_sequence(self):
+        """They were taken for those of a batch of one where both lists are one tensor, or where gradients are wanted."""
+        one, slopes = begins(LENGTHS), numbers(self.slopes)
+        self.check(self.attend(one, one, alibi_slopes=self.slopes), slopes)
+        self.check(self.attend(one, one.clone(), alibi_slopes=self.slopes), slopes)
+        q = self.q.clone().requires_grad_()
+        out = self.attend(one, one, q=q, alibi_slopes=self.slopes)
+        self.check(out.detach(), slopes)
+        weights = torch.randn(ROWS, HEADS, 64, generator=torch.Generator().manual_seed(5)).to(out)
+        out.backward(weights)
+        for begin, length, own in zip(one.tolist(), LENGTHS, self.slopes):
+            alone, of = self.q[begin:begin + length].clone().requires_grad_(), slice(begin, begin + length)
+            if length:
+                o = attune.flash.flash_attn_func(alone[None], self.k[None, of], self.v[None, of], causal=True, alibi_slopes=own)
+                o.backward(weights[None, of])
+                torch.testing.assert_close(q.grad[of], alone.grad, atol=4 * LIMIT, rtol=4 * LIMIT)
+        with self.assertRaisesRegex(ValueError, r"alibi_slopes has shape \(2, 4\); accepted are .* of 4 sequences"):
+            self.attend(one, one, alibi_slopes=self.slopes[:2])
+
+    def test_longest_may_be_that_of_any_batch(self):
+        """max_seqlen_k above the number of keys was refused."""
+        self.check(self.attend(begins(LENGTHS), begins(LENGTHS), 512))
+
+    def test_lists_of_64_bits(self):
+        self.check(self.attend(begins(LENGTHS, torch.int64), begins(LENGTHS, torch.int64)))
+
+    @unittest.skipIf(DEVICE != "cpu", "nobody looks at lists of a GPU")
+    def test_wrong_lists_are_refused(self):
+        """Kernels wrote where they said, out of memory too, and left rows as they were."""
+        good = begins(LENGTHS)
+        for message, q, k, most in ((r"cu_seqlens_q\[3\] is 4; accepted are 5 to 39", ints([0, 5, 5, 4, 39]), good, 39),
+                                    (r"cu_seqlens_q\[4\] is 40000; accepted are 38 to 39", ints([0, 5, 5, 38, 40000]), good, 40000),
+                                    (r"cu_seqlens_q\[0\] is -9; accepted are 0 to 39", ints([-9, 5, 5, 38, 39]), good, 39),
+                                    (r"cu_seqlens_k\[4\] is 40; accepted are 38 to 39", good, ints([0, 5, 5, 38, 40]), 39),
+                                    (r"cu_seqlens_q\[3\] - cu_seqlens_q\[2\] is 33 and max_seqlen_q is 8", good, good.clone(), 8),
+                                    (r"cu_seqlens_k is \[0, 39\]; accepted are int32 \[batch \+ 1\]", good, [0, 39], 39)):
+            with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
+                self.attend(q, k, most)
+            if not isinstance(k, list):
+                with self.subTest(by=message), self.assertRaisesRegex(ValueError, message.replace("cu_seqlens_q", "q_begins").replace("cu_seqlens_k", "kv_begins")
+                                                                      .replace("max_seqlen_q", "seqlen_q")):
+                    attune.attention_kvcache(self.q, self.k, self.v, q_begins=q, seqlen_q=most, kv_begins=k, seqlen_kv=39, is_causal=True)
+
+
+if __name__ == "__main__":
+    try:
+        attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: {error}")
+        sys.exit(77)
+    unittest.main()
