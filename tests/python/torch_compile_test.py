@@ -119,6 +119,25 @@ class CompileTest(unittest.TestCase):
             call(*given)
         self.assertEqual(counter.frame_count, 1)
 
+    def test_numbers_that_are_symbols(self):
+        """With dynamic=True PyTorch takes defaults for numbers that change, too: no call compiled. Nor did a softcap or window of another call."""
+        flash = lambda q, k, v, dropout_p, softcap, window: attune.flash.flash_attn_func(q, k, v, dropout_p, softcap=softcap, window_size=window)
+        for dynamic in (True, None):
+            torch._dynamo.reset()
+            call, _ = self.compiled(flash, dynamic=dynamic)
+            for given in ((0.0, 3.0, (9, 1)), (0.0, 4.0, (8, 1)), (0.25, 0.0, (-1, -1))):
+                torch.manual_seed(1)
+                found = call(*operands(), *given)
+                torch.manual_seed(1)
+                self.assertTrue(torch.equal(found, flash(*operands(), *given)))
+        half_of_them = lambda q, k, v: attune.flash.flash_attn_func(q, k, v, window_size=(q.shape[1] // 2, 0))
+        masked = lambda q, k, v: attune.sdpa.scaled_dot_product_attention(q, k, v, torch.ones(q.shape[2], k.shape[2]), enable_gqa=True)
+        of_lengths, with_mask = (self.compiled(function, dynamic=True)[0] for function in (half_of_them, masked))
+        for rows in (20, 33):
+            self.assertTrue(torch.equal(of_lengths(*operands(rows)), half_of_them(*operands(rows))))
+            given = [x.transpose(1, 2) for x in operands(rows)]
+            self.assertTrue(torch.equal(with_mask(*given), masked(*given)))
+
     def test_tensors_of_programs_are_inputs_of_the_graph(self):
         table = torch.rand(4)
         program = attune.score_mod(lambda score, b, h, q_idx, kv_idx: score * table[h])

@@ -7,6 +7,7 @@ from . import _tensors as tensors
 from . import torch as ops
 from ._backward import gradients_asked
 from ._dropout import drawn_seed, rate_of
+from ._known import settled as settled_here
 from ._problem import check_beside, softmax_scale
 from ._programs import KINDS, Mod, made, bind
 from ._spec import spec
@@ -52,9 +53,10 @@ def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale
         captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
     if isinstance(mask_mod, Mod):
         captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
-    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=window, is_causal=is_causal,
-                 accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=scale_block, softcap=softcap, chunk=chunk,
-                 pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p)
+    dropout_p = settled_here(dropout_p)
+    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal,
+                 accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=settled_here(scale_block), softcap=settled_here(softcap),
+                 chunk=settled_here(chunk), pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p)
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
     given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
@@ -70,6 +72,14 @@ def _seeds(q, seed, offset):
     for name, value in (("seed", seed), ("offset", offset)):
         found[f"{name}_tensor" if isinstance(value, torch.Tensor) else name] = value
     return found
+
+
+def settled(number):
+    """That of _known.py. A symbol becomes what it is now, with a guard."""
+    from torch.fx.experimental.symbolic_shapes import guard_scalar
+    if isinstance(number, (tuple, list)):
+        return tuple([settled(one) for one in number])
+    return guard_scalar(number) if isinstance(number, (int, float)) else number
 
 
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):

@@ -3,6 +3,8 @@
 @marked_constant runs while it traces."""
 import warnings
 
+from ._torch import in_graphs
+
 _told = set()
 
 
@@ -10,6 +12,13 @@ def marked_constant(function):
     """torch.compiler.assume_constant_result, without importing PyTorch."""
     function._dynamo_marked_constant = True
     return function
+
+
+@in_graphs("settled")
+def settled(number):
+    """The number, or numbers of a tuple, as functions with @marked_constant take them: torch.compile, for which they may be symbols (with dynamic=True
+    defaults, too), makes them constants of the graph. Elsewhere they are."""
+    return number
 
 
 @marked_constant
@@ -23,7 +32,7 @@ def tell_ignored(function, hints):
 
 def window_of(window_size):
     """window_size as attention() has it. None, -1 and less are open sides."""
-    return None if window_size == (-1, -1) else _sides_of(window_size)
+    return None if window_size == (-1, -1) else _sides_of(settled(window_size))
 
 
 @marked_constant

@@ -5,7 +5,7 @@ from ._attention import attention
 from ._dropout import rate_of
 from ._flash_serving import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func,  # noqa: F401
                              flash_attn_with_kvcache)
-from ._known import marked_constant, tell_ignored, window_of
+from ._known import marked_constant, settled, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
 
@@ -59,7 +59,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     if dropout_p or dropout_p is None or (causal is not True and causal is not False) or not (qv is None and aux_tensors is None
                                                                                               and block_sparse_tensors is None):
         given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
-        _check(dropout_p, causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
+        _check(settled(dropout_p), causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
     if num_splits not in (0, 1) or pack_gqa is not None or sm_margin != 0:
         _tell_ignored(num_splits, pack_gqa, sm_margin)
     choices = {}  # those that are given: the rest costs more than it says

@@ -2,7 +2,7 @@
 """torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too."""
 from ._attention import attend_heads_first
 from ._dropout import rate_of
-from ._known import check_heads, marked_constant
+from ._known import check_heads, marked_constant, settled
 
 
 @marked_constant
@@ -35,7 +35,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     rank = query.dim()
     flat = rank == 3
     if attn_mask is not None or dropout_p or rank != 4 or key.dim() != 4 or value.dim() != 4:
-        _check((rank, key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), dropout_p, is_causal)
+        _check((rank, key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), settled(dropout_p), is_causal)
     if flat:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         if attn_mask is not None and attn_mask.dim() == 3:
