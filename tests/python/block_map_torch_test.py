@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune.block_map on PyTorch tensors: maps of FlexAttention's BlockMasks, and maps that are built on the device, against masks element by
 element. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or the device."""
+import copy
 import os
+import pickle
 import sys
 import tempfile
 import unittest
@@ -30,6 +32,10 @@ def expected(q, k, v, seen):
     scores = torch.einsum("bihd,bjhd->bhij", q.double(), k) * DIM ** -0.5
     weights = torch.where(seen, scores, -torch.inf).softmax(-1).nan_to_num()
     return torch.einsum("bhij,bjhd->bihd", weights, v)
+
+
+def first_keys(b, h, q_idx, kv_idx):
+    return kv_idx < 100
 
 
 class BlockMapTorchTest(unittest.TestCase):
@@ -83,6 +89,52 @@ class BlockMapTorchTest(unittest.TestCase):
         seen = blocks.repeat_interleave(128, 2).repeat_interleave(128, 3)[:, :, :ROWS, :KEYS]
         got = self.attend(block_map=attune.block_map.from_flex(listed)).double()
         self.assertLess((got - expected(self.q, self.k, self.v, seen)).abs().max().item(), ALLOWED)
+
+    def test_lists_are_the_mask_of_a_block_mask_without_another(self):
+        """Lists of from_kv_blocks() were refused, and of blocks that no map has not looked at, with a mask_mod too."""
+        import attune.flex
+        causal = self.masks()[0]
+        heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
+        for size in (128, 32, (64, 100)):
+            rows, keys = (size, size) if isinstance(size, int) else size
+            blocks = torch.rand(BATCH, 1, -(-ROWS // rows), -(-KEYS // keys), generator=torch.Generator().manual_seed(3)).to(DEVICE) < 0.4
+            lists = blocks.sum(-1).to(torch.int32), torch.argsort(blocks.int(), dim=-1, descending=True, stable=True).to(torch.int32)
+            seen = blocks.repeat_interleave(rows, 2).repeat_interleave(keys, 3)[:, :, :ROWS, :KEYS]
+            for mask in (None, causal):
+                listed = BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=size, mask_mod=mask, seq_lengths=(ROWS, KEYS))
+                with self.subTest(size=size, mask=mask):
+                    got = attune.flex.flex_attention(*heads_first, block_mask=listed, enable_gqa=True).transpose(1, 2).double()
+                    want = expected(self.q, self.k, self.v, seen if mask is None else seen & self.seen_by(mask))
+                    self.assertLess((got - want).abs().max().item(), ALLOWED)
+
+    def test_block_masks_after_a_call(self):
+        """One could not be copied or pickled any more; a map of lists that are gone was taken for that of new ones; a mask_mod given later was lost."""
+        import attune.flex
+        heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
+        attend = lambda mask: attune.flex.flex_attention(*heads_first, block_mask=mask, enable_gqa=True)
+        mask = create_block_mask(first_keys, 1, 1, ROWS, KEYS, device=DEVICE)
+        want = attend(mask)
+        for again in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask)), copy.copy(mask)):
+            self.assertTrue(torch.equal(attend(again), want))
+        built = attune.block_map.build(self.q, self.k, mask_mod=first_keys)
+        self.assertTrue(torch.equal(self.attend(mask_mod=first_keys, block_map=copy.deepcopy(built)), self.attend(mask_mod=first_keys, block_map=built)))
+        ones = torch.ones(1, 1, 3, dtype=torch.int32, device=DEVICE)
+        listed = BlockMask.from_kv_blocks(ones, torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE), BLOCK_SIZE=128, seq_lengths=(ROWS, KEYS))
+        for _ in range(3):
+            before = attend(listed)
+            self.assertGreater((before - want).abs().max().item(), 1e-3)
+            listed.mask_mod = first_keys
+            self.assertTrue(torch.equal(attend(listed), want))
+            listed.mask_mod = None
+            for block in (5, 2):  # the second may stand where the first list stood
+                listed.kv_indices = torch.full((1, 1, 3, 6), block, dtype=torch.int32, device=DEVICE)
+            found = attend(listed).transpose(1, 2).double()
+            self.assertLess((found - expected(self.q, self.k, self.v, self.key // 128 == 2)).abs().max().item(), ALLOWED)
+            listed.kv_indices = torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE)
+        for sentence, wrong in ((r"block_mask is of 3 batch entries and 1 heads; accepted are 1, and those of query: 2 and 4", (3, 1, ROWS, KEYS)),
+                                (r"block_mask is of 300 rows and 650 keys; accepted are those of query and key, 300 and 700", (1, 1, ROWS, 650))):
+            with self.assertRaisesRegex(ValueError, sentence):
+                attend(create_block_mask(first_keys, *wrong, device=DEVICE))
 
     def test_masks_that_repeat_over_heads_and_batches(self):
         """One list for all that a call does not tell apart, whatever the program could."""

@@ -44,9 +44,19 @@ class BlockMap:
         self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules), *granules.shape[:2], *lengths,
                                      *strides[:3])
 
+    def __reduce__(self):
+        """For copies and pickles, also of what holds one: the struct's address is this one's own."""
+        return _again, (self.granules, self.seqlen_q, self.seqlen_kv, self.hides, self.wants_masks)
+
     def __repr__(self):
         return (f"<attune.BlockMap {tuple(self.granules.shape)} on {tensors.target_of(self.granules)} of {self.seqlen_q} rows and "
                 f"{self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
+
+
+def _again(granules, seqlen_q, seqlen_kv, hides, wants_masks):
+    made = BlockMap(granules, seqlen_q, seqlen_kv, hides)
+    made.wants_masks = wants_masks
+    return made
 
 
 def use_of(block_map, has_masks):

@@ -83,12 +83,18 @@ def from_blocks(blocks, block_rows, block_keys, seqlen_q, seqlen_kv):
     return _of_blocks("blocks", (blocks != 0) * _like(blocks, _WHOLE), block_rows, block_keys, seqlen_q, seqlen_kv, True)
 
 
+def shows_all(mask_mod):
+    """Whether the mask_mod of a BlockMask is that of one which was made of lists alone."""
+    return mask_mod is None or mask_mod is getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask", None)
+
+
 def from_flex(block_mask, hides=True):
     """The BlockMap of a torch.nn.attention.flex_attention.BlockMask whose BLOCK_SIZE has multiples of 64 and 16.
 
     Blocks that are in no list are hidden. Those of full_kv_indices must be ones that the mask_mod shows whole, as create_block_mask() finds
     them; those of kv_indices are seen in part, so give attention() the mask_mod too: attention(q, k, v, mask_mod=block_mask.mask_mod,
-    block_map=from_flex(block_mask)). A mask of full blocks alone stands without one.
+    block_map=from_flex(block_mask)). A mask of full blocks alone stands without one; so does one that was made of lists alone
+    (BlockMask.from_kv_blocks() without a mask_mod), which shows all that it lists.
     hides: True: right for every list. False, where the lists are those of the very mask_mod that attention() gets: faster, for blocks
     that are not listed are then known to be hidden by it, and full ones to be shown.
 
@@ -98,13 +104,19 @@ def from_flex(block_mask, hides=True):
         raise TypeError(f"block_mask is of type {type(block_mask).__name__} without {', '.join(missing)}; accepted is a BlockMask of flex_attention")
     rows, keys = block_mask.BLOCK_SIZE
     seqlen_q, seqlen_kv = (int(length) for length in block_mask.seq_lengths)
-    count = -(-seqlen_kv // keys)
-    blocks = _listed("kv", block_mask.kv_num_blocks, block_mask.kv_indices, count) * _PART
-    if block_mask.full_kv_num_blocks is not None:
-        blocks = blocks | _listed("full_kv", block_mask.full_kv_num_blocks, block_mask.full_kv_indices, count) * _WHOLE
+    blocks = blocks_of(block_mask)
     made = _of_blocks("block_mask", blocks, rows, keys, seqlen_q, seqlen_kv, hides)
     made.wants_masks = bool((blocks == _PART).any())
     return made
+
+
+def blocks_of(block_mask):
+    """uint8 [batch or 1, num_heads or 1, blocks of rows, blocks of keys]: what the lists of a BlockMask say of each, as bytes of a map."""
+    count = -(-int(block_mask.seq_lengths[1]) // block_mask.BLOCK_SIZE[1])
+    blocks = _listed("kv", block_mask.kv_num_blocks, block_mask.kv_indices, count) * (_WHOLE if shows_all(getattr(block_mask, "mask_mod", block_mask)) else _PART)
+    if block_mask.full_kv_num_blocks is not None:
+        blocks = blocks | _listed("full_kv", block_mask.full_kv_num_blocks, block_mask.full_kv_indices, count) * _WHOLE
+    return blocks
 
 
 def from_cudnn(block_mask, seqlen_q, seqlen_kv, bit_order="little"):

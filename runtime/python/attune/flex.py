@@ -1,33 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.attention.flex_attention's signature and meaning, on attune: mods become programs of the score language, block masks become maps
 (block_map.py). Tensors are [batch, num_heads, seqlen, head_dim]."""
-import sys
 from collections import namedtuple
 
 from . import block_map as maps
 from ._attention import attention
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS
 from ._known import check_heads, marked_constant, tell_ignored
+from ._programs import mask_mod
 
 AuxOutput = namedtuple("AuxOutput", "lse max_scores")
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 
 
-def _version(tensor):
-    return None if tensor is None else (id(tensor), tensor._version)
+def _is_of(kept, lists, mask_mod):
+    """Whether what is kept was made of these very tensors, as they stand. It holds them, since a new one may have the id of one that is gone."""
+    return kept is not None and kept[1] is mask_mod and all(
+        one is other and (one is None or one._version == version) for one, (other, version) in zip(lists, kept[0]))
+
+
+def _of_small_blocks(block_mask):
+    """The mask_mod of blocks that no map has, and its own; None: it shows all."""
+    own, size, shown = block_mask.mask_mod, tuple(block_mask.BLOCK_SIZE), maps.blocks_of(block_mask) != 0
+    if shown.all():
+        return None if maps.shows_all(own) else own
+    if maps.shows_all(own):
+        return mask_mod(lambda b, h, q_idx, kv_idx: shown[b, h, q_idx // size[0], kv_idx // size[1]])
+    return mask_mod(lambda b, h, q_idx, kv_idx: shown[b, h, q_idx // size[0], kv_idx // size[1]] & own(b, h, q_idx, kv_idx))
 
 
 def _make(block_mask):
-    """(versions of its lists, its map or None, whether its mask_mod hides anything), kept with a BlockMask as long as the lists are as they
-    were. There is no map where blocks are no multiples of a map's granules: then the mask_mod says it all."""
-    found = tuple(_version(getattr(block_mask, name)) for name in _LISTS)
-    kept = getattr(block_mask, "_attune_map", None)
-    if kept is None or kept[0] != found:
+    """(its lists with their versions, its mask_mod, its map, the mask_mod for attention()), kept with a BlockMask as long as those two are as they were.
+    There is no map where blocks are no multiples of a map's granules: then the mask_mod looks at the lists, too."""
+    lists = [getattr(block_mask, name) for name in _LISTS]
+    own, kept = block_mask.mask_mod, getattr(block_mask, "_attune_map", None)
+    if not _is_of(kept, lists, own):
         rows, keys = block_mask.BLOCK_SIZE
-        fits = rows % GRANULE_ROWS == 0 and keys % GRANULE_KEYS == 0
-        flex = sys.modules.get("torch.nn.attention.flex_attention")
-        hides = block_mask.mask_mod is not None and block_mask.mask_mod is not getattr(flex, "noop_mask", None)
-        kept = block_mask._attune_map = (found, maps.from_flex(block_mask) if fits else None, hides)
+        versions = tuple((one, None if one is None else one._version) for one in lists)
+        if rows % GRANULE_ROWS == 0 and keys % GRANULE_KEYS == 0:
+            made = maps.from_flex(block_mask), None if maps.shows_all(own) else own
+        else:
+            made = None, _of_small_blocks(block_mask)
+        kept = block_mask._attune_map = (versions, own, *made)
     return kept
 
 
@@ -37,15 +51,26 @@ def prepare(block_mask):
     return block_mask
 
 
-def _masks_of(block_mask):
+def _refuse_others(query, key, block_mask):
+    """As a call without a map would not."""
+    batch, heads = block_mask.kv_num_blocks.shape[:2]
+    if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
+        raise ValueError(f"block_mask is of {batch} batch entries and {heads} heads; accepted are 1, and those of query: {query.shape[0]} and {query.shape[1]}")
+    rows, keys = block_mask.seq_lengths
+    if rows < query.shape[2] or keys < key.shape[2]:
+        raise ValueError(f"block_mask is of {rows} rows and {keys} keys; accepted are those of query and key, {query.shape[2]} and {key.shape[2]}, and more")
+
+
+def _masks_of(query, key, block_mask):
     import torch
     if not torch.compiler.is_dynamo_compiling():
-        _, block_map, hides = _make(block_mask)
+        _refuse_others(query, key, block_mask)
+        kept = _make(block_mask)
     elif hasattr(block_mask, "_attune_map"):
-        _, block_map, hides = block_mask._attune_map
+        kept = block_mask._attune_map
     else:
         raise ValueError("block_mask has no map yet, and torch.compile traces; accepted is what attune.flex.prepare() returns, called outside")
-    return {"block_map": block_map, "mask_mod": block_mask.mask_mod} if hides else {"block_map": block_map}
+    return {name: value for name, value in (("block_map", kept[2]), ("mask_mod", kept[3])) if value is not None}
 
 
 @marked_constant
@@ -64,8 +89,8 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     query: [batch, num_heads, seqlen_q, head_dim], key: [batch or 1, num_heads_kv, seqlen_kv, head_dim], value: as key with head_dim_v; any
     strides that attention() takes, without copies. score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod; what it reads
     around it comes with each call. block_mask: a BlockMask; what its mask_mod hides and what it does not list is hidden. Its map is made at
-    the first call and waits for the device then; before a CUDA graph's capture, call once. Blocks that are no multiples of 64 rows
-    and 16 keys are left to its mask_mod. enable_gqa: num_heads_kv may divide num_heads.
+    the first call and waits for the device then; before a CUDA graph's capture, call once. Of blocks that are no multiples of 64 rows
+    and 16 keys there is no map: each element looks up its block. enable_gqa: num_heads_kv may divide num_heads.
 
     Returns o [batch, num_heads, seqlen_q, head_dim_v], a view as of PyTorch's; with return_lse (o, lse), with return_aux=AuxRequest(lse=True)
     (o, AuxOutput). lse: natural, fp32 [batch, num_heads, seqlen_q], -inf in rows that see nothing. kernel_options are ignored, with one
@@ -83,7 +108,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     check_heads(query, key, enable_gqa)
     if key.shape[0] == 1 and query.shape[0] > 1:
         key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
-    masks = {} if block_mask is None else _masks_of(block_mask)
+    masks = {} if block_mask is None else _masks_of(query, key, block_mask)
     wants_lse = return_lse or aux is not None and aux[0]
     result = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
     o, lse = result if wants_lse else (result, None)
