@@ -227,6 +227,19 @@ class ScoreModTest(unittest.TestCase):
         for window.size in (3, 8):
             self.compare(mask_mod=window.mask)
 
+    def test_attributes_of_functions(self):
+        """They were left out of what is traced."""
+        def mask(b, h, q_idx, kv_idx):
+            return abs(q_idx - kv_idx) <= mask.window
+
+        def score(score, b, h, q_idx, kv_idx):
+            return score + score_of.table[kv_idx]
+
+        score_of = score
+        for mask.window, score.table in ((3, DRAW.standard_normal((LENGTH,)).astype(np.float32)), (8, SLOPES[np.arange(LENGTH) % HEADS])):
+            self.compare(mask_mod=mask)
+            self.compare(score, want=(lambda s, b, h, q, k: s + score.table[k], None))
+
     def test_text(self):
         text = "float slope = slopes[head];\nreturn score + slope * (kv_idx - q_idx) * factor;"
         for factor in (1, 0.5):
@@ -329,6 +342,13 @@ class TorchTest(unittest.TestCase):
                       lambda score, b, h, q_idx, kv_idx: score + table[h, kv_idx] - torch.exp2(-((h + 1) * 8.0 / HEADS)) * (q_idx - kv_idx).abs(),
                       lambda score, b, h, q_idx, kv_idx: torch.nn.functional.relu(score) + tables["slopes"][h] * q_idx.to(torch.float32),
                       lambda score, b, h, q_idx, kv_idx: torch.sigmoid(score) + score.clamp(min=0) + torch.rsqrt(1 + score * score).to(torch.float32)):
+            self.compare(score_mod=score)
+
+    def test_a_tensor_in_the_place_of_a_dtype(self):
+        """x.to(other) stayed of x's type."""
+        counts = torch.arange(LENGTH)
+        for score in (lambda score, b, h, q_idx, kv_idx: score + (score * 3).to(q_idx), lambda score, b, h, q_idx, kv_idx: score + (score * 3).to(counts),
+                      lambda score, b, h, q_idx, kv_idx: score + (score * 3).type_as(counts) + kv_idx.to(score) / 8):
             self.compare(score_mod=score)
 
     def test_masks(self):

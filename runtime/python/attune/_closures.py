@@ -122,9 +122,10 @@ class Walk:
         names = code.co_varnames[:code.co_argcount][code.co_argcount - len(function.__defaults__ or ()):]
         defaults = [self._visit(one, name, True) for name, one in zip(names, function.__defaults__ or ())]
         keywords = {name: self._visit(one, name, True) for name, one in (function.__kwdefaults__ or {}).items()}
+        attributes = {name: self._visit(one, f"{function.__name__}.{name}", True) for name, one in vars(function).items() if name[:1] != "_"}
         found = () if is_fixed else [name for name in _global_names(code) if name in function.__globals__]
         globals_ = {name: self._visit(function.__globals__[name], name, False) for name in found}
-        named = (*keywords.items(), *globals_.items())
+        named = (*keywords.items(), *globals_.items(), *((f".{name}", part) for name, part in attributes.items()))
         key = ("code", code, *(key for key, _ in (*cells, *defaults)), *((name, key) for name, (key, _) in named))
 
         def rebuild(trace):
@@ -135,6 +136,7 @@ class Walk:
             for cell, (_, part) in zip(new_cells, cells):
                 if part is not None:
                     cell.cell_contents = part(trace)
+            vars(made).update((name, part(trace)) for name, (_, part) in attributes.items())
             made.__defaults__ = tuple(part(trace) for _, part in defaults) or None
             made.__kwdefaults__ = {name: part(trace) for name, (_, part) in keywords.items()} or None
             scope.update({name: part(trace) for name, (_, part) in globals_.items()})

@@ -271,15 +271,20 @@ def to_dtype(value, dtype):
 
 @_called("to", "type", "astype")
 def convert(input, *places, dtype=None, device=None, **_):
-    """What is no type says where a tensor is, which a value has nothing of."""
+    """A tensor or value stands for its dtype. What is no type says where a tensor is, which a value has nothing of."""
     found = [one for one in (*places, dtype) if isinstance(one, type) or hasattr(one, "itemsize")]
+    named = [one for one in places if hasattr(one, "dtype") and not isinstance(one, type)]
+    if named:
+        return TABLE["type_as"](input, named[0])
     return to_dtype(input, found[0]) if found else input
 
 
 _called("float", "double")(lambda input: as_float(*_lifted(input)))
 _called("int", "long")(lambda input: to_dtype(*_lifted(input), "int32"))
 _called("clone", "detach", "contiguous", "squeeze")(lambda input: input)
-_called("type_as")(lambda input, other: to_dtype(input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[_lifted(other)[0].type]))
+@_called("type_as")
+def type_as(input, other):
+    return to_dtype(input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)
 
 
 def _filled(number):
