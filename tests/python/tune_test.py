@@ -59,6 +59,15 @@ class Why(WithStore):
             self.assertIn(part, text)
         self.assertNotIn("op is prefill", text)
 
+    def test_programs(self):
+        """The advice was to tune the problem without them."""
+        program = lambda score, b, h, q_idx, kv_idx: score * 0.5
+        found = attune.why(*operands(), score_mod=program, context=self.context)
+        self.assertIn("attune.tune_on_first_use() measures the kernels for calls with this score_mod", str(found))
+        self.assertNotIn("attune.tune('", str(found))
+        blocks = attune.block_map.from_blocks(np.ones((1, 1, 1, 1), bool), 64, 64, 20, 20)
+        self.assertNotIn("advice", str(attune.why(*operands(), block_map=blocks, context=self.context)))
+
     def test_says_so_where_no_kernel_is_to_be_had(self):
         strict = attune.Context(TARGET, store=self.store, policy="strict")
         found = attune.why(*operands(), mask_tensor=np.ones((20, 20), bool), context=strict)

@@ -311,10 +311,12 @@ class Context:
         self.recent = Recent(PLANS_KEPT)
         quick.forget(self._calls)
 
-    def check(self, problem):
-        """One line for each template: that it serves the problem, or why not. Raises Error when none does."""
-        reasons = ctypes.create_string_buffer(1 << 14)
-        check(library.attune_problem_check(self._handle, ctypes.byref(parse(problem)), reasons, len(reasons)))
+    def check(self, problem, programs=()):
+        """One line for each template: that it serves the problem, or why not. Raises Error when none does. `programs`: as of plan_with_strides()."""
+        reasons, parsed = ctypes.create_string_buffer(1 << 14), parse(problem)
+        for field, program in programs:
+            setattr(parsed, field, program)
+        check(library.attune_problem_check(self._handle, ctypes.byref(parsed), reasons, len(reasons)))
         return reasons.value.decode()
 
     def plan(self, problem, layout=None):

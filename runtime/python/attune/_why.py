@@ -22,8 +22,8 @@ class Why:
     rung, kernel_template, config, arch, expected_us: the plan's, or None. tuned: whether the config was measured on this device for this
     or another shape. explanation: lines of Plan.explain(). reasons: {template: why it does not serve, or None where it does}."""
 
-    def __init__(self, problem, plan, error, reasons):
-        self.problem, self.plan, self.error, self.reasons = problem, plan, error, reasons
+    def __init__(self, problem, plan, error, reasons, programs=()):
+        self.problem, self.plan, self.error, self.reasons, self._programs = problem, plan, error, reasons, [field for field, _ in programs]
         for name in ("rung", "kernel_template", "config", "arch", "expected_us"):
             setattr(self, name, getattr(plan, name, None))
         self.tuned = self.rung in TUNED
@@ -41,8 +41,10 @@ class Why:
 
     def advice(self):
         """What would make it better, if anything would."""
-        if self.plan is None or self.rung in ("pinned", "exact"):
+        if self.plan is None or self.rung in ("pinned", "exact") or "block_map" in self._programs:
             return []
+        if self._programs:  # which the problem's text has not
+            return [f"{'advice':10} attune.tune_on_first_use() measures the kernels for calls with this {' and '.join(self._programs)}"]
         return [f"{'advice':10} attune.tune({self.problem!r}) measures the kernels for this very shape"]
 
 
@@ -62,20 +64,21 @@ def why(q, k, v, *arguments, **keywords):
     except Error as failed:
         error = str(failed)
     context = context_of(keywords.get("context"), check_device("q", q))
-    problem = plan._text if plan is not None else _text(q, k, v, keywords)
-    return Why(problem, plan, error, _reasons(context, problem))
+    scores = scores_of(seed=0, **{name: keywords.get(name) for name in _FEATURES})
+    problem = plan._text if plan is not None else _text(q, k, v, keywords, scores)
+    programs = () if scores is None else scores.programs()
+    return Why(problem, plan, error, _reasons(context, problem, programs), programs)
 
 
-def _text(q, k, v, keywords):
-    features = scores_of(seed=0, **{name: keywords.get(name) for name in _FEATURES})
+def _text(q, k, v, keywords, features):
     own = {name: value for name, value in keywords.items() if name not in (*_OF_THE_CALL, *_FEATURES)}
     return problem_text(q, k, v, **own) + ("" if features is None else features.text)
 
 
-def _reasons(context, problem):
+def _reasons(context, problem, programs):
     """Of every template, also where none serves: the failure then has the same lines."""
     try:
-        lines = context.check(problem)
+        lines = context.check(problem, programs)
     except Error as error:
         lines = str(error)
     pairs = [line.partition(": ") for line in lines.splitlines()]
