@@ -82,6 +82,10 @@ def checkerboard(score, b, h, q_idx, kv_idx):
     return np.where((kv_idx - q_idx) % 2 == 0, score * 0.5, np.where(kv_idx == q_idx - 1, score * 2, score))
 
 
+def same_of(ids):
+    return lambda b, h, q_idx, kv_idx: ids[q_idx] == ids[kv_idx]
+
+
 def distance_bias(table):
     return lambda score, b, h, q_idx, kv_idx: score + table[h, q_idx - kv_idx + LENGTH - 1]
 
@@ -299,6 +303,7 @@ class ScoreModTest(unittest.TestCase):
         self.refused(r"\.item of a value of type float", AttributeError, score_mod=lambda s, *at: s.item())
         self.refused("mask_mod returns a value of type int", mask_mod=lambda b, h, q, k: q - k)
         self.refused("window is 1099511627776; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=sliding_window(2 ** 40))
+        self.refused("ids holds 4294967297; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=same_of(np.array([1, 2 ** 32 + 1] * 23)))
         self.refused("mask_mod is of type int", mask_mod=3)
         self.refused("mask_mod is what attune.score_mod", ValueError, mask_mod=attune.score_mod(alibi))
 

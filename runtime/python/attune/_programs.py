@@ -43,6 +43,15 @@ def _type_name(dtype):
     return tensors.dtype_text(dtype)
 
 
+def _refuse_wide(kind, label, tensor):
+    """Kernels read the low 32 bits of an int64, which other numbers have too. Only of a tensor on a CPU the host sees more."""
+    if tensors.target_of(tensor) != "cpu":
+        return
+    for extreme in (int(tensor.min()), int(tensor.max())):
+        if not -2 ** 31 <= extreme < 2 ** 31:
+            raise ValueError(f"{label} holds {extreme}; accepted for {kind} are ints of 32 bits")
+
+
 class Bound:
     """A program with what one call gives it: `captures` and `scalars`, by name a label and a tensor or number."""
 
@@ -61,6 +70,8 @@ class Bound:
             if 0 in tensor.shape or min(tensors.element_strides(label, tensor), default=0) < 0:
                 raise ValueError(f"{label} has shape {tuple(tensor.shape)} and strides {tuple(tensors.element_strides(label, tensor))}; accepted "
                                  f"for {kind} are extents of 1 and more and strides of 0 and more")
+            if wanted[0] == "int64":
+                _refuse_wide(kind, label, tensor)
         if kind == "mask_mod":
             refuse_gradients(self.captures.values())
 
@@ -186,7 +197,7 @@ def score_mod(program, **captures):
 
     The function runs once, on values that write down what is done with them. It may use arithmetic, comparisons, & | ~ and
     torch's or NumPy's abs, clamp, exp, exp2, floor, log, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt, sigmoid,
-    sqrt, tanh and where; floats are fp32 and ints have 32 bits. Tensors around it are read element by element, tensor[b, h, q_idx], each call anew; indices beyond a tensor's
+    sqrt, tanh and where; floats are fp32 and ints have 32 bits, those of int64 tensors too (on a CPU others are refused). Tensors around it are read element by element, tensor[b, h, q_idx], each call anew; indices beyond a tensor's
     ends are moved to them. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
     stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
     objects runs again at each call. A Python `if` on a value is refused: use torch.where."""
