@@ -164,6 +164,23 @@ class SignaturesTest(GradientsTest):
         with self.assertRaisesRegex(ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1"):
             attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0, enable_gqa=True)
 
+    def test_any_of_them_may_be_learned(self):
+        """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned prefix."""
+        shown = lambda x: x.transpose(1, 2)
+        calls = (lambda q, k, v: shown(attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), is_causal=True, scale=0.2)),
+                 lambda q, k, v: shown(attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), torch.zeros(9, 9, device=DEVICE))),
+                 lambda q, k, v: attune.flash.flash_attn_func(q, k, v, causal=True), lambda q, k, v: shown(attune.flex.flex_attention(*map(shown, (q, k, v)))))
+        given = [draw(2, 9, 3, 64) for _ in "qkv"]
+        for number, call in enumerate(calls):
+            every = [leaf(x) for x in given]
+            want = torch.autograd.grad(call(*every).square().sum(), every)
+            call(*given)  # known without history
+            for learned in ("k", "v", "kv", "q", "qv"):
+                some = [leaf(x) if name in learned else x for name, x in zip("qkv", given)]
+                found = torch.autograd.grad(call(*some).square().sum(), [x for x in some if x.requires_grad])
+                with self.subTest(call=number, learned=learned):
+                    self.assertNear(found, [want["qkv".index(name)] for name in learned], 3e-5)
+
     def test_flash(self):
         q, k, v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))
         o, lse = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(9, -1), alibi_slopes=SLOPES, return_lse=True, deterministic=True)

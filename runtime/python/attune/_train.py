@@ -100,9 +100,9 @@ def train(given):
     return _record(q, k, v, beside, given["return_lse"], False)
 
 
-def train_heads_first(q, k, v, mask=None, **choices):
+def train_heads_first(q, k, v, mask=None, window=None, scale=None, **choices):
     """attention() of operands that have their heads before their rows; o has them so too."""
-    given = {"mask": mask, **choices}
+    given = {"mask": mask, "window": window, "scale": scale, **choices}
     casts = torch._C._is_any_autocast_enabled() and autocast_dtype(q, k, v) is not None
     if not casts and _is_plain(q, k, v, given):
         return _record(q, k, v, given, given.pop("return_lse", False), True)
