@@ -104,6 +104,9 @@ class LengthTest(unittest.TestCase):
                                       (r"q_begins\[1\] - q_begins\[0\] is 3 and seqlen_q is 2", [0, 3, 5], 2)):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 attune.attention_kvcache(draw(5, 8, 64), cache.k, cache.v, q_begins=ints(begins), seqlen_q=most, is_causal=True, **cache.given)
+        for length in (17, -1):  # was cut, and rows then stood elsewhere
+            with self.assertRaisesRegex(ValueError, rf"kv_lengths\[1\] is {length}; accepted are 0 to 16, keys that there is room for"):
+                attune.attention_kvcache(draw(2, 1, 8, 64), cache.k, cache.v, **{**cache.given, "kv_lengths": ints([9, length])})
 
 
 class GroupTest(unittest.TestCase):

@@ -177,7 +177,11 @@ def check_begins(name, begins, places, room, most_name, most):
         before = begin
 
 
-def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv):
+def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
+    if lists["kv_lengths"] is not None:
+        for i, length in enumerate(lists["kv_lengths"].tolist()):
+            if not 0 <= length <= room:
+                raise ValueError(f"kv_lengths[{i}] is {length}; accepted are 0 to {room}, keys that there is room for")
     if lists["q_begins"] is not None:
         check_begins("q_begins", lists["q_begins"], "rows", rows, "seqlen_q", seqlen_q)
     if lists["kv_begins"] is not None:
@@ -301,7 +305,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     head_dim] is x.transpose(1, 2).
     kv_lengths: int32 [batch], keys of each request with its newest tokens, which must be in the cache; None: all that there is room for. seqlen_kv:
     most keys of any, with pages; None: what the page table has room for.
-    All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say.
+    All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say. On a CPU lengths
+    and begins that are not there are refused.
 
     k_cache and v_cache of 8 bits, e4m3 or e5m2 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q beyond
     65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv].
@@ -323,7 +328,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
                                            window, scale, out, context, dtype_kv, batch_invariant, features)
     if call.plan.ordinal < 0:
-        _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv)
+        _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
     scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
