@@ -361,6 +361,21 @@ class AutogradTest(GradientsTest):
         self.assertEqual({x.dtype for x in found}, {torch.float32})
         self.assertNear(found, wanted(q, k, v, dout), 2e-2)
 
+    def test_tangents_are_refused(self):
+        """They were lost, also of calls that the C module knew."""
+        given = [draw(1, 9, 2, 32) for _ in "qkv"]
+        flash, op = attune.flash.flash_attn_func, lambda *given: torch.ops.attune.attention(*given)[0]
+        sdpa = lambda *given: attune.sdpa.scaled_dot_product_attention(*(x.transpose(1, 2) for x in given))
+        for number, call in enumerate((flash, sdpa, op, lambda *given: attune.attention_kvcache(*given, is_causal=True))):
+            want = [call(*given) for _ in range(3)][0]
+            with torch.autograd.forward_ad.dual_level():
+                self.assertTrue(torch.equal(call(*given), want))
+                for place, name in enumerate("qkv"):
+                    dual = [torch.autograd.forward_ad.make_dual(x, x) if i == place else x for i, x in enumerate(given)]
+                    with self.subTest(call=number, name=name), self.assertRaisesRegex(ValueError, f"{name}.* has a tangent, of torch.autograd.forward_ad"):
+                        call(*dual)
+            self.assertTrue(torch.equal(call(*given), want))
+
     def test_transforms_are_refused(self):
         with self.assertRaisesRegex(RuntimeError, "torch.ops.attune.attention is called inside a torch.func transform"):
             torch.func.grad(lambda q: attune.attention(q, self.k.detach(), self.v.detach()).sum())(self.q.detach())

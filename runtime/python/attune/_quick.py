@@ -7,7 +7,7 @@ import sys
 
 from . import _tensors as tensors
 from ._library import Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
-from ._torch import capturing
+from ._torch import capturing, forward_derivatives
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
@@ -32,7 +32,8 @@ def _probe(of):
         if capsule is None:
             return None
         state = lambda: tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
-        return capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled, state
+        return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled, state,
+                forward_derivatives(torch))
     return None
 
 

@@ -70,11 +70,29 @@ def records_gradients(*operands):
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in operands)
 
 
+def forward_derivatives(torch):
+    """PyTorch's module of dual tensors, whose _current_level is that of the scopes for them, below 0 outside; None where it has none."""
+    found = getattr(getattr(torch, "autograd", None), "forward_ad", None)
+    return found if hasattr(found, "_current_level") else None
+
+
+def _refuse_tangents(torch, named):
+    forward = forward_derivatives(torch)
+    if forward is None or forward._current_level < 0:
+        return
+    for name, tensor in named:
+        if isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None:
+            raise ValueError(f"{name} has a tangent, of torch.autograd.forward_ad, and attune has no forward derivatives; accepted are plain tensors")
+
+
 def refuse_gradients(named, instead=""):
     """`named`: pairs of name and tensor (or number, or None), of which attune gives no gradients: a result would lose its history in silence.
     `instead`: what else is accepted."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
+    torch, named = sys.modules.get("torch"), tuple(named)
+    if torch is None:
+        return
+    _refuse_tangents(torch, named)
+    if not torch.is_grad_enabled():
         return
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:

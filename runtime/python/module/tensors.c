@@ -14,16 +14,19 @@ static PyObject* is_grad_enabled;      /* PyTorch's, as the next two */
 static PyObject* count_dispatch_modes; /* which look at calls themselves */
 static PyObject* is_autocast_on;
 static PyObject* autocast_state; /* what it is set to */
+static PyObject* forward_ad;     /* the module, which knows how deep derivatives are nested */
 static PyObject* requires_grad_name;
 static PyObject* is_neg_name;
 static PyObject* array_struct_name;
+static PyObject* current_level_name;
 
 int set_probe(PyObject* probe) {
   if (requires_grad_name == NULL) {
     requires_grad_name = PyUnicode_InternFromString("requires_grad");
     is_neg_name = PyUnicode_InternFromString("is_neg");
     array_struct_name = PyUnicode_InternFromString("__array_struct__");
-    if (!requires_grad_name || !is_neg_name || !array_struct_name) return -1;
+    current_level_name = PyUnicode_InternFromString("_current_level");
+    if (!requires_grad_name || !is_neg_name || !array_struct_name || !current_level_name) return -1;
   }
   PyObject* old = probe_type;
   Py_INCREF(probe);
@@ -41,8 +44,8 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
 
 /* Kept for good. */
 static void take_questions(PyObject* answer) {
-  PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes, &is_autocast_on,
-                            &autocast_state};
+  PyObject** questions[] = {&make_guard,     &is_grad_enabled, &count_dispatch_modes,
+                            &is_autocast_on, &autocast_state,  &forward_ad};
   enum { kQuestions = sizeof questions / sizeof *questions };
   if (is_grad_enabled != NULL || PyTuple_Size(answer) != kQuestions + 1) return;
   for (int i = 0; i < kQuestions; ++i) {
@@ -114,7 +117,19 @@ static int watches(PyObject* watcher) {
   return watched != 0;
 }
 
-int in_dispatch_mode(void) { return count_dispatch_modes != NULL && watches(count_dispatch_modes); }
+/* Of dual tensors, which neither types nor requires_grad nor dispatch keys tell. */
+static int in_forward_derivative(void) {
+  if (forward_ad == NULL || forward_ad == Py_None) return 0;
+  PyObject* level = PyObject_GetAttr(forward_ad, current_level_name);
+  int inside = level == NULL || PyLong_AsLong(level) >= 0;
+  Py_XDECREF(level);
+  if (PyErr_Occurred()) PyErr_Clear();
+  return inside;
+}
+
+int in_dispatch_mode(void) {
+  return (count_dispatch_modes != NULL && watches(count_dispatch_modes)) || in_forward_derivative();
+}
 
 PyObject* autocast_scope(void) {
   if (is_autocast_on == NULL || !watches(is_autocast_on)) return NULL;

@@ -47,7 +47,7 @@ typedef struct Layout {
 /* `probe`: called with a type that was not seen before; None for one that is unknown, a kind, or a
  * tuple: a capsule with the exchange functions, what makes a guard of tensors or None (see
  * guard.h), and functions that say whether PyTorch records gradients, how many dispatch modes there
- * are, whether autocast is on, and what it is set to. */
+ * are, whether autocast is on, and what it is set to; and the module of forward derivatives, or None. */
 int set_probe(PyObject* probe);
 
 /* What makes guards, borrowed; NULL: there are none, or no tensor was seen yet. */
