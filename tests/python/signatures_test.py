@@ -148,6 +148,7 @@ class Meanings(Compared):
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
             (ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1", {"dropout_p": 1.0}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
+            (TypeError, "attn_mask is of type ndarray; accepted are PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
             (ValueError, "attn_mask has 5 dimensions; accepted are 1 to 4", {"attn_mask": mask[None, None, None]}),
             (ValueError, "mask_tensor has shape .*; accepted are", {"attn_mask": mask[:4], "enable_gqa": True}),
             (ValueError, "mask_tensor is int64; accepted is bool", {"attn_mask": mask.long(), "enable_gqa": True})))

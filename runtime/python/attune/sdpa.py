@@ -34,6 +34,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Refused with a sentence: attn_mask beside is_causal, other ranks."""
     rank = query.dim()
     flat = rank == 3
+    if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
+        raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; accepted are PyTorch tensors and None")
     if attn_mask is not None or dropout_p or rank != 4 or key.dim() != 4 or value.dim() != 4:
         _check((rank, key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), settled(dropout_p), is_causal)
     if flat:
