@@ -158,6 +158,8 @@ inline RowEnd end_of_row(const KernelArguments& args, int head, int kv_head, flo
 inline void write_row(const KernelArguments& args, const DecodeItem& item, int r, const Floats* row,
                       float largest, float sum) {
   const RowEnd end = end_of_row(args, item.head(r), item.kv_head, largest, sum);
+  const Floats nothing[kOutVectors] = {};
+  if (sum == 0) row = nothing;  // exactly 0 also where V is not finite
   store_row<kDtypeO, kHeadDimV>(args.o.data, item.in(args.o, r), row, end.inverse);
   if (args.lse) args.lse[item.in_lse(args, r)] = end.lse;
 }

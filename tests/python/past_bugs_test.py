@@ -89,6 +89,22 @@ class LengthTest(unittest.TestCase):
             self.assertEqual(bool(numbers(o)[:2].any()), keys > 0)
             self.assertFalse(numbers(o)[2].any())
 
+    def test_rows_ahead_of_the_first_key_are_zero(self):
+        """More new rows than keys: 0 times NaN or infinity of the values reached rows that see none of them."""
+        lengths, rows = [1, 2, 40], 3
+        for junk in (np.nan, np.inf):
+            cache = Cache(13, lengths, 48, 2, 64, 64, 16)
+            cache.v[...] = junk
+            for invariant in (False, True):
+                o, lse = attune.attention_kvcache(draw(3, rows, 8, 64), cache.k, cache.v, is_causal=True, return_lse=True, batch_invariant=invariant,
+                                                  **cache.given)
+                for request, length in enumerate(lengths):
+                    empty = max(0, rows - length)
+                    self.assertTrue((numbers(o)[request, :empty] == 0).all())
+                    self.assertFalse(np.isfinite(numbers(o)[request, empty:]).any())
+                    self.assertTrue((numbers(lse)[request, :, :empty] == -np.inf).all())
+                    self.assertTrue(np.isfinite(numbers(lse)[request, :, empty:]).all())
+
     def test_too_many_heads_are_refused_by_name(self):
         """Numbers of heads and pieces were packed into words that were too narrow."""
         with self.assertRaisesRegex(Exception, "num_heads_q is 131072; accepted are 1 to 65536"):

@@ -255,7 +255,9 @@ class DecodeJoin {
     float inverse, lse;
     end_row(item, row, stats, inverse, lse);
     auto* const o = static_cast<unsigned short*>(parts_.base.o.data) + item.in(parts_.base.o, row);
-    *reinterpret_cast<unsigned*>(o + column) = pack<kDtypeO>(first * inverse, second * inverse);
+    const unsigned two = pack<kDtypeO>(first * inverse, second * inverse);
+    // Exactly 0 also where V is not finite.
+    *reinterpret_cast<unsigned*>(o + column) = stats.sum == 0.0f ? 0u : two;
   }
   __device__ __forceinline__ void store_lse(const DecodeItem& item, int row,
                                             DecodeStats stats) const {
