@@ -28,11 +28,22 @@ void check_list(const char* name, const int* data, bool wanted, bool needed, con
                        static_cast<const void*>(data)));
 }
 
+// Pages, slots or rows of packed keys that a call's cache has. Kernels count them in an int.
+int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
+  const int64_t pages = cache.num_pages > 0 ? cache.num_pages : pages_of_cache(p);
+  if (pages > INT32_MAX)
+    refuse(
+        fmt::format("cache.num_pages is 0 and the problem may have {} pages, slots or rows; "
+                    "accepted is how many there are, up to {}",
+                    pages, INT32_MAX));
+  return pages;
+}
+
 }  // namespace
 
 void check_cache(const Problem& p, const CacheArgs* given) {
   const CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
-  const int64_t pages = cache.num_pages > 0 ? cache.num_pages : pages_of_cache(p);
+  const int64_t pages = pages_of_call(p, cache);
   const bool has_pages = p.page_size > 0, has_work = p.batch > 0 && p.seqlen_kv > 0;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
   check_list("cache.q_begins", cache.q_begins, p.packed_q, p.packed_q && p.batch > 0,
@@ -87,6 +98,7 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     refuse(fmt::format("append.num_positions is {}; accepted are 0 and more: rows of cos and sin",
                        append.num_positions));
   if (append.row_slots == nullptr) return check_cache(p, &cache);
+  pages_of_call(p, cache);
   if (p.page_size == 0 && pages_of_cache(p) * p.seqlen_kv > UINT32_MAX)
     refuse(
         fmt::format("append.row_slots is given and the cache has {} slots of {} keys; accepted "

@@ -14,7 +14,7 @@
 // | slots        | [batch], without pages alone: the slot of each request; null: its own number                      |
 //
 // A request has at most seqlen_q rows and seqlen_kv keys: kernels cut what says more. A page or slot that the cache does not have is
-// taken for one without keys: its keys are hidden.
+// read as page or slot 0.
 #pragma once
 
 namespace attune {

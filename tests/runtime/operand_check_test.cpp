@@ -216,6 +216,38 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale is given; accepted is null"));
 }
 
+// Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache without keys.
+TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
+  int list[1] = {};
+  CacheArgs cache{};
+  const auto refusal_of = [&](const char* text, bool appends) {
+    const Problem p = parse_problem(text);
+    try {
+      AppendArgs append{};
+      append.row_slots = list;
+      appends ? check_append(p, &cache, &append) : check_cache(p, &cache);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const char* const packed =
+      "op=attention_kvcache,dtype=bf16,head_dim=64,heads=4/2,batch=2048,seqlen_q=1,"
+      "seqlen_kv=1048576,packed_q=1,packed_kv=1";
+  const char* const paged =
+      "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=4096,seqlen_q=1,seqlen_kv=1048576,"
+      "page_size=1";
+  cache.q_begins = cache.kv_begins = list;
+  EXPECT_THAT(refusal_of(packed, false), HasSubstr("the problem may have 2147483648 pages"));
+  cache.num_pages = 1000;
+  EXPECT_EQ(refusal_of(packed, false), "accepted");
+  cache = {};
+  EXPECT_THAT(refusal_of(paged, true), HasSubstr("the problem may have 4294967296 pages"));
+  cache.num_pages = 1000;
+  EXPECT_EQ(refusal_of(paged, true), "accepted");
+}
+
 TEST_F(NarrowOperandCheck, DefaultLayoutPadsRowsAndPasses) {
   EXPECT_EQ(refusal(), "accepted");
   EXPECT_EQ(operands_.q.head_stride, 80);
