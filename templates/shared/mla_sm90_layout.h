@@ -7,11 +7,11 @@
 // | k slots  | 2 * panels * 64 keys * 128| TMA                 | wgmma: all panels as K, the first as V    |
 // | p        | 64 rows * 128             | a block's owner     | wgmma of the other warpgroup              |
 // | maxima   | 2 * 64 floats             | a block's owner     | the other: of all blocks so far           |
-// | sums     | 2 * 64 floats             | a warpgroup each    | the other, at the end of a tile           |
+// | sums     | 2 * 2 * 64 floats         | a warpgroup each    | the other, at the end of a tile           |
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
 // | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
 //
-// Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h.
+// Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring tiles stand apart (cuda/attention/mla_sums.cuh).
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"
@@ -43,7 +43,7 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk) {
   all.p = l.k + l.k_slots * l.k_slot_bytes;
   all.maxima = all.p + kWarpgroupRows * kMlaKeys * 2;
   all.sums = all.maxima + kMlaHalves * kWarpgroupRows * 4;
-  all.p_full = all.sums + kMlaHalves * kWarpgroupRows * 4;
+  all.p_full = all.sums + 2 * kMlaHalves * kWarpgroupRows * 4;
   l.q_full = all.p_full + 8 * kMlaHalves;
   l.q_empty = l.q_full + 8;
   l.k_full = l.q_empty + 8;

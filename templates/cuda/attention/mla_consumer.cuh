@@ -15,6 +15,7 @@
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/kernel_parts.cuh"
 #include "cuda/attention/lazy_softmax.cuh"
+#include "cuda/attention/mla_sums.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -29,9 +30,6 @@ namespace attune {
 using MlaScores = float[kBlockN / 2];      // (64, kBlockN) over the warpgroup
 using MlaWeights = unsigned[kBlockN / 4];  // the same, 16 bits
 using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of what V has
-
-constexpr int kBarrierSums = 1;  // named, of both consumers
-constexpr int kMlaThreads = kMlaHalves * kWarpgroupThreads;
 
 class MlaConsumer {
   using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
@@ -85,7 +83,7 @@ class MlaConsumer {
         wgmma_pin(s);
       }
     }
-    add_sums(rows);
+    add_sums(parity, rows);
   }
 
  private:
@@ -218,22 +216,11 @@ class MlaConsumer {
   }
 
   // Sums of rows are of all keys then.
-  __device__ __forceinline__ void add_sums(RowStats* rows) const {
-    const int row = accumulator_row(thread());
+  __device__ __forceinline__ void add_sums(unsigned parity, RowStats* rows) const {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      rows->sum[i] = quad_sum(rows->sum[i]);
-      if (lane() % 4 == 0)
-        store_shared_word(place_of(kMlaLayout.sums + half_ * kWarpgroupRows * 4, row + 8 * i),
-                          __float_as_int(rows->sum[i]));
-    }
-    named_barrier_sync(kBarrierSums, kMlaThreads);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float other = __uint_as_float(load_shared_word(
-          place_of(kMlaLayout.sums + (1 - half_) * kWarpgroupRows * 4, row + 8 * i)));
-      rows->sum[i] = half_ == 0 ? rows->sum[i] + other : other + rows->sum[i];
-    }
+    for (int i = 0; i < 2; ++i) rows->sum[i] = quad_sum(rows->sum[i]);
+    add_sums_of_halves(shared_ + kMlaLayout.sums, parity, half_, accumulator_row(thread()),
+                       rows->sum);
   }
 
   unsigned shared_;
