@@ -8,6 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
+#include "runtime/operand_check.hpp"
 
 namespace attune {
 namespace {
@@ -65,6 +66,14 @@ void check_cache(const Problem& p, const CacheArgs* given) {
         fmt::format("cache.page_table_stride is {}; accepted are {} and more: pages of the "
                     "longest request",
                     cache.page_table_stride, least));
+}
+
+void check_pages_of_call(const Problem& p, const Operands& operands) {
+  const int pages = operands.cache == nullptr ? 0 : operands.cache->num_pages;
+  if (pages <= 1 || pages_of_cache(p) > 1) return;
+  Problem called = p;
+  called.num_pages = pages;
+  check_operands(operands_of(called), operands);
 }
 
 void check_v_in_k(const Problem& p, const Operands& operands) {

@@ -11,6 +11,8 @@ namespace attune {
 
 // Throws kInvalidArgument. `given` may be null: then nothing is given.
 void check_cache(const Problem& problem, const CacheArgs* given);
+// Strides from page to page, where the problem's cache has one page and the call's has more: the plan's rules leave them free.
+void check_pages_of_call(const Problem& problem, const Operands& operands);
 // That v is where k is, of problems that say so.
 void check_v_in_k(const Problem& problem, const Operands& operands);
 // Of calls of the op append_kv, likewise.

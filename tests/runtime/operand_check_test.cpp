@@ -248,6 +248,33 @@ TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
   EXPECT_EQ(refusal_of(paged, true), "accepted");
 }
 
+// A plan's rules leave the stride of a cache of one page free; a call may have more.
+TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
+  const Problem p = parse_problem(
+      "op=attention_kvcache,dtype=fp16,head_dim=64,heads=4/2,seqlen_q=1,seqlen_kv=16,page_size=16");
+  const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
+  Operands operands =
+      contiguous_operands(p, at(0x1000), at(0x2000), at(0x8000), at(0x4000), nullptr);
+  CacheArgs cache{};
+  operands.cache = &cache;
+  operands.v.batch_stride = 2049;
+  const auto refusal = [&] {
+    try {
+      check_operands(operands_of(p), operands);
+      check_pages_of_call(p, operands);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal(), "accepted");
+  cache.num_pages = 2;
+  EXPECT_THAT(refusal(), HasSubstr("v.batch_stride is 2049 elements; accepted are multiples of 8"));
+  operands.v.batch_stride = 2048;
+  EXPECT_EQ(refusal(), "accepted");
+}
+
 TEST_F(NarrowOperandCheck, DefaultLayoutPadsRowsAndPasses) {
   EXPECT_EQ(refusal(), "accepted");
   EXPECT_EQ(operands_.q.head_stride, 80);
