@@ -52,6 +52,10 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
   if (p.dtype_q != last.dtype_q || p.num_heads_q != last.num_heads_q ||
       p.head_dim_qk != last.head_dim_qk || p.head_dim_v != last.head_dim_v)
     wrong("has another dtype, other heads or head dims than the last; accepted are the same");
+  if (p.scale() != last.scale() || p.softcap != last.softcap)
+    wrong(
+        fmt::format("has softmax_scale {} and softcap {}; accepted are {} and {}, as the last has",
+                    p.scale(), p.softcap, last.scale(), last.softcap));
   if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; accepted is none");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p) && feature->field != "softcap")
