@@ -369,8 +369,9 @@ LaunchSizes sm90_sizes(const KernelSpec& spec, const Config& config, const Shape
 
 MapShape sm90_map_shape(const Config& config, const Shape& shape) {
   const Sm90Tiles tiles = sm90_tiles(config, shape);
+  const int64_t slices_of_entries = v_slices(config) * std::max<int64_t>(shape.batch, 1);
   return {.row_blocks = tiles.row_blocks,
-          .head_tiles = tiles.groups / std::max<int64_t>(shape.batch, 1),
+          .head_tiles = tiles.groups / slices_of_entries,  // slices of V share a list
           .block_n = config.at("block_n")};
 }
 

@@ -234,6 +234,29 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));
 }
 
+// The step that makes lists takes a block's number apart (map_place, cuda/attention/block_lists.cuh), a tile finds its list by steps
+// (cuda/attention/block_list.cuh): both must mean the same list, also where tiles are slices of V's columns.
+TEST(PrefillSm90Launch, TilesFindTheListsThatAreMadeForThem) {
+  for (const char* heads : {"head_dim=128,heads=6/3", "head_dim_qk=576,head_dim_v=512,heads=4/1"})
+    for (const int slices : {1, 2, 3}) {
+      const Problem p = parse_problem(
+          std::string("dtype=bf16,batch=3,seqlen_q=300,seqlen_kv=500,mask_tensor=1,") + heads);
+      Config c = prefill_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+      if (c.has("v_slices")) c.set("v_slices", slices);
+      const LaunchPlan plan = prefill_sm90().launch(spec_of(p), c, shape_of(p), kH200);
+      const BlockMapArgs map = plan.map_args(nullptr, {});
+      const auto packed = static_cast<int>(c.at("pack_heads"));
+      const int rows = static_cast<int>(p.seqlen_q * packed / c.at("block_m")) + 1;
+      const int head_tiles = p.num_heads_q / std::min(packed, p.num_heads_q / p.num_heads_kv);
+      EXPECT_EQ(map.num_lists, rows * head_tiles * p.batch) << heads << " " << slices;
+      for (int number = 0; number < map.num_lists; ++number)
+        ASSERT_EQ(number / rows / head_tiles * map.batch_step +
+                      number / rows % head_tiles * map.head_step + number % rows,
+                  number)
+            << heads << " " << slices;
+    }
+}
+
 TEST(PrefillSm90Cost, ChargesOneTilePerBlockOnlyWhereBlocksWouldTakeSeveral) {
   const auto cost_of_one_tile_over_dynamic = [](const char* batch) {
     const Problem p =
