@@ -159,6 +159,7 @@ void check_absent(const OperandList& list, const Operands& operands) {
 }
 
 std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const OperandView& view) {
+  if (x.empty()) return std::nullopt;  // its map is of something else
   const Stride strides[3] = {{"head_stride", view.head_stride, x.heads},
                              {"row_stride", view.row_stride, x.lines()},
                              {"batch_stride", view.batch_stride, x.batch}};

@@ -154,6 +154,7 @@ bool OperandRules::allow(const Operands& operands) const noexcept {
 
 bool OperandRules::suit_tensor_maps(const Operands& operands) const noexcept {
   for (size_t i = 0; i < num_tensors_; ++i) {
+    if (tensors_[i].empty) continue;
     const OperandView& view = operands.*tensors_[i].view;
     const int64_t strides[3] = {view.head_stride, view.row_stride, view.batch_stride};
     for (size_t k = 0; k < 3; ++k) {

@@ -102,26 +102,32 @@ Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
           tensor.batch};
 }
 
+// TMA takes neither a null address nor an extent of 0, and a kernel without keys asks for a box of them all the same: one element of
+// an operand that has some stands for a tensor that has none, whose address and strides may be anything.
+Seen seen_of_nothing(const Seen& empty, const AttentionArgs& args) {
+  void* const there = args.seqlen_q > 0 ? args.q.data : args.k.data;
+  return {{there, 0, 0, 0}, empty.dtype, 1, 1, 1, 1};
+}
+
 }  // namespace
 
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
                             const std::vector<PlacedTensor>& workspace,
                             const KernelArguments& args) {
   const Operand* const operand = std::get_if<Operand>(&map.tensor);
-  const Seen seen =
-      operand != nullptr
-          ? seen_operand(*operand, map.of_pages, spec, args)
-          : seen_tensor(workspace[std::get<Workspace>(map.tensor).index], args.workspace);
+  Seen seen = operand != nullptr
+                  ? seen_operand(*operand, map.of_pages, spec, args)
+                  : seen_tensor(workspace[std::get<Workspace>(map.tensor).index], args.workspace);
+  if (seen.columns < 1 || seen.rows < 1) seen = seen_of_nothing(seen, args);
   const auto element = static_cast<uint64_t>(dtype_bytes(seen.dtype));
   const int64_t row = padded_row(seen.dtype, seen.columns);
   const auto bytes = [&](long long stride, int64_t extent) {
     return static_cast<uint64_t>(extent > 1 ? stride : row) * element;
   };
   TensorMapKey key;
-  // TMA takes neither a null address nor an extent of 0; a kernel without keys reads neither.
   key.address = seen.view.data ? seen.view.data : args.q.data;
-  key.dims[0] = static_cast<uint64_t>(std::max<int64_t>(seen.columns, 1));
-  key.dims[1] = static_cast<uint64_t>(std::max<int64_t>(seen.rows, 1));
+  key.dims[0] = static_cast<uint64_t>(seen.columns);
+  key.dims[1] = static_cast<uint64_t>(seen.rows);
   key.dims[2] = static_cast<uint64_t>(seen.heads);
   key.dims[3] = static_cast<uint64_t>(seen.batch);
   key.strides[0] = bytes(seen.view.row_stride, seen.rows);

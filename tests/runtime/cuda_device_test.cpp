@@ -172,6 +172,31 @@ TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
   EXPECT_EQ(k.swizzle, 0);
 }
 
+// A kernel without keys asks for a box of them, and TMA reads what the map says there is.
+TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnother) {
+  KernelArguments args{};
+  args.batch = 3, args.seqlen_q = 100, args.num_heads_q = 8, args.num_heads_kv = 2;
+  args.q = {reinterpret_cast<void*>(0x10000), 100 * 8 * 128, 8 * 128, 128};
+  args.k = args.v = {reinterpret_cast<void*>(0x2ff00), 0, 7, 1};
+  KernelSpec transposed;
+  transposed.fp8.v_layout = VLayout::kTransposed;
+  for (const Operand operand : {Operand::kK, Operand::kV}) {
+    for (const KernelSpec& spec : {KernelSpec{}, transposed}) {
+      const TensorMapKey key = tensor_map_key({operand, 64, 128, 128}, spec, {}, args);
+      EXPECT_EQ(key.address, args.q.data);
+      EXPECT_THAT(key.dims, ElementsAre(1, 1, 1, 1));
+      EXPECT_THAT(key.strides, ElementsAre(16, 16, 16));
+      EXPECT_EQ(key.box[1], 128u) << "a box counts as many bytes as of any operand";
+    }
+  }
+  std::swap(args.seqlen_q, args.seqlen_kv);  // gradients of keys that no row sees
+  args.q = {nullptr, 0, 8 * 128, 128};
+  args.k = {reinterpret_cast<void*>(0x20000), 100 * 2 * 128, 2 * 128, 128};
+  const TensorMapKey q = tensor_map_key({Operand::kQ, 64, 64, 128}, KernelSpec{}, {}, args);
+  EXPECT_EQ(q.address, args.k.data);
+  EXPECT_THAT(q.dims, ElementsAre(1, 1, 1, 1));
+}
+
 TEST_F(CudaDeviceTest, TensorsOfTheWorkspaceAreSeenByTheirExtentsAndTransposedVWithKeysContiguous) {
   KernelArguments args{};
   args.batch = 2, args.seqlen_q = 64, args.seqlen_kv = 100, args.num_heads_q = 8;

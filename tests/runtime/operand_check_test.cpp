@@ -146,6 +146,17 @@ TEST_F(OperandCheck, EmptyOperandsNeedNoAddress) {
   EXPECT_NO_THROW(check_operands(operands_of(none), operands_));
 }
 
+TEST_F(OperandCheck, EmptyOperandsSuitTensorMapsWhateverTheirStrides) {
+  Problem none = problem_;
+  none.seqlen_kv = 0;
+  const OperandRules rules(operands_of(none));
+  for (const int64_t stride : {int64_t{0}, int64_t{1}, int64_t{1} << 40}) {
+    operands_.k = operands_.v = {nullptr, stride, stride, stride};
+    EXPECT_FALSE(tensor_map_refusal(rules.list(), operands_)) << stride;
+    EXPECT_TRUE(rules.suit_tensor_maps(operands_)) << stride;
+  }
+}
+
 TEST_F(OperandCheck, WorkspaceIsChecked) {
   Plan plan;
   plan.problem = problem_;

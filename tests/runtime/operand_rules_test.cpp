@@ -140,7 +140,9 @@ TEST(OperandRules, SayWhatTheChecksSay) {
     }
     EXPECT_GT(allowed, 300) << text;
     EXPECT_GT(refused, 300) << text;
-    EXPECT_GT(unsuited, 5) << text;
+    if (!rules.writes_nothing()) {
+      EXPECT_GT(unsuited, 5) << text;
+    }
   }
 }
 
