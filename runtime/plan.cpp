@@ -31,6 +31,19 @@ MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
           tells_apart(scores.masks.on_head, operands)};
 }
 
+// A kernel that visits a block of keys for rows that see none reads captures there all the same, and clamps to their first element: of
+// captures without elements, whose address and strides may be anything, it finds q's.
+void point_empty_captures(const ScoreCaptures& wanted, const void* q, ScoreArgs* args) {
+  for (size_t i = 0; i < wanted.captures.size(); ++i) {
+    ScoreCapture& capture = args->captures[i];
+    const int* const first = capture.extents;
+    const int* const end = first + wanted.captures[i].extents.size();
+    if (std::find(first, end, 0) == end) continue;
+    capture.data = q;
+    std::fill(std::begin(capture.strides), std::end(capture.strides), 0);
+  }
+}
+
 GradientArgs gradient_args(const Problem& p, const Operands& operands) {
   const bool of_scores = p.score_gradient != ScoreGradient::kNone;
   GradientArgs args{operands.dout,
@@ -86,6 +99,7 @@ KernelArguments args_of(const Plan& plan, const Operands& operands, void* worksp
     if (plan.scores.has_stage && !plan.launch.keeps_score_units)
       args.softmax_scale_log2 = kLog2E;  // the score stage scales
     args.scores = score_args(p, plan.scores, operands.scores);
+    point_empty_captures(plan.scores, args.q.data, &args.scores);
     args.map = plan.launch.map_args(workspace, map_lists(plan.scores, operands.scores));
   }
   if (plan.operands.list().has(Role::kDout)) [[unlikely]]

@@ -311,6 +311,30 @@ TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
   EXPECT_EQ(device_->seen->launches, 0);
 }
 
+// A kernel that visits a block of keys for rows that see none reads a capture's first element there.
+TEST_F(EngineTest, CapturesWithoutElementsAreReadFromQ) {
+  const Problem none = parse_problem(
+      "dtype=bf16,head_dim=64,heads=4,batch=2,seqlen_q=5,seqlen_kv=0,bias=bf16,key_lengths=1");
+  const auto plan = engine(options()).plan(none);
+  std::vector<char> memory(static_cast<size_t>(plan->workspace_bytes()) + 256);
+  void* const workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  char* const base = reinterpret_cast<char*>(0x10000);
+  Operands operands = contiguous_operands(none, base, nullptr, nullptr, base + 0x10000, nullptr);
+  ScoreOperands scores;
+  ASSERT_EQ(plan->scores.captures.back().name, "bias");
+  scores.add({base + 0x20000, {1}, {}});  // key_lengths
+  scores.add({nullptr, {20, 5, 1, 1}, {}});
+  operands.scores = &scores;
+  run(*plan, operands, workspace, plan->workspace_bytes(), nullptr);
+  EXPECT_EQ(device_->seen->launches, 1);
+  const ScoreArgs& args = device_->seen->last_args.scores;
+  EXPECT_EQ(args.captures[0].data, base + 0x20000) << "one that has elements stays";
+  EXPECT_EQ(args.captures[0].strides[0], 1);
+  EXPECT_EQ(args.captures[1].data, base);
+  for (const long long stride : args.captures[1].strides) EXPECT_EQ(stride, 0);
+}
+
 TEST_F(EngineTest, PlansKeepTheirKernelAliveWithoutTheEngine) {
   std::shared_ptr<const Plan> plan = engine(options()).plan(problem_);
   EXPECT_EQ(device_->seen->live_kernels, 1);
