@@ -99,7 +99,7 @@ struct MapLists {
 };
 
 struct StepSize {
-  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;  // grid_x 0: the step has nothing to do
   int num_tiles = 0;  // into AttentionArgs::num_tiles: pieces of work that the step counts itself
 };
 

@@ -226,6 +226,8 @@ class ScoreGradientSm80 final : public KernelTemplate {
                             const DeviceFacts& device) {
     const int64_t block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
     const int64_t rows = std::max<int64_t>(1, (shape.seqlen_q + block_m - 1) / block_m);
+    // Of no batch entries there are no sums, and dscores of a table are zeros: attune_sum writes them.
+    if (has_sums(spec) && shape.batch == 0) return 0;
     if (has_sums(spec)) return grid_extent(rows * shape.num_heads_q * shape.batch);
     const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;
     const int64_t batch = repeats(spec.repeats, Repeats::kBatch) ? 1 : shape.batch;

@@ -125,6 +125,7 @@ CudaKernel::~CudaKernel() {
 void CudaKernel::launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const {
   const ContextScope scope(*context_);
   for (size_t i = 0; i < functions_.size(); ++i) {
+    if (plan.steps[i].grid_x == 0) continue;
     args.num_tiles = plan.steps[i].num_tiles;
     launch_step(functions_[i], plan.steps[i], plan, args, stream);
   }

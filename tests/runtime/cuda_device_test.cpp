@@ -244,6 +244,19 @@ TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
 }
 
+TEST_F(CudaDeviceTest, StepsWithoutBlocksAreNotLaunched) {
+  LaunchPlan plan;
+  plan.steps.resize(3);
+  plan.steps[0].entry = "first";
+  plan.steps[1].grid_x = 0;
+  plan.steps[2].entry = "last";
+  const auto kernel = this->kernel(plan);
+  kernel->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.launches, 2);
+  EXPECT_EQ(stub_calls.launched[0], testing::stub_function(0));
+  EXPECT_EQ(stub_calls.launched[1], testing::stub_function(2));
+}
+
 TEST_F(CudaDeviceTest, EachArgumentPartIsAParameterOfItsOwn) {
   LaunchPlan plan;
   plan.main().parts = {ArgumentPart::kBase, ArgumentPart::kScales};

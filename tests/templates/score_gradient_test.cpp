@@ -115,6 +115,28 @@ TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
     EXPECT_FALSE(t.space(spec, parse_arch(arch)).enumerate().empty()) << arch;
 }
 
+// A tile of no batch entry is none: its block would read operands and write sums that are not there.
+TEST(ScoreGradientLaunch, OfNoBatchEntriesMakesNoTiles) {
+  for (const char* of :
+       {"relative_bias=fp32,score_gradient=relative_bias", "alibi=1,score_gradient=alibi"}) {
+    Problem p = parse_problem(
+        std::string("op=attention_backward,dtype=bf16,head_dim=64,heads=2,seqlen=300,") + of);
+    const KernelTemplate& t = template_by_name("score_gradient_sm80");
+    const KernelSpec spec = spec_of(p);
+    const Arch arch = parse_arch("sm_90a");
+    const DeviceFacts facts = typical_device(arch).facts;
+    const Config config = t.default_config(spec, arch, shape_of(p), facts);
+    for (const int batch : {2, 0}) {
+      p.batch = batch;
+      const LaunchPlan plan = t.launch(spec, config, shape_of(p), facts);
+      ASSERT_EQ(plan.steps.size(), 3u);
+      EXPECT_EQ(plan.steps[1].entry, kEntryName);
+      EXPECT_EQ(plan.steps[1].grid_x > 0, batch > 0) << of;
+      EXPECT_GT(plan.steps[2].grid_x, 0u) << "zeros are written still";
+    }
+  }
+}
+
 TEST_F(ScoreGradient, IsThatOfTheOracleOnTheGpu) {
   check_all("cuda", {Dtype::kBf16, Dtype::kFp16});
 }
