@@ -128,6 +128,7 @@ std::vector<Constant> gradient_constants(const KernelSpec& spec) {
                                   asked("kGradientK", Gradients::kK),
                                   asked("kGradientV", Gradients::kV)};
   if (spec.accumulate) constants.push_back({"bool", "kAccumulate", "true"});
+  if (spec.score_mod) constants.push_back({"bool", "kUserScores", "true"});
   if (score_slope_program(spec)) constants.push_back({"bool", "kSloped", "true"});
   if (of_scores) {
     constants.push_back({"int", "kScoreGradient",

@@ -224,6 +224,7 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   const Panel lse = scratch.rows.lse[panel], delta = scratch.rows.delta[panel];
   for (int n = 0; n < count; ++n) {
     p[n] = exp2_nonpositive(p[n] - lse);
+    p[n] = lse == kInfinity ? Panel(0.0f) : p[n];  // of no number, too  // where kUserScores
     if constexpr (kGradientS) {
       ds[n] *= scratch.kept[n];  // where kDropout
       Panel gradient = p[n] * (ds[n] - delta);

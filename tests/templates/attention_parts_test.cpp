@@ -110,6 +110,28 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
   }
 }
 
+// As kernels with a caller's program have them: whose blocks of rows go unmasked where keys see every row, and every row is there.
+TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
+  constexpr int kRows = 32, kKeys = 64;
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) {
+    const AttentionArgs args =
+        lengths(1 + static_cast<int>(random() % 150), 1 + static_cast<int>(random() % 200));
+    for (int first = 0; first < args.seqlen_kv; first += kKeys) {
+      const int end = std::min(first + kKeys, args.seqlen_kv);
+      const BlockRange blocks = row_blocks<kRows>(args, first, end);
+      for (int block = blocks.begin; block < blocks.end; ++block) {
+        bool all = (block + 1) * kRows <= args.seqlen_q;
+        for (int row = block * kRows; all && row < (block + 1) * kRows; ++row)
+          for (int key = first; key < end; ++key) all = all && visible(args, row, key);
+        ASSERT_EQ(blocks.needs_mask(block), !all)
+            << "keys " << first << " block " << block << " of " << args.seqlen_q << "x"
+            << args.seqlen_kv;
+      }
+    }
+  }
+}
+
 // Whoever waits for a turn waits for a lower block of keys, which takes the turn before: else a kernel would wait for ever.
 template <int kRows, int kKeys>
 void check_turns(const AttentionArgs& args) {

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "generator/core/user_program.hpp"
 #include "generator/families/backward_sm80_cost.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
@@ -116,6 +117,22 @@ TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
   EXPECT_TRUE(has("documents=1", "mask_element"));
   EXPECT_FALSE(has("documents=1", "score_element"));
   EXPECT_FALSE(has("gradients=q", "ElementNames"));
+}
+
+// What built-in features make of rows past the last is a number, which L2 hides.
+TEST(BackwardSm80Source, MasksRowsThatAreNotThereWhereACallersProgramIs) {
+  const Arch arch = parse_arch("sm_80");
+  const std::string masks = "min(range.full_end, args.seqlen_q / kRows)";
+  Problem p = problem("head_dim=64,softcap=30,bias=bf16");
+  const auto has = [&] {
+    return render(backward_sm80(), spec_of(p), arch, default_of(p, arch)).text.find(masks) !=
+           std::string::npos;
+  };
+  EXPECT_FALSE(has());
+  p.score_mod = read_user_program("return score - sqrt(float(seqlen_q - 1 - q_idx));",
+                                  score::Kind::kScore, "score_mod")
+                    .digest;
+  EXPECT_TRUE(has());
 }
 
 TEST(BackwardSm80Space, RefusesWithAReason) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of what score features read, biases, slopes, sinks and loads of programs: every family on every device here against the
-// oracle in float64 (tuner/oracles/score_gradient.cpp), by default config and a drawn one.
+// Gradients of what score features read, biases, slopes, sinks and loads of programs, and of q, k and v under programs that make no
+// number of rows past the last: every family on every device here against the oracle in float64 (tuner/oracles/score_gradient.cpp), by
+// default config and a drawn one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +31,15 @@ constexpr const char* kTwo =
     "// capture a: fp32[1]\n// capture b: fp32[2]\n// capture ids: int32[1]\n"
     "return kv_idx < 40 ? score * a[ids[q_idx]] : score - b[batch][kv_idx] * a[kv_idx];";
 
+// Roots of what is below zero, of rows past the last: no number.
+constexpr const char* kEnds = "return score - 0.1f * sqrt(float(seqlen_q - 1 - q_idx));";
+constexpr const char* kEndsOfKeys =
+    "// capture keys: bf16[1]\n"
+    "return score + keys[kv_idx] * sqrt(float(seqlen_q - 1 - q_idx));";
+constexpr const char* kEndsOfTable =
+    "// capture table: fp32[2]\n"
+    "return (score + table[head][q_idx - kv_idx + 300]) * sqrt(float(seqlen_q - q_idx));";
+
 constexpr Row kRows[] = {{"bias=bf16,score_gradient=bias"},
                          {"bias=fp32,score_gradient=bias,repeats=bh,mask=causal_bottom_right"},
                          {"bias=bf16,alibi=1,score_gradient=bias,repeats=q"},
@@ -44,7 +54,11 @@ constexpr Row kRows[] = {{"bias=bf16,score_gradient=bias"},
                          {"score_gradient=load_diagonals,repeats=h,documents=1,bias=bf16", kTable},
                          {"score_gradient=load,load=0,repeats=bh", kTwo},
                          {"score_gradient=load,load=1,repeats=hq,key_lengths=1", kTwo},
-                         {"score_gradient=load,load=2,repeats=bhq,sinks=fp32", kTwo}};
+                         {"score_gradient=load,load=2,repeats=bhq,sinks=fp32", kTwo},
+                         {"gradients=qkv", kEnds},
+                         {"gradients=v,mask=causal_bottom_right,softcap=9", kEnds},
+                         {"score_gradient=load,repeats=bhq", kEndsOfKeys},
+                         {"score_gradient=load_diagonals", kEndsOfTable}};
 
 class ScoreGradient : public DeviceFixture {
  protected:
@@ -113,6 +127,22 @@ TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
   const KernelTemplate& t = template_by_name("score_gradient_sm80");
   for (const char* arch : {"sm_80", "sm_90a", "sm_120"})
     EXPECT_FALSE(t.space(spec, parse_arch(arch)).enumerate().empty()) << arch;
+}
+
+// What a program makes no number of, of rows that are not there, no sum takes in.
+TEST(ScoreGradientSource, DropsRowsThatAreNotThereWhereACallersProgramIs) {
+  const KernelTemplate& t = template_by_name("score_gradient_sm80");
+  const Arch arch = parse_arch("sm_80");
+  const auto drops = [&](const std::string& of) {
+    const Problem p =
+        parse_problem("op=attention_backward,dtype=bf16,head_dim=64,heads=2,seqlen=300," + of);
+    const KernelSpec spec = spec_of(p);
+    const Config config = t.default_config(spec, arch, shape_of(p), typical_device(arch).facts);
+    return render(t, spec, arch, config).text.find("drop_rows_past_end(dz);") != std::string::npos;
+  };
+  EXPECT_FALSE(drops("bias=bf16,softcap=20,score_gradient=bias,repeats=q"));
+  const UserProgram program = read_user_program(kEndsOfKeys, score::Kind::kScore, "score_mod");
+  EXPECT_TRUE(drops("score_gradient=load,repeats=bhq,score_mod=" + to_text(program.digest)));
 }
 
 // A tile of no batch entry is none: its block would read operands and write sums that are not there.

@@ -147,6 +147,7 @@ class ScoreGradientTile {
     }
     if (masked) hide(block, dz);
     seen.template hide<true>(s, dz);  // where kMaskProgram
+    drop_rows_past_end(dz);           // where kUserScores
     scale_kept(parts_.dropout, dz);   // where kDropout
     return true;
   }
@@ -161,6 +162,20 @@ class ScoreGradientTile {
       }                                                                    // where kSloped
     }                                                                      // where kSloped
   }                                                                        // where kSloped
+
+  // A caller's program may make no number of rows that are not there, and sums take in all of a tile.      // where kUserScores
+  __device__ __forceinline__ void drop_rows_past_end(Scores& dz) const {  // where kUserScores
+    const int rows = parts_.base.seqlen_q - thread_row();                 // where kUserScores
+#pragma unroll                                                            // where kUserScores
+    for (int m = 0; m < kM; ++m) {                                        // where kUserScores
+#pragma unroll                                                            // where kUserScores
+      for (int n = 0; n < kN; ++n) {                                      // where kUserScores
+#pragma unroll                                                            // where kUserScores
+        for (int i = 0; i < 4; ++i)                                       // where kUserScores
+          if (16 * m + i / 2 * 8 >= rows) dz[m][n][i] = 0.f;              // where kUserScores
+      }                                                                   // where kUserScores
+    }                                                                     // where kUserScores
+  }                                                                       // where kUserScores
 
   // Keys past the end too: K is zero there, and P may be inf.
   __device__ __forceinline__ void hide(int block, Scores& dz) const {
