@@ -54,31 +54,6 @@ class ExchangeTest : public StoreTest {
   static MergePlan merge(Store& into, const StoreContents& from) { return into.merge(from); }
 };
 
-// Each merge brings a winner and its image at once, so no look finds one without the other.
-TEST_F(ExchangeTest, WhatIsReadStoodTogether) {
-  Store writing = writer();
-  std::atomic<bool> ended = false;
-  std::thread puts([&] {
-    for (int64_t n = 1; n <= 300; ++n) {
-      const TuningKey key = sample_key(1024 + n);
-      StoreContents pair;
-      pair.winners.push_back(sample_winner(key, n));
-      pair.winners[0].device = key.device, pair.winners[0].policy = key.policy;
-      pair.winners[0].created = "2026-02-01T00:00:00.000Z";
-      pair.images.push_back({sample_image_key(n), sample_image(), "2026-02-01T00:00:00.000Z"});
-      writing.merge(pair);
-    }
-    ended = true;
-  });
-  const Store reading = reader();
-  while (!ended) {
-    const StoreContents seen = read_contents(reading);
-    EXPECT_EQ(seen.winners.size(), seen.images.size());
-  }
-  puts.join();
-  EXPECT_EQ(read_contents(reading).images.size(), 300U);
-}
-
 TEST_F(ExchangeTest, LinesComeBackAsTheSameRows) {
   Store from = store("from"), into = store("into");
   fill(from);

@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
+#include "cache/exchange.hpp"
 #include "cache/record_json.hpp"
 #include "cache/schema.hpp"
 #include "tests/cache/store_samples.hpp"
@@ -326,6 +329,31 @@ TEST_F(StoreTest, ReaderRefusesToWriteAndMissingFileIsNullopt) {
   Store store = Store::open_existing(file()).value();
   EXPECT_THAT(error_of(ErrorCode::kStore, [&] { store.put_trial(sample_key(), sample_trial()); }),
               HasSubstr("reading only"));
+}
+
+// Each merge brings a winner and its image at once, so no look finds one without the other.
+TEST_F(StoreTest, WhatIsReadStoodTogether) {
+  Store writing = writer();
+  std::atomic<bool> ended = false;
+  std::thread puts([&] {
+    for (int64_t n = 1; n <= 300; ++n) {
+      const TuningKey key = sample_key(1024 + n);
+      StoreContents pair;
+      pair.winners.push_back(sample_winner(key, n));
+      pair.winners[0].device = key.device, pair.winners[0].policy = key.policy;
+      pair.winners[0].created = "2026-02-01T00:00:00.000Z";
+      pair.images.push_back({sample_image_key(n), sample_image(), "2026-02-01T00:00:00.000Z"});
+      writing.merge(pair);
+    }
+    ended = true;
+  });
+  const Store reading = reader();
+  while (!ended) {
+    const StoreContents seen = read_contents(reading);
+    EXPECT_EQ(seen.winners.size(), seen.images.size());
+  }
+  puts.join();
+  EXPECT_EQ(read_contents(reading).images.size(), 300U);
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ int main() try {
   refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},
           "levels[0] has a window");
-  refuses(context, {level_of(4, 0, kShared, ",softmax_scale=0.5").problem, own.problem},
+  refuses(context, {level_of(4, 0, kShared, ",scale=0.5").problem, own.problem},
           "levels[0] has softmax_scale 0.5 and softcap 0; accepted are");
   refuses(context, {level_of(4, 0, kShared, ",softcap=30").problem, own.problem},
           "and softcap 30; accepted are");
