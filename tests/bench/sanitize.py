@@ -87,6 +87,8 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            *(("mla_sm90", LATENT + field, config) for field, config in (
                (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right", "scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
                (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,charge=1"))),
+           # More tiles than SMs, of one step each: a tile's last sums are read while the next tile's are made.
+           ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1", "scheduler=2,pack_heads=64"),
            ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
             "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
