@@ -3,6 +3,7 @@
 """attune.flash's functions of sequences end to end, against each sequence by itself in float64: what callers give beside the lists, and lists that are
 wrong. kvcache_test.py has their masks and lengths. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without
 PyTorch or that device."""
+import re
 import sys
 import unittest
 
@@ -55,8 +56,20 @@ class VarlenTest(unittest.TestCase):
                 o = attune.flash.flash_attn_func(alone[None], self.k[None, of], self.v[None, of], causal=True, alibi_slopes=own)
                 o.backward(weights[None, of])
                 torch.testing.assert_close(q.grad[of], alone.grad, atol=4 * LIMIT, rtol=4 * LIMIT)
-        with self.assertRaisesRegex(ValueError, r"alibi_slopes has shape \(2, 4\); accepted are .* of 4 sequences"):
-            self.attend(one, one, alibi_slopes=self.slopes[:2])
+
+    def test_slopes_of_other_shapes(self):
+        """Those of too few heads were read beyond their end, and the sentence was another by lists, gradients and device."""
+        one = begins(LENGTHS)
+        for name, keys, wants in (("one list", one, False), ("two lists", one.clone(), False), ("gradients", one, True)):
+            q = self.q.clone().requires_grad_(wants)
+            for slopes in (self.slopes[:2], self.slopes[:, :3], self.slopes[0, :3]):
+                shape = re.escape(str(tuple(slopes.shape)))
+                message = rf"alibi_slopes has shape {shape}; accepted are \[batch, num_heads_q\] = \(4, 4\), where 1 and missing axes in front repeat"
+                with self.subTest(name, shape=shape), self.assertRaisesRegex(ValueError, message):
+                    self.attend(one, keys, q=q, alibi_slopes=slopes)
+            for slopes in (self.slopes[:, :1], self.slopes[:1], self.slopes[0], self.slopes[0, 0]):
+                with self.subTest(name, shape=tuple(slopes.shape)):
+                    self.check(self.attend(one, keys, q=q, alibi_slopes=slopes).detach(), numbers(slopes.expand(len(LENGTHS), HEADS)))
 
     def test_longest_may_be_that_of_any_batch(self):
         """max_seqlen_k above the number of keys was refused."""
@@ -78,6 +91,9 @@ class VarlenTest(unittest.TestCase):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 self.attend(q, k, most)
             if not isinstance(k, list):
+                if message.startswith("cu_seqlens_q"):
+                    with self.subTest(one_list=message), self.assertRaisesRegex(ValueError, message):
+                        self.attend(q, q, most)
                 with self.subTest(by=message), self.assertRaisesRegex(ValueError, message.replace("cu_seqlens_q", "q_begins").replace("cu_seqlens_k", "kv_begins")
                                                                       .replace("max_seqlen_q", "seqlen_q")):
                     attune.attention_kvcache(self.q, self.k, self.v, q_begins=q, seqlen_q=most, kv_begins=k, seqlen_kv=39, is_causal=True)

@@ -4,6 +4,7 @@ from ._append import append_kv
 from ._attention import attention
 from ._kvcache import attention_kvcache, check_begins
 from ._known import tell_ignored, window_of
+from ._scores import refuse_other_extents
 
 
 def _ignore(function, **hints):
@@ -143,10 +144,8 @@ def _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seq
             check_begins("cu_seqlens_k", cu_seqlens_k, "keys", k.shape[0], "max_seqlen_k", max_seqlen_k)
 
 
-def _slopes_of_sequences(alibi_slopes, of_rows, batch):
+def _slopes_of_sequences(alibi_slopes, of_rows):
     """A score_mod for slopes [batch, num_heads] of sequences that stand end to end."""
-    if alibi_slopes.shape[0] != batch:
-        raise ValueError(f"alibi_slopes has shape {tuple(alibi_slopes.shape)}; accepted are [num_heads_q] and [batch, num_heads_q], of {batch} sequences")
     rows = of_rows[0]
     return lambda score, b, h, q_idx, kv_idx: score - alibi_slopes[rows[q_idx], h] * abs(q_idx - kv_idx)
 
@@ -165,14 +164,16 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
     given = dict(scale=softmax_scale, window=window_of(window_size), softcap=softcap if softcap else None, return_lse=True)
+    _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table is not None)
+    of_slopes = (cu_seqlens_q.shape[0] - 1, q.shape[1])
+    if alibi_slopes is not None:  # here: not all kernels below know a batch
+        refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"), of_slopes)
     if block_table is not None:
-        _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, True)
         out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q.int(),
                                      seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
         return (out, lse, None) if return_attn_probs else out
     looks = causal or given["window"] is not None or alibi_slopes is not None
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))) and _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
-        _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, False)
         longest = min(int(max_seqlen_k), k.shape[0])  # callers may give the most of any batch
         out, lse = attention_kvcache(q, k, v, q_begins=cu_seqlens_q.int(), seqlen_q=int(max_seqlen_q), kv_begins=cu_seqlens_k.int(), seqlen_kv=longest,
                                      is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
@@ -183,7 +184,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     of_rows = _documents(cu_seqlens_q, q.shape[0], q)
     of_keys = of_rows if cu_seqlens_q is cu_seqlens_k else _documents(cu_seqlens_k, k.shape[0], k)
     if alibi_slopes is not None and alibi_slopes.dim() == 2 and alibi_slopes.shape[0] > 1:
-        given["score_mod"] = _slopes_of_sequences(alibi_slopes, of_rows, cu_seqlens_q.shape[0] - 1)
+        given["score_mod"] = _slopes_of_sequences(alibi_slopes.expand(of_slopes), of_rows)
         alibi_slopes = None
     out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
                          **given)

@@ -92,16 +92,22 @@ def _fill(capture, name, label, tensor, plan):
     capture.name, capture.data = name.encode(), tensors.address(label, tensor)
 
 
-def _strides(name, tensor, axes, extents):
-    shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
+def refuse_other_extents(name, shape, axes, extents):
+    """Of a tensor whose axes of one element, and axes missing in front, repeat."""
     missing = len(axes) - len(shape)
     wanted = f"[{', '.join(axes)}]".replace("distances", "seqlen_q + seqlen_kv - 1")
     if missing < 0:
         raise ValueError(f"{name} has shape {shape}; accepted are {wanted}, or less axes, which then repeat")
+    if any(found not in (1, extent) for found, extent in zip(shape, extents[missing:])):
+        raise ValueError(f"{name} has shape {shape}; accepted are {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
+
+
+def _strides(name, tensor, axes, extents):
+    shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
+    refuse_other_extents(name, shape, axes, extents)
+    missing = len(axes) - len(shape)
     result = [0] * missing
     for found, stride, extent in zip(shape, strides, extents[missing:]):
-        if found not in (1, extent):
-            raise ValueError(f"{name} has shape {shape}; accepted are {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
         if found == extent and stride < 0:
             raise ValueError(f"{name} has strides {strides}; accepted are strides of 0 and more (a copy has them)")
         result.append(stride if found == extent and extent > 1 else 0)
