@@ -6,27 +6,20 @@ those of PyTorch's own attention. autograd_test.py looks at the gradients themse
     training_test.py [cuda] [whole]     whole: inductor, DistributedDataParallel, 200 steps
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
-import os
-import sys
 import tempfile
 import unittest
 
-import attune
-
-try:
-    import torch
-except ImportError:
-    print("SKIP: there is no PyTorch here")
-    sys.exit(77)
-
-import attune.sdpa
-import attune.torch
+import gradient_cases
+import torch
+from gradient_cases import DEVICE, WHOLE
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-DEVICE = "cuda" if "cuda" in sys.argv and sys.argv.remove("cuda") is None else "cpu"
-WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
+import attune
+import attune.sdpa
+import attune.torch
+
 OPS = ("attune.attention.default", "attune.attention_backward.default")
 
 
@@ -249,13 +242,4 @@ class LoopTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""
-    try:
-        if DEVICE == "cuda" and not torch.cuda.is_available():
-            raise ImportError("there is no GPU here")
-        attune.Context(DEVICE, store="")
-        torch.set_num_threads(1)
-    except (ImportError, attune.Error) as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    gradient_cases.main()
