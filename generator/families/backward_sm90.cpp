@@ -34,12 +34,6 @@ bool has_sums(const KernelSpec& spec, const Config& config) {
   return makes_keys(spec) || config.at("fold_sums") == 0;
 }
 
-// Whether one kernel makes all, and dP and dS of half of a step's rows at a time.
-bool makes_halves(const KernelSpec& spec, const Config& config) {
-  return fuses_dq(config) && backward_fused_in_halves(static_cast<int>(config.at("key_block_m")),
-                                                      spec.head_dim_qk + spec.head_dim_v);
-}
-
 // Knobs of a kernel that is not there have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const auto values = [](bool there, std::vector<int64_t> all) {
@@ -66,11 +60,14 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 }
 
 int shared_bytes(const BackwardKernel& kernel) {
-  return kernel.makes == BackwardMakes::kAll ? backward_fused_layout(kernel.tile).bytes
-                                             : backward_sm90_layout(kernel.tile).bytes;
+  if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
+  const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
+  return kernel.dq_apart ? backward_apart_bytes(all, kernel.tile.ds_slots) : all.bytes;
 }
 
 PrefillSm90Registers registers_of(const BackwardKernel& kernel) {
+  if (kernel.dq_apart)
+    return {kApartRegisters.launch, kApartRegisters.keys, kApartRegisters.producer, true};
   return backward_sm90_registers(kernel.tile.stay_rows / kWarpgroupRows);
 }
 
@@ -95,7 +92,7 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
   return std::nullopt;
 }
 
-// Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64.
+// Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64, or one has all of it.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
   if (!fuses_dq(c)) return std::nullopt;
@@ -106,9 +103,10 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (rows != kWarpgroupRows && rows != 2 * kWarpgroupRows)
     return fmt::format("fuse_dq goes with key_block_m {} or {}", kWarpgroupRows,
                        2 * kWarpgroupRows);
-  if (rows == kWarpgroupRows && spec.head_dim_qk % (2 * kPanelColumns) != 0)
+  const int multiple = makes_dq_apart(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
+  if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
     return fmt::format("fuse_dq with key_block_m {} goes with multiples of {} of head_dim_qk", rows,
-                       2 * kPanelColumns);
+                       multiple);
   if (spec.head_dim_qk % 16 != 0) return "fuse_dq goes with multiples of 16 of head_dim_qk";
   return std::nullopt;
 }
@@ -232,6 +230,7 @@ class BackwardSm90 final : public KernelTemplate {
                               {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
     if (fuses_dq(config)) all.push_back(yes("kFused", true));
     if (makes_halves(spec, config)) all.push_back(yes("kFusedInHalves", true));
+    if (makes_dq_apart(spec, config)) all.push_back(yes("kDqApart", true));
     return all;
   }
 
@@ -245,7 +244,8 @@ class BackwardSm90 final : public KernelTemplate {
       products.push_back({function, a, n, k});
     };
     if (fuses_dq(config))
-      add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
+      add("wgmma_ds_keys", WgmmaA::kSharedRows,
+          makes_dq_apart(spec, config) ? qk : backward_fused_columns(rows, qk), kWarpgroupRows);
     if (makes_halves(spec, config)) {
       products.push_back({"wgmma_v_dout_half", WgmmaA::kShared, rows / 2, v, rows});
       products.push_back({"wgmma_p_dout_half", WgmmaA::kRegisters, v, rows / 2, rows});
@@ -350,11 +350,11 @@ class BackwardSm90 final : public KernelTemplate {
       return map;
     };
     const auto streams = [&](Operand operand) { return box(operand, kernel.tile.step_rows); };
-    StepStructure step{
-        .threads =
-            static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows + 1) * kWarpgroupThreads,
-        .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
-        .early = true};
+    StepStructure step{.threads = static_cast<unsigned>(kernel.tile.stay_rows / kWarpgroupRows +
+                                                        kernel.dq_apart + 1) *
+                                  kWarpgroupThreads,
+                       .shared_bytes = static_cast<unsigned>(shared_bytes(kernel)),
+                       .early = true};
     if (kernel.of_rows()) {
       if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
       step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),

@@ -19,6 +19,7 @@ constexpr double kSharedBytes = 128;
 constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
 constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
+constexpr double kApartTileClocks = 700;      // more, until dQ of the last step is made
 constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
@@ -37,8 +38,8 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv ||
       kernel.makes == BackwardMakes::kAll)
     step.columns += v, step.bytes += 2 * n * v;
-  if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup
-    step.columns += qk, step.bytes += 2 * n * 128 + 128 * qk;
+  if (kernel.makes == BackwardMakes::kAll)  // dQ: half of it in each warpgroup, or all in one
+    step.columns += qk, step.bytes += (kernel.dq_apart ? 1 : 2) * n * 128 + 128 * qk;
   return step;
 }
 
@@ -48,6 +49,9 @@ double waiting(const BackwardKernel& kernel) {
   if (kernel.makes ==
       BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
     const BackwardSm90Tile& t = kernel.tile;
+    if (kernel.dq_apart)  // over halves 0.90 to 1.00 of the time, with two slots of Q 1.14 of that
+      return 1.24 * (kernel.draws_tiles ? 1.01 : 1) + 0.15 * (3 - t.first_slots) +
+             0.005 * std::abs(t.second_slots - 3);
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
     return (halves ? 1.36 : 1.38) * (kernel.draws_tiles ? 1.01 : 1) + 0.005 * t.first_slots +
            0.005 * std::abs(t.second_slots - 2);
@@ -121,6 +125,16 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
 
 bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
 
+bool makes_halves(const KernelSpec& spec, const Config& c) {
+  return fuses_dq(c) &&
+         backward_fused_in_halves(knob(c, "key_block_m"), spec.head_dim_qk + spec.head_dim_v);
+}
+
+bool makes_dq_apart(const KernelSpec& spec, const Config& c) {
+  return fuses_dq(c) &&
+         backward_dq_apart(knob(c, "key_block_m"), spec.head_dim_qk, spec.head_dim_v);
+}
+
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
   const int keys = knob(c, "block_n");
   return {BackwardMakes::kDq,
@@ -140,9 +154,12 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     // P beside dQ, or beside dP and what is rounded of P: all of these, or of half of the rows.
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
     const int beside = rows / 2 + rows / 4;
+    all.dq_apart = makes_dq_apart(spec, c);
     all.accumulators =
-        gradients / 2 + rows / 2 +
-        std::max(backward_fused_in_halves(rows, gradients) ? beside / 2 : beside, dq);
+        all.dq_apart
+            ? backward_sm90_accumulators(rows, gradients)
+            : gradients / 2 + rows / 2 +
+                  std::max(backward_fused_in_halves(rows, gradients) ? beside / 2 : beside, dq);
     return {all};
   }
   const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
@@ -178,7 +195,9 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   const int64_t sampled = std::min(blocks, kSamples);
   const double step = step_clocks(kernel, spec) * section_share(kernel, spec, shape);
   const double tile =
-      kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks : kTileClocks;
+      (kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks
+                                                                  : kTileClocks) +
+      (kernel.dq_apart ? kApartTileClocks : 0);
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);

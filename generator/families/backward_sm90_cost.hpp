@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/kernel_template.hpp"
+#include "templates/shared/backward_apart_layout.h"
 #include "templates/shared/backward_sm90_layout.h"
 
 namespace attune {
@@ -20,12 +21,17 @@ struct BackwardKernel {
   int widest;                // columns of the accumulators of its widest wgmma
   int section_heads = 0;     // of kAll: whose tiles are taken in turn
   bool draws_tiles = false;  // of kAll
+  bool dq_apart = false;     // of kAll: a warpgroup of its own makes dQ
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
 };
 
 // Whether one kernel makes all.
 bool fuses_dq(const Config& config);
+// And dP and dS of half of a step's rows at a time.
+bool makes_halves(const KernelSpec& spec, const Config& config);
+// And dQ by a warpgroup of its own.
+bool makes_dq_apart(const KernelSpec& spec, const Config& config);
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& config);
 // One or two, in the order of a launch; none where neither dK nor dV is asked.

@@ -57,6 +57,9 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("backward_sm90", GRADIENTS, ONE_KERNEL.replace("draw_tiles=0", "draw_tiles=1")),
            ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"),
             ONE_KERNEL.replace("key_block_m=64", "key_block_m=128").replace("draw_tiles=0", "draw_tiles=1")),
+           # dQ by a warpgroup of its own.
+           *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
+             for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),
            ("backward_sm80", GRADIENTS, ""), ("backward_sm80", GRADIENTS.replace("head_dim=128", "head_dim=64") + ",softcap=30,alibi=1,documents=1", ""),
            ("backward_sm80", GRADIENTS + ",accumulate=1", ""),
            *(("score_gradient_sm80", f"{GRADIENTS},{field}", "") for field in (

@@ -299,7 +299,10 @@ TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
   if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
   const KernelTemplate& t = template_by_name("backward_sm90");
   const Arch arch = parse_arch("sm_90a");
-  for (const auto& [dims, rows] : {std::pair{"head_dim=64", 128}, {"head_dim=128", 64}})
+  for (const auto& [dims, rows] : {std::pair{"head_dim=64", 128},
+                                   {"head_dim=128", 64},
+                                   {"head_dim=64", 64},
+                                   {"head_dim_qk=32,head_dim_v=64", 64}})
     for (const char* mask : {"mask=none", "mask=causal_bottom_right", "mask=none,window=100:70"})
       for (const char* tiles : {"fuse_dq=4,draw_tiles=0", "fuse_dq=32,draw_tiles=1"}) {
         const KernelSpec spec = spec_of(parse_problem(fmt::format(

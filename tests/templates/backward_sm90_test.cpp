@@ -90,6 +90,8 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
     EXPECT_EQ(l.ds_full, l.tiles + 32);
     EXPECT_EQ(l.ds_full % 8, 0);
     EXPECT_EQ(l.bytes, l.ds_full + 8 * (4 + 2 + 2 + 2 + 2));
+    EXPECT_EQ(backward_apart_ds_empty(l), l.bytes);
+    EXPECT_EQ(backward_apart_bytes(l, kFusedDsSlots), l.bytes + 8 * 4);
     if (step * head_dim == 8192) {
       EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
     }
@@ -112,7 +114,9 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
         const PrefillSm90Registers registers = backward_sm90_registers(warpgroups);
         EXPECT_LE(warpgroups * registers.consumer + registers.producer,
                   (warpgroups + 1) * registers.launch);
-        EXPECT_LT(kernel.accumulators, registers.moved ? registers.consumer : registers.launch);
+        EXPECT_LT(kernel.accumulators, kernel.dq_apart   ? kApartRegisters.keys
+                                       : registers.moved ? registers.consumer
+                                                         : registers.launch);
       }
     }
   }
@@ -211,6 +215,32 @@ TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
   EXPECT_FALSE(has_halves(128, 64));
 }
 
+// Of head dims to 64 a warpgroup of its own makes dQ where steps have 64 rows; of others the two of keys do.
+TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
+  const BackwardApartRegisters r = kApartRegisters;
+  EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
+  const auto threads = [&r](const char* dims) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    const Config config = parse_config(kOneKernel);
+    if (auto why = backward_sm90().space(spec_of(p), hopper()).broken(config)) return *why;
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const unsigned all =
+        backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().threads;
+    EXPECT_EQ(text.find("class DqConsumer") != std::string::npos, all == 512) << dims;
+    EXPECT_EQ(backward_sm90().resources(spec_of(p), hopper(), config).max_registers,
+              all == 512 ? r.launch : 168);
+    return std::to_string(all);
+  };
+  EXPECT_EQ(threads("head_dim=64"), "512");
+  EXPECT_EQ(threads("head_dim_qk=32,head_dim_v=48"), "512");
+  EXPECT_EQ(threads("head_dim=128"), "384");
+  EXPECT_EQ(threads("head_dim=48"),
+            "fuse_dq with key_block_m 64 goes with multiples of 32 of head_dim_qk");
+  EXPECT_EQ(threads("head_dim_qk=64,head_dim_v=128"),
+            "fuse_dq with key_block_m 64 goes with multiples of 128 of head_dim_qk");
+}
+
 // Blocks that draw their tiles are no more than multiprocessors; others take one each.
 TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   const Problem p =
@@ -236,6 +266,7 @@ TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
     const Config c = choice(head_dim, seqlen);
     EXPECT_EQ(c.at("fuse_dq"), heads) << head_dim << " " << seqlen << " " << c.to_text();
     EXPECT_EQ(c.at("draw_tiles"), draws) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("key_block_m"), 64) << head_dim << " " << seqlen << " " << c.to_text();
   };
   expect(64, 16384, 4, 1);
   expect(64, 1024, 32, 1);

@@ -25,8 +25,8 @@ class FusedConsumer : public FusedSteps {
                                            int warpgroup)
       : FusedSteps(args, shared, warpgroup), places_(shared) {}
 
-  __device__ __forceinline__ void run_all(const KeysTile& tile, int first_key, unsigned parity,
-                                          Dk& dk, Dv& dv) {
+  __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
+                                      Dv& dv) {
     first_key_ = first_key;
     missing_ = first_key + kWarpgroupRows > args_.seqlen_kv;
     blocks_ =
@@ -66,7 +66,7 @@ class FusedConsumer : public FusedSteps {
     wgmma_wait<(kMakesDq ? 1 : 0)>();
     wgmma_pin(s);
     exponentiate(l2, s);
-    if (missing_ || blocks_.needs_mask(block)) hide_all(block, s);
+    if (missing_ || blocks_.needs_mask(block)) hide(block, s), hide_missing(s);
     if constexpr (kMakesDq) {
       wgmma_wait<0>();
       wgmma_pin(dq);
@@ -105,17 +105,12 @@ class FusedConsumer : public FusedSteps {
     places_.add(warpgroup(), dq);
   }
 
-  // Keys past the end too: K is zero there, and P may be inf.
-  __device__ __forceinline__ void hide_all(int block, Scores& p) const {
-    hide(block, p);
-    const int keys = args_.seqlen_kv - first_key_ - first_accumulator_row();
-#pragma unroll
-    for (int i = 0; i < kKeyBlockM / 2; ++i)
-      if (i / 2 % 2 * 8 >= keys) p[i] = 0.f;
-  }
-
   bool missing_ = false;  // keys past the end
   DqPlaces places_;
 };
+
+using AllConsumer = FusedConsumer;
+constexpr int kFusedThreads = kKeysThreads;
+constexpr PrefillSm90Registers kFusedRegisters = kKeysRegisters;
 
 }  // namespace attune

@@ -3,9 +3,8 @@
 // of a step is derived from this: backward_whole_steps.cuh, backward_steps_in_halves.cuh.
 #pragma once
 
+#include "cuda/attention/backward_ds.cuh"
 #include "cuda/attention/backward_keys.cuh"
-#include "cuda/attention/fused_layout.cuh"
-#include "cuda/ptx/stmatrix_transposed.cuh"
 
 namespace attune {
 
@@ -34,15 +33,8 @@ class KeptScores : public KeysConsumer<true, true> {
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
     const int thread = reread_thread_index() % kWarpgroupThreads;
-    const int lane = thread % 32, warp = thread / 32;
-    const int row = kPart * kCount * 4 + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
-    const unsigned to = ds_tile(kept_) + warpgroup() * kKeyBlockM * kPanelRowBytes +
-                        row * kPanelRowBytes + ((chunk ^ row % 8) << 4);
-#pragma unroll
-    for (int i = 0; i < kCount / 4; ++i) {
-      const unsigned words[4] = {ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]};
-      stmatrix_x4_transposed(to + i * 16 * kPanelRowBytes, words);
-    }
+    const int offset = ds_offset<kPart * kCount * 4>(thread);
+    write_ds(ds_tile(kept_) + warpgroup() * kDsPanelBytes + offset, ds);
   }
 
   __device__ __forceinline__ void tell_kept() {

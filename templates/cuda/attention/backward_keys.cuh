@@ -6,6 +6,7 @@
 // is issued behind S^T of the step after it.
 #pragma once
 
+#include "cuda/attention/backward_ds_keeper.cuh"     // where kDqApart
 #include "cuda/attention/backward_keys_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/row_blocks.cuh"
@@ -232,8 +233,10 @@ class KeysConsumer {
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
     wgmma_pin(s);
     dropout_.make(block);  // where kDropout
+    keeper_.await_turn();  // where kDqApart
     exponentiate(l2, s);
     if (blocks_.needs_mask(block)) hide(block, s);
+    keeper_.end_turn();  // where kDqApart
     if constexpr (kMakesK && !kFirst) {
       wgmma_wait<1>();
       wgmma_pin(dk);
@@ -252,6 +255,7 @@ class KeysConsumer {
       wgmma_wait<(kMakesV ? 1 : 0)>();
       wgmma_pin(dp);
       differentiate(delta, s, dp, ds);
+      keeper_.keep(ds);  // where kDqApart
     }
     if constexpr (kMakesV) {
       wgmma_wait<0>();
@@ -318,8 +322,18 @@ class KeysConsumer {
       const int row = origin + i / 4 * 8 + i % 2;
       if (row < rows[i / 2 % 2].first || row > rows[i / 2 % 2].last) p[i] = 0.f;
     }
+    hide_missing(p);  // where kDqApart
   }
 
+  // Keys past the end: dQ adds up all of the block, K is zero there, and P may be inf.  // where kFused
+  __device__ __forceinline__ void hide_missing(Scores& p) const {             // where kFused
+    const int keys = args_.seqlen_kv - first_key_ - first_accumulator_row();  // where kFused
+#pragma unroll                                                                // where kFused
+    for (int i = 0; i < kKeyBlockM / 2; ++i)                                  // where kFused
+      if (i / 2 % 2 * 8 >= keys) p[i] = 0.f;                                  // where kFused
+  }                                                                           // where kFused
+
+  DsKeeper keeper_;  // where kDqApart
   const AttentionArgs& args_;
   KeysDropout dropout_;  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;

@@ -9,6 +9,7 @@
 // What lanes added comes before the end of the turn: they meet at the barrier of the thread that ends it (PTX ISA 8.8, causality order).
 #pragma once
 
+#include "cuda/attention/backward_keys.cuh"
 #include "cuda/attention/dq_turn_order.cuh"
 #include "cuda/attention/drawn_tiles.cuh"
 #include "cuda/ptx/add_four.cuh"
@@ -36,22 +37,23 @@ class DqPlaces {
     mbarrier_wait(shared_ + kFusedLayout.added + 8 * place(), phase(), "dq added");
   }
 
-  // Of a warpgroup: its half of dQ of a block of rows.
-  __device__ __forceinline__ void add(int warpgroup, const float (&dq)[kFusedColumns / 2]) {
+  // Of a warpgroup: its half of dQ of a block of rows, or all of it.
+  template <int kCount>
+  __device__ __forceinline__ void add(int half, const float (&dq)[kCount]) {
     mbarrier_wait(shared_ + kFusedLayout.turn + 8 * place(), phase(), "dq turn");
     const Vector16 told = load_shared_16(word());
     const unsigned long long address = told.word[0] | static_cast<unsigned long long>(told.word[1])
                                                           << 32;
-    float* const to = reinterpret_cast<float*>(address) + warpgroup * (kFusedFloats / 2) +
+    float* const to = reinterpret_cast<float*>(address) + half * (kFusedFloats / 2) +
                       reread_thread_index() % kWarpgroupThreads * 4;
     if (told.word[2] != 0) {
 #pragma unroll
-      for (int i = 0; i < kFusedColumns / 2; i += 4)
+      for (int i = 0; i < kCount; i += 4)
         *reinterpret_cast<float4*>(to + i * kWarpgroupThreads) =
             make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kFusedColumns / 2; i += 4)
+      for (int i = 0; i < kCount; i += 4)
         add_four(to + i * kWarpgroupThreads, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
     }
     __syncwarp();

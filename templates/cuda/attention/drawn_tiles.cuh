@@ -9,6 +9,7 @@
 
 #include "cuda/attention/fused_layout.cuh"
 #include "cuda/attention/fused_workspace.cuh"
+#include "cuda/attention/tile_ring.cuh"
 #include "cuda/ptx/load_shared_word.cuh"
 #include "cuda/ptx/shared_word.cuh"
 
@@ -78,8 +79,8 @@ class DrawnTiles {
   int number_;
 };
 
-// The thread of statistics, those of turns, and the warps of consumers.
-constexpr int kTileReaders = 1 + kFusedPlaces + kFusedWarps;
+// The thread of statistics, those of turns, and warps that multiply.
+constexpr int kTileReaders = 1 + kFusedPlaces + kMultiplying;
 
 // The tile of a block, for all roles: as many blocks are started as there are tiles.
 class OneTile : public TileNumbers {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a warpgroup of keys has to do with others where a warpgroup of its own makes dQ (backward_dq_apart.cuh). It writes dS^T of its keys to
+// shared memory, transposed:
+//
+//   warpgroups of keys:   wait ds_empty[slot]; write; arrive on ds_full[slot]
+//   the warpgroup of dQ:  wait ds_full[slot]; multiply; arrive on ds_empty[slot]
+//
+// and takes turns with the other at exponentials: so these have products of the other beside them.
+#pragma once
+
+#include "cuda/attention/backward_ds.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/named_barrier.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace attune {
+
+constexpr int kBarrierExponentials = 5;  // named, one of each of the two
+
+class DsKeeper {
+ public:
+  DsKeeper() = default;
+  __device__ __forceinline__ DsKeeper(unsigned shared, int warpgroup)
+      : shared_(shared),
+        warpgroup_(warpgroup),
+        panel_(shared + kFusedLayout.parts.ds + warpgroup * kDsPanelBytes +
+               ds_offset<0>(static_cast<int>(threadIdx.x) % kWarpgroupThreads)) {}
+
+  // Of all tiles, around them.
+  __device__ __forceinline__ void begin_turns() const {
+    if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kFusedConsumers);
+  }
+  __device__ __forceinline__ void end_turns() const {
+    if (warpgroup_ == 0) named_barrier_sync(kBarrierExponentials, kFusedConsumers);
+  }
+
+  __device__ __forceinline__ void await_turn() const {
+    named_barrier_sync(kBarrierExponentials + warpgroup_, kFusedConsumers);
+  }
+  __device__ __forceinline__ void end_turn() const {
+    named_barrier_arrive(kBarrierExponentials + 1 - warpgroup_, kFusedConsumers);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) {
+    const unsigned slot = step_ % kFusedDsSlots;
+    mbarrier_wait(shared_ + kDsEmpty + 8 * slot, (step_ / kFusedDsSlots & 1) ^ 1, "ds empty");
+    write_ds(panel_ + slot * kFusedLayout.parts.ds_bytes, ds);
+    fence_proxy_async();
+    __syncwarp();
+    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kFusedLayout.ds_full + 8 * slot);
+    ++step_;
+  }
+
+ private:
+  unsigned shared_;
+  int warpgroup_;
+  unsigned panel_;  // where this thread writes, in slot 0
+  unsigned step_ = 0;
+};
+
+}  // namespace attune

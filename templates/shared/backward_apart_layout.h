@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of backward_sm90 that makes all gradients with a warpgroup of its own for dQ: where it is, its registers, and what it has behind
+// the shared memory of backward_fused_layout():
+//
+// | region   | bytes            | written by           | read by             |
+// |----------|------------------|----------------------|---------------------|
+// | ds empty | a barrier a slot | the warpgroup of dQ  | warpgroups of keys  |
+#pragma once
+
+#include "shared/backward_sm90_layout.h"
+
+namespace attune {
+
+// Where gradients leave the others registers for all of P and dP of a step.
+constexpr bool backward_dq_apart(int step_rows, int head_dim_qk, int head_dim_v) {
+  return step_rows == kWarpgroupRows && head_dim_qk <= kPanelColumns && head_dim_v <= kPanelColumns;
+}
+
+// Of its four warpgroups: two of keys, that of dQ, the producer.
+struct BackwardApartRegisters {
+  int launch, keys, dq, producer;
+};
+constexpr BackwardApartRegisters kApartRegisters{128, 192, 96, 24};
+
+constexpr int backward_apart_ds_empty(const BackwardFusedLayout& l) { return l.bytes; }
+constexpr int backward_apart_bytes(const BackwardFusedLayout& l, int ds_slots) {
+  return l.bytes + 8 * ds_slots;
+}
+
+}  // namespace attune
