@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -94,7 +95,7 @@ void compile_one(Job* job) {
     job->key.source_digest = source_digest(source);
     job->image = compiler_for(choice.arch).compile(source, choice.arch);
     if (const auto fault = image_fault(job->image->info)) job->failure = *fault;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // of a worker: a thread that threw would end the program
     job->failure = error.what();
   }
 }
