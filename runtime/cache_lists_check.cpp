@@ -72,7 +72,7 @@ class ListsCheck {
 
   std::vector<int64_t> begins(const char* name, const int* list, int64_t most) const {
     if (list == nullptr) return {};
-    const std::vector<int64_t> found = numbers(list, problem_.batch + 1, 4);
+    std::vector<int64_t> found = numbers(list, problem_.batch + 1, 4);
     check(name, 0, found[0], 0, problem_.batch * most, "all rows");
     for (size_t i = 1; i < found.size(); ++i)
       check(name, i, found[i], found[i - 1], found[i - 1] + most, "the most of a request further");

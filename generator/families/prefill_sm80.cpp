@@ -101,7 +101,7 @@ class PrefillSm80 final : public PrefillMma {
     if (reads_several_elements(spec)) {
       Config staged = config;
       staged.set("stages", 2);
-      const Config lower = with_room_for_scores(legal, staged, 32, 64);
+      Config lower = with_room_for_scores(legal, staged, 32, 64);
       if (!legal.broken(lower)) return lower;
     }
     const int widest_of_16_rows = is_scored(spec) ? kHeadDimOf3Blocks : kHeadDimOf3Blocks - 1;

@@ -53,7 +53,7 @@ Elf64_Sym symbol(Elf64_Word name, size_t value, size_t size) {
 class Sections {
  public:
   void add(const std::string& name, Elf64_Word type, Elf64_Xword flags, size_t alignment,
-           std::string content, Elf64_Word link = 0, Elf64_Word info = 0, size_t entry = 0) {
+           const std::string& content, Elf64_Word link = 0, Elf64_Word info = 0, size_t entry = 0) {
     body_.resize((body_.size() + alignment - 1) / alignment * alignment, '\0');
     Elf64_Shdr header{};
     header.sh_name = names_.add(name);
@@ -105,7 +105,7 @@ class Sections {
 }  // namespace
 
 std::string symbol_name(const std::string& file) {
-  const std::string name = std::filesystem::path(file).stem().string();
+  std::string name = std::filesystem::path(file).stem().string();
   const bool is_c_name = !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
                          std::all_of(name.begin(), name.end(), [](unsigned char c) {
                            return (std::isalnum(c) && c < 128) || c == '_';
