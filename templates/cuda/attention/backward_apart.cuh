@@ -18,8 +18,8 @@ class ApartConsumer : public KeysConsumer<true, true> {
     keeper_ = DsKeeper(shared, warpgroup);
   }
 
-  __device__ __forceinline__ void begin() const { keeper_.begin_turns(); }
-  __device__ __forceinline__ void end() const { keeper_.end_turns(); }
+  __device__ __forceinline__ void begin() const { keeper_.open_turns(); }
+  __device__ __forceinline__ void end() const { keeper_.close_turns(); }
 
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
                                       Dv& dv) {

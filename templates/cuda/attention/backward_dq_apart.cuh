@@ -3,6 +3,7 @@
 // have kept dS. What becomes of it: dq_turns.cuh.
 #pragma once
 
+#include "cuda/attention/dq_products.cuh"
 #include "cuda/attention/dq_turns.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
@@ -31,10 +32,7 @@ class DqConsumer {
     const unsigned keys = shared_ + kFusedLayout.parts.first;
     float dq[kHeadDimQk / 2];
     wgmma_fence();
-    wgmma_ds_keys(dq, by_rows(rows), by_columns<kWarpgroupRows>(keys), 0);
-    wgmma_ds_keys(dq, by_rows(rows + kKeyBlockM * kPanelRowBytes),
-                  by_columns<kWarpgroupRows>(keys + kFusedLayout.parts.first_bytes), 1);
-    wgmma_commit();
+    issue_dq_product(dq, rows, keys);
     wgmma_wait<0>();
     wgmma_pin(dq);
     __syncwarp();

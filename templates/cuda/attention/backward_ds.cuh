@@ -3,7 +3,9 @@
 #pragma once
 
 #include "cuda/attention/fused_layout.cuh"
+#include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/stmatrix_transposed.cuh"
+#include "cuda/ptx/tma.cuh"
 
 namespace attune {
 
@@ -24,6 +26,13 @@ __device__ __forceinline__ void write_ds(unsigned to, const unsigned (&ds)[kCoun
     const unsigned words[4] = {ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]};
     stmatrix_x4_transposed(to + i * 16 * kPanelRowBytes, words);
   }
+}
+
+// By all lanes of a warp, when they have written theirs.
+__device__ __forceinline__ void tell_ds(unsigned shared, unsigned slot) {
+  fence_proxy_async();
+  __syncwarp();
+  mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kFusedLayout.ds_full + 8 * slot);
 }
 
 }  // namespace attune

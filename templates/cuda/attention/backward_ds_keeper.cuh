@@ -11,7 +11,6 @@
 #include "cuda/attention/backward_ds.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/tma.cuh"
 
 namespace attune {
 
@@ -27,10 +26,10 @@ class DsKeeper {
                ds_offset<0>(static_cast<int>(threadIdx.x) % kWarpgroupThreads)) {}
 
   // Of all tiles, around them.
-  __device__ __forceinline__ void begin_turns() const {
+  __device__ __forceinline__ void open_turns() const {
     if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kFusedConsumers);
   }
-  __device__ __forceinline__ void end_turns() const {
+  __device__ __forceinline__ void close_turns() const {
     if (warpgroup_ == 0) named_barrier_sync(kBarrierExponentials, kFusedConsumers);
   }
 
@@ -46,9 +45,7 @@ class DsKeeper {
     const unsigned slot = step_ % kFusedDsSlots;
     mbarrier_wait(shared_ + kDsEmpty + 8 * slot, (step_ / kFusedDsSlots & 1) ^ 1, "ds empty");
     write_ds(panel_ + slot * kFusedLayout.parts.ds_bytes, ds);
-    fence_proxy_async();
-    __syncwarp();
-    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kFusedLayout.ds_full + 8 * slot);
+    tell_ds(shared_, slot);
     ++step_;
   }
 

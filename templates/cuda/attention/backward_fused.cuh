@@ -7,6 +7,7 @@
 
 #include "cuda/attention/backward_steps_in_halves.cuh"  // where kFusedInHalves
 #include "cuda/attention/backward_whole_steps.cuh"      // unless kFusedInHalves
+#include "cuda/attention/dq_products.cuh"
 #include "cuda/attention/dq_turns.cuh"
 
 namespace attune {
@@ -89,10 +90,7 @@ class FusedConsumer : public FusedSteps {
     constexpr int kHalfOfDs = kFusedByRows ? kWarpgroupRows * kPanelRowBytes : 0;
     const unsigned rows = ds_tile(step) + warpgroup() * kHalfOfDs;
     const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
-    wgmma_ds_keys(dq, by_rows(rows), by_columns<kWarpgroupRows>(keys), 0);
-    wgmma_ds_keys(dq, by_rows(rows + kKeyBlockM * kPanelRowBytes),
-                  by_columns<kWarpgroupRows>(keys + kFusedLayout.parts.first_bytes), 1);
-    wgmma_commit();
+    issue_dq_product(dq, rows, keys);
   }
 
   template <int kBack>

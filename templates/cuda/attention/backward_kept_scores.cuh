@@ -38,10 +38,7 @@ class KeptScores : public KeysConsumer<true, true> {
   }
 
   __device__ __forceinline__ void tell_kept() {
-    fence_proxy_async();
-    __syncwarp();
-    mbarrier_arrive_if(threadIdx.x % 32 == 0,
-                       shared_ + kFusedLayout.ds_full + 8 * (kept_ % kFusedDsSlots));
+    tell_ds(shared_, kept_ % kFusedDsSlots);
     ++kept_;
   }
 
