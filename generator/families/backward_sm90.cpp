@@ -56,7 +56,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
       {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
        "the kernel of dk and dv makes dq, too: block after block of so many heads"},
-      {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"}};
+      {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"},
+      {"ordered", values(fuses, {1, 0}), "with fuse_dq: blocks add to dq in the order of keys"}};
 }
 
 int shared_bytes(const BackwardKernel& kernel) {
@@ -95,6 +96,7 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
 // Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64, or one has all of it.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
+  if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 goes with fuse_dq";
   if (!fuses_dq(c)) return std::nullopt;
   if (c.at("split_kv") != 0) return "fuse_dq goes with split_kv 0";
   if (c.at("key_block_n") != 2 * kWarpgroupRows)
@@ -134,7 +136,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   if (makes_keys(spec))
     all.push_back({"keys",
                    {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq",
-                    "draw_tiles"},
+                    "draw_tiles", "ordered"},
                    [=](const Config& c) {
                      Broken broken = broken_fusion(spec, c);
                      for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
@@ -229,6 +231,7 @@ class BackwardSm90 final : public KernelTemplate {
                               yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
                               {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
     if (fuses_dq(config)) all.push_back(yes("kFused", true));
+    if (fuses_dq(config) && config.at("ordered") == 0) all.push_back(yes("kDqFree", true));
     if (makes_halves(spec, config)) all.push_back(yes("kFusedInHalves", true));
     if (makes_dq_apart(spec, config)) all.push_back(yes("kDqApart", true));
     return all;

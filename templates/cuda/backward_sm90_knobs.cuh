@@ -24,6 +24,7 @@ constexpr int kFoldSums = 0;  // 1: attune_kernel makes L2 and delta, instead of
 
 constexpr int kFuseDq =
     0;  // the kernel of dK and dV makes dQ, too: block after block of so many heads
+constexpr int kOrdered = 1;    // of that kernel: blocks of keys add to dq in the order of keys
 constexpr int kDrawTiles = 0;  // of that kernel: 1: blocks stay, and draw their tiles
 
 constexpr bool kHasRows = true;                       // attune_kernel is that of dQ

@@ -7,8 +7,9 @@
 
 #include "cuda/attention/backward_steps_in_halves.cuh"  // where kFusedInHalves
 #include "cuda/attention/backward_whole_steps.cuh"      // unless kFusedInHalves
+#include "cuda/attention/dq_free.cuh"                   // where kDqFree
 #include "cuda/attention/dq_products.cuh"
-#include "cuda/attention/dq_turns.cuh"
+#include "cuda/attention/dq_turns.cuh"  // unless kDqFree
 
 namespace attune {
 
@@ -43,6 +44,7 @@ class FusedConsumer : public FusedSteps {
     if (first < last) return;
 #pragma unroll 1
     for (int head = 0; head < kGqaRatio; ++head) {
+      places_.begin(args_, tile, head);  // where kDqFree
       step_all<false>(first, dk, dv);
       if (first > last) step_all<false>(first - 1, dk, dv);
 #pragma unroll 1

@@ -49,10 +49,10 @@ __device__ __forceinline__ void init_fused_barriers(unsigned shared) {
     mbarrier_init(shared + kFusedLayout.ds_full + 8 * i, kFusedWarps);
     mbarrier_init(shared + kDsEmpty + 8 * i, kDqWarps);  // where kDqApart
   }
-  for (int i = 0; i < kFusedPlaces; ++i) {
-    mbarrier_init(shared + kFusedLayout.turn + 8 * i, 1);
-    mbarrier_init(shared + kFusedLayout.added + 8 * i, kDqWarps);
-  }
+  for (int i = 0; i < kFusedPlaces; ++i) {                         // unless kDqFree
+    mbarrier_init(shared + kFusedLayout.turn + 8 * i, 1);          // unless kDqFree
+    mbarrier_init(shared + kFusedLayout.added + 8 * i, kDqWarps);  // unless kDqFree
+  }                                                                // unless kDqFree
   for (int i = 0; i < kFusedTileSlots; ++i) {
     mbarrier_init(shared + kFusedLayout.tile_full + 8 * i, 1);
     mbarrier_init(shared + kFusedLayout.tile_empty + 8 * i, kTileReaders);
@@ -86,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
     produce_rows<true>(args, shared, maps, FirstTiles(args, shared));
   else if (warp == 1)
     produce_sums<true>(args, shared, TakenTiles<false>(shared));
-  else
-    take_turns(args, shared);
+  else                         // unless kDqFree
+    take_turns(args, shared);  // unless kDqFree
 }
 
 }  // namespace attune

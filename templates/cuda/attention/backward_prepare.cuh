@@ -3,6 +3,7 @@
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
+#include "cuda/attention/clear_dq.cuh"         // where kDqFree
 #include "cuda/attention/dropout_source.cuh"   // where kDropout
 #include "cuda/attention/fused_workspace.cuh"  // where kFused
 #include "cuda/attention/row_sums.cuh"
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   const NumberedRow at = numbered_row(
       static_cast<long long>(blockIdx.x) * (kPrepareThreads / kRowLanes) + threadIdx.x / kRowLanes,
       args.batch, args.num_heads_q, rows);
+  clear_dq<kRowLanes>(args, at, lane);  // where kDqFree
   const bool inside = at.exists && at.row < args.seqlen_q;
   float sum = 0.f;
   if (inside) sum = partial_delta(args, gradients.dout, at, lane);
