@@ -149,6 +149,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
     all.tile.ds_slots = kFusedDsSlots;
     all.section_heads = knob(c, "fuse_dq");
+    all.ordered = c.at("ordered") != 0;
     all.draws_tiles = c.at("draw_tiles") != 0;
     const int rows = all.tile.step_rows, dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
     // P beside dQ, or beside dP and what is rounded of P: all of these, or of half of the rows.

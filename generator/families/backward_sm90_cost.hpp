@@ -7,6 +7,7 @@
 
 #include "generator/kernel_template.hpp"
 #include "templates/shared/backward_apart_layout.h"
+#include "templates/shared/backward_free_layout.h"
 #include "templates/shared/backward_sm90_layout.h"
 
 namespace attune {
@@ -22,6 +23,7 @@ struct BackwardKernel {
   int section_heads = 0;     // of kAll: whose tiles are taken in turn
   bool draws_tiles = false;  // of kAll
   bool dq_apart = false;     // of kAll: a warpgroup of its own makes dQ
+  bool ordered = true;       // of kAll: blocks of keys add to dQ in the order of keys
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
 };

@@ -17,22 +17,12 @@ class DqConsumer {
       : shared_(shared), places_(shared) {}
 
   // `parity`: of the barriers of what stays.
-  __device__ __forceinline__ void run(const AttentionArgs& args, const KeysTile& tile,
-                                      unsigned parity) {
+  __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
-    const int blocks = tile.blocks.end - tile.blocks.begin;
-#if 1                                                    // where kDqFree
-    for (int head = 0; head < kGqaRatio; ++head) {       // where kDqFree
-      places_.begin(args, tile, head);                   // where kDqFree
-#pragma unroll 1                                         // where kDqFree
-      for (int left = blocks; left > 0; --left) make();  // where kDqFree
-    }                                                    // where kDqFree
-#else                                                    // where kDqFree
 #pragma unroll 1
-    for (int left = blocks * kGqaRatio; left > 0; --left) make();
-#endif  // where kDqFree
+    for (int left = (tile.blocks.end - tile.blocks.begin) * kGqaRatio; left > 0; --left) make();
   }
 
  private:
@@ -63,7 +53,7 @@ __device__ __forceinline__ void make_dq(const AttentionArgs& args, unsigned shar
   DqConsumer consumer(shared);
 #pragma unroll 1
   for (TakenTiles<true> tiles(shared); tiles.number() < args.num_tiles; tiles.advance()) {
-    consumer.run(args, keys_tile(args, tiles.number()), tiles.parity());
+    consumer.run(keys_tile(args, tiles.number()), tiles.parity());
     named_barrier_arrive(kBarrierK, 32 * kMultiplying);
   }
 }

@@ -53,6 +53,7 @@ __device__ __forceinline__ void init_fused_barriers(unsigned shared) {
     mbarrier_init(shared + kFusedLayout.turn + 8 * i, 1);          // unless kDqFree
     mbarrier_init(shared + kFusedLayout.added + 8 * i, kDqWarps);  // unless kDqFree
   }                                                                // unless kDqFree
+  init_copies(shared);                                             // where kDqFree
   for (int i = 0; i < kFusedTileSlots; ++i) {
     mbarrier_init(shared + kFusedLayout.tile_full + 8 * i, 1);
     mbarrier_init(shared + kFusedLayout.tile_empty + 8 * i, kTileReaders);
@@ -86,8 +87,10 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
     produce_rows<true>(args, shared, maps, FirstTiles(args, shared));
   else if (warp == 1)
     produce_sums<true>(args, shared, TakenTiles<false>(shared));
-  else                         // unless kDqFree
-    take_turns(args, shared);  // unless kDqFree
+  else if (warp - 2 < kFreeLayout.copiers)  // where kDqFree
+    copy_dq(args, shared, warp - 2);        // where kDqFree
+  else                                      // unless kDqFree
+    take_turns(args, shared);               // unless kDqFree
 }
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh, of all its rows at once.
+// Gradients of a step of backward_fused.cuh and backward_free.cuh, of all its rows at once.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"
@@ -7,16 +7,15 @@
 namespace attune {
 
 class WholeSteps : public KeptScores {
-  using Rounded = unsigned[kKeyBlockM / 4];
-
  protected:
+  using Rounded = unsigned[kKeyBlockM / 4];
   using KeptScores::KeptScores;
 
-  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
-                                                 const RingSlot& dout, const Scores& s, Dk& dk,
-                                                 Dv& dv) {
+  // dV is in flight at the end.
+  __device__ __forceinline__ void make_ds(unsigned delta, const RingSlot& dout, const Scores& s,
+                                          Dv& dv, Rounded& ds) {
     Scores dp;
-    Rounded p, ds;
+    Rounded p;
     round<0>(s, p);
     wgmma_fence();
     issue_dp(dout, dp);
@@ -26,9 +25,20 @@ class WholeSteps : public KeptScores {
     differentiate(delta, s, dp, ds);
     keep<0>(ds);
     tell_kept();
-    wgmma_fence();
+  }
+
+  __device__ __forceinline__ static void issue_dk(const Rounded& ds, const RingSlot& q, Dk& dk) {
     wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q.tile), 1);
     wgmma_commit();
+  }
+
+  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
+                                                 const RingSlot& dout, const Scores& s, Dk& dk,
+                                                 Dv& dv) {
+    Rounded ds;
+    make_ds(delta, dout, s, dv, ds);
+    wgmma_fence();
+    issue_dk(ds, q, dk);
     wgmma_wait<1>();
     wgmma_pin(dv);
     give_back(dout);

@@ -4,6 +4,7 @@
 
 #include "cuda/ptx/wgmma_fence.cuh"
 #include "shared/backward_apart_layout.h"  // where kDqApart
+#include "shared/backward_free_layout.h"   // where kDqFree
 #include "shared/backward_sm90_layout.h"
 
 namespace attune {
@@ -22,5 +23,10 @@ constexpr int kDsEmpty = backward_apart_ds_empty(kFusedLayout);  // where kDqApa
 #else                                                            // where kDqApart
 constexpr int kDqWarps = kFusedWarps, kMultiplying = kFusedWarps;
 #endif                                                           // where kDqApart
+
+#if 1                                                           // where kDqFree
+constexpr BackwardFreeLayout kFreeLayout =                      // where kDqFree
+    backward_free_layout(kFusedLayout, kHeadDimQk, kHeadDimV);  // where kDqFree
+#endif                                                          // where kDqFree
 
 }  // namespace attune

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// dQ = dS K of a step by the two warpgroups of keys, each half of it over all 128 keys:
+//   64 rows of a step:  half of the columns        128 rows:  half of the rows
+// What becomes of dQ: dq_turns.cuh, dq_free.cuh.
+#pragma once
+
+#include "cuda/attention/backward_steps_in_halves.cuh"  // where kFusedInHalves
+#include "cuda/attention/backward_whole_steps.cuh"      // unless kFusedInHalves
+#include "cuda/attention/dq_free.cuh"                   // where kDqFree
+#include "cuda/attention/dq_products.cuh"
+#include "cuda/attention/dq_turns.cuh"  // unless kDqFree
+
+namespace attune {
+
+#if 1                              // where kFusedInHalves
+using FusedSteps = StepsInHalves;  // where kFusedInHalves
+#else                              // where kFusedInHalves
+using FusedSteps = WholeSteps;
+#endif                             // where kFusedInHalves
+
+class HalfDq : public FusedSteps {
+ protected:
+  using Dq = float[kFusedColumns / 2];
+
+  __device__ __forceinline__ HalfDq(const AttentionArgs& args, unsigned shared, int warpgroup)
+      : FusedSteps(args, shared, warpgroup), places_(shared) {}
+
+  // Of a tile, until K and V are there. `parity`: of the barriers of what stays.
+  __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
+    first_key_ = first_key;
+    missing_ = first_key + kWarpgroupRows > args_.seqlen_kv;
+    blocks_ =
+        row_blocks<kKeyBlockM>(args_, first_key, min(first_key + kWarpgroupRows, args_.seqlen_kv));
+    clear(dk);
+    clear(dv);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {  // dQ wants K of both
+      mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
+      mbarrier_wait(shared_ + kFusedLayout.parts.second_full + 8 * i, parity, "v_full");
+    }
+  }
+
+  __device__ __forceinline__ void hide_unseen(int block, Scores& s) const {
+    if (missing_ || blocks_.needs_mask(block)) hide(block, s), hide_missing(s);
+  }
+
+  // Of the step that was kept `kBack` steps ago, when both warpgroups have.
+  template <int kBack>
+  __device__ __forceinline__ void issue_dq(Dq& dq) const {
+    const unsigned step = kept_ - kBack;
+    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * (step % kFusedDsSlots),
+                  step / kFusedDsSlots & 1, "ds full");
+    constexpr int kHalfOfK =
+        kFusedByRows ? 0 : kFusedColumns / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
+    constexpr int kHalfOfDs = kFusedByRows ? kWarpgroupRows * kPanelRowBytes : 0;
+    const unsigned rows = ds_tile(step) + warpgroup() * kHalfOfDs;
+    const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
+    issue_dq_product(dq, rows, keys);
+  }
+
+  template <int kBack>
+  __device__ __forceinline__ void finish_dq() {
+    Dq dq;
+    wgmma_fence();
+    issue_dq<kBack>(dq);
+    wgmma_wait<0>();
+    wgmma_pin(dq);
+    places_.add(warpgroup(), dq);
+  }
+
+  bool missing_ = false;  // keys past the end
+  DqPlaces places_;
+};
+
+}  // namespace attune
