@@ -26,7 +26,7 @@ SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_botto
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 ONE_KERNEL = ("block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,"
-              "fuse_dq=4,draw_tiles=0")
+              "fuse_dq=4,draw_tiles=0,ordered=1")
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
 CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
@@ -57,6 +57,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("backward_sm90", GRADIENTS, ONE_KERNEL.replace("draw_tiles=0", "draw_tiles=1")),
            ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"),
             ONE_KERNEL.replace("key_block_m=64", "key_block_m=128").replace("draw_tiles=0", "draw_tiles=1")),
+           # Blocks of keys that add to dQ in no order.
+           *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
+              ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0"))
+             for dims, field, draws in (("head_dim=128", "", 0), ("head_dim=128", ",window=90:0", 1), ("head_dim=64", "", 0), ("head_dim=64", "", 1))),
            # dQ by a warpgroup of its own.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
              for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),

@@ -98,6 +98,24 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   }
 }
 
+// Where blocks add in no order, dQ of a step has room behind all else, where bulk copies find it aligned.
+TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
+  for (const auto& [head_dim, copiers] : {std::pair{32, 1}, {64, 1}, {128, 2}}) {
+    const BackwardSm90Tile tile{128, 64, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+    const BackwardFusedLayout others = backward_fused_layout(tile);
+    const BackwardFreeLayout l = backward_free_layout(others, head_dim, head_dim);
+    EXPECT_EQ(l.copiers, copiers);
+    EXPECT_EQ(l.copiers * l.staging_bytes, 64 * head_dim * 4);
+    EXPECT_EQ(l.full % 8, 0);
+    EXPECT_GE(l.full, copiers == 1 ? backward_apart_bytes(others, kFusedDsSlots) : others.bytes);
+    EXPECT_EQ(l.empty, l.full + 8 * copiers);
+    EXPECT_GE(l.staging, l.empty + 8 * copiers);
+    EXPECT_EQ(l.staging % 128, 0);
+    EXPECT_EQ(l.bytes, l.staging + 64 * head_dim * 4);
+    EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+  }
+}
+
 TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
   for (const Problem& p : problems()) {
     const KernelSpec spec = spec_of(p);
@@ -125,7 +143,7 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
 // Only what the asked gradients need.
 constexpr const char* kOneKernel =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
-    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0";
+    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0,ordered=1";
 
 TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   const auto entries = [](const char* gradients, int head_dim, bool one_kernel = false) {
@@ -273,6 +291,23 @@ TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
   expect(128, 1024, 0, 0);
 }
 
+// Blocks that add in no order wait for no turns: there is no text of these, and dQ is cleared first.
+TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
+  for (const char* dims : {"head_dim=64", "head_dim=128"}) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    Config config = parse_config(kOneKernel);
+    for (const int ordered : {1, 0}) {
+      config.set("ordered", ordered);
+      EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+      const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+      EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
+      EXPECT_EQ(text.find("clear_dq<") != std::string::npos, ordered == 0) << dims;
+      EXPECT_EQ(text.find("void bulk_add(") != std::string::npos, ordered == 0) << dims;
+    }
+  }
+}
+
 TEST(BackwardSm90Space, OneKernelHasItsRules) {
   const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
   const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
@@ -287,7 +322,14 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
   EXPECT_NE(broken("fold_sums", 1).find("fuse_dq goes with fold_sums 0"), std::string::npos);
   EXPECT_NE(broken("block_n", 64).find("fuse_dq goes with block_n 48"), std::string::npos);
+  c.set("key_block_m", 128);
+  c.set("ordered", 0);
+  const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
+  EXPECT_EQ(backward_sm90().space(spec_of(small), hopper()).broken(c).value_or(""),
+            "ordered 0 goes with key_block_m 64");
+  c = parse_config(kOneKernel);
   c.set("fuse_dq", 0);
+  EXPECT_NE(broken("ordered", 0).find("ordered 0 goes with fuse_dq"), std::string::npos);
   EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 goes with fuse_dq"), std::string::npos);
   const Problem dropped =
       parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1");
