@@ -203,7 +203,8 @@ class BackwardSm90 final : public KernelTemplate {
                    {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fold_sums"},
                    keeps_rule(legal, "keys"), cost);
     const std::optional<Config> one = cheapest(
-        legal.knobs(), first, {"key_block_m", "q_slots", "dout_slots", "fuse_dq", "draw_tiles"},
+        legal.knobs(), first,
+        {"key_block_m", "q_slots", "dout_slots", "fuse_dq", "draw_tiles", "ordered"},
         [&](const Config& c) { return fuses_dq(c) && !legal.broken(c); }, cost);
     if (!two && !one) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
     if (!one) return *two;
