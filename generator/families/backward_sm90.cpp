@@ -320,7 +320,8 @@ class BackwardSm90 final : public KernelTemplate {
     if (fuses_dq(config)) {
       const int64_t step = knob("key_block_m"), blocks = (shape.seqlen_q + step - 1) / step;
       const int64_t heads = shape.num_heads_q * shape.batch;
-      sizes.workspace.push_back({.columns = step * spec.head_dim_qk,
+      const int64_t words = config.at("ordered") != 0 ? 0 : kFreeWords;
+      sizes.workspace.push_back({.columns = step * spec.head_dim_qk + words,
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
                                  .batch = shape.batch});

@@ -12,6 +12,9 @@
 
 namespace attune {
 
+// Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next aligned.
+constexpr int kFreeWords = 32;
+
 struct BackwardFreeLayout {
   int copiers;               // threads, one for each warpgroup that makes dQ
   int staging_bytes;         // of one

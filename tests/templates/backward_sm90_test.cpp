@@ -215,6 +215,20 @@ TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
   EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
 }
 
+// In no order each block of rows has words of its own behind its fp32.
+TEST(BackwardSm90Launch, OneKernelOfNoOrderHasWordsBehindDq) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto bytes_of_dq = [&] {
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    return plan.workspace[2].offset - plan.workspace[1].offset;
+  };
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * 64 * 128 * 4);
+  config.set("ordered", 0);
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * (64 * 128 * 4 + 128));
+}
+
 // Products of half of a step's rows are in the text of kernels that multiply so, and in no other.
 TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
   const auto has_halves = [](int head_dim, int step_rows) {
@@ -291,7 +305,7 @@ TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
   expect(128, 1024, 0, 0);
 }
 
-// Blocks that add in no order wait for no turns: there is no text of these, and dQ is cleared first.
+// Blocks that add in no order wait for no turns: there is no text of these, and the first stores.
 TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
   for (const char* dims : {"head_dim=64", "head_dim=128"}) {
     const Problem p =
@@ -302,7 +316,7 @@ TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
       EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
       const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
       EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
-      EXPECT_EQ(text.find("clear_dq<") != std::string::npos, ordered == 0) << dims;
+      EXPECT_EQ(text.find("end_claim(") != std::string::npos, ordered == 0) << dims;
       EXPECT_EQ(text.find("void bulk_add(") != std::string::npos, ordered == 0) << dims;
     }
   }

@@ -87,10 +87,12 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
     produce_rows<true>(args, shared, maps, FirstTiles(args, shared));
   else if (warp == 1)
     produce_sums<true>(args, shared, TakenTiles<false>(shared));
-  else if (warp - 2 < kFreeLayout.copiers)  // where kDqFree
-    copy_dq(args, shared, warp - 2);        // where kDqFree
-  else                                      // unless kDqFree
-    take_turns(args, shared);               // unless kDqFree
+  else if (warp == 2)                                // where kDqFree
+    copy_dq<0>(args, shared);                        // where kDqFree
+  else if constexpr (kFreeLayout.copiers > 1)        // where kDqFree
+    copy_dq<kFreeLayout.copiers - 1>(args, shared);  // where kDqFree
+  else                                               // unless kDqFree
+    take_turns(args, shared);                        // unless kDqFree
 }
 
 }  // namespace attune

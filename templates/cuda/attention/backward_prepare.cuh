@@ -3,7 +3,6 @@
 // it copy them without looking at lengths. A group of lanes computes a row.
 #pragma once
 
-#include "cuda/attention/clear_dq.cuh"         // where kDqFree
 #include "cuda/attention/dropout_source.cuh"   // where kDropout
 #include "cuda/attention/fused_workspace.cuh"  // where kFused
 #include "cuda/attention/row_sums.cuh"
@@ -47,7 +46,6 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   const NumberedRow at = numbered_row(
       static_cast<long long>(blockIdx.x) * (kPrepareThreads / kRowLanes) + threadIdx.x / kRowLanes,
       args.batch, args.num_heads_q, rows);
-  clear_dq<kRowLanes>(args, at, lane);  // where kDqFree
   const bool inside = at.exists && at.row < args.seqlen_q;
   float sum = 0.f;
   if (inside) sum = partial_delta(args, gradients.dout, at, lane);
@@ -63,11 +61,12 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
     sum -= gradients.dlse[at.batch * gradients.dlse_batch_stride +
                           at.head * gradients.dlse_head_stride + at.row];
   const bool empty = lse == -infinity;
-  if (inside && at.row % kKeyBlockM == 0) {                        // where kFused
-    const FusedWorkspace fused(args);                              // where kFused
-    const int head = at.batch * args.num_heads_q + at.head;        // where kFused
-    *fused.turn(head * fused.blocks() + at.row / kKeyBlockM) = 0;  // where kFused
-  }                                                                // where kFused
+  if (inside && at.row % kKeyBlockM == 0) {                          // where kFused
+    const FusedWorkspace fused(args);                                // where kFused
+    const int head = at.batch * args.num_heads_q + at.head;          // where kFused
+    *fused.turn(head * fused.blocks() + at.row / kKeyBlockM) = 0;    // where kFused
+    fused.turn(head * fused.blocks() + at.row / kKeyBlockM)[1] = 0;  // where kDqFree
+  }                                                                  // where kFused
   float* const sums = row_sums(args, at.batch, at.head);
   sums[at.row] = empty ? infinity : lse * kLog2E;
   sum *= kept_part(dropout);  // where kDropout

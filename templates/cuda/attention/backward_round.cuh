@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   const int block = static_cast<int>(blockIdx.x) % sums.blocks();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads, lane = thread % 4;
-  const bool any = *sums.turn(static_cast<int>(blockIdx.x)) > 0;  // unless kDqFree
+  const bool any = *sums.turn(static_cast<int>(blockIdx.x)) > 0;
   const auto* from = reinterpret_cast<const float4*>(sums.dq(blockIdx.x)) +
                      warpgroup * (kFusedFloats / 8) + thread;
   const int row =
@@ -39,8 +39,7 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   for (int i = 0; i < kColumns / 8;
        i += 2) {  // two times eight columns: an odd lane has four of the second
     float4 x[2] = {};
-    if (any)  // unless kDqFree
-      x[0] = from[i * kWarpgroupThreads], x[1] = from[(i + 1) * kWarpgroupThreads];
+    if (any) x[0] = from[i * kWarpgroupThreads], x[1] = from[(i + 1) * kWarpgroupThreads];
     const float s = args.softmax_scale;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

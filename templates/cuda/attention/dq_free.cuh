@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // How dQ leaves the kernel that makes all gradients where no order is asked: blocks of keys add to fp32 in the workspace, as it stands in
-// dq_turns.cuh, when they have something to add; attune_prepare set it to zero (clear_dq.cuh). Warpgroups put accumulators, as they stand, into shared
-// memory, and a thread of the producer's warpgroup for each adds them by bulk copies. Bits differ from run to run.
+// dq_turns.cuh, when they have something to add. Warpgroups put accumulators, as they stand, into shared memory, and a thread of the producer's
+// warpgroup for each adds them by bulk copies. Bits differ from run to run.
 //
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
-//   threads of copies:  wait dq_full; add; arrive on dq_empty when the copy has read
+//   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read
+//
+// Who comes to a part of a block of rows first stores, so that nothing is zeroed before, and others wait until that is done: of a head, blocks that
+// start together stand a step behind the first of them from then on, and do not wait again.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
 #include "cuda/attention/drawn_tiles.cuh"
 #include "cuda/ptx/bulk_add.cuh"
+#include "cuda/ptx/claim.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
@@ -48,27 +52,47 @@ __device__ __forceinline__ void init_copies(unsigned shared) {
   }
 }
 
-// A thread of copies, of the third or the fourth warp.
-__device__ __forceinline__ void copy_dq(const AttentionArgs& args, unsigned shared, int part) {
-  const unsigned full = shared + kFreeLayout.full + 8 * part;
-  const unsigned from = shared + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
+// Of a part of a block of rows, whose fp32 in the workspace is `to`. `step`: that of this thread.
+template <int kPart>
+__device__ __forceinline__ void copy_part(unsigned shared, float* to, unsigned step) {
+  int* const state = reinterpret_cast<int*>(to + kFusedFloats) + kPart;
+  Claim seen = look_at_claim(state);  // ahead of the wait, for it is mostly kDone
+  mbarrier_wait(shared + kFreeLayout.full + 8 * kPart, step & 1, "dq full");
+  if (seen != Claim::kDone) seen = claim_or_await(state);
+  const unsigned from = shared + kFreeLayout.staging + kPart * kFreeLayout.staging_bytes;
+  to += kPart * (kFusedFloats / 2);
+  if (seen == Claim::kNone) {
+    bulk_store(to, from, kFreeLayout.staging_bytes);
+    tma_store_commit();
+    tma_store_wait();
+    end_claim(state);
+  } else {
+    bulk_add(to, from, kFreeLayout.staging_bytes);
+    tma_store_commit();
+    tma_store_wait_read();
+  }
+  mbarrier_arrive(shared + kFreeLayout.empty + 8 * kPart);
+}
+
+// A thread of copies, of the third or the fourth warp. It goes through each_step with few registers.
+template <int kPart>
+__device__ __forceinline__ void copy_dq(const AttentionArgs& args, unsigned shared) {
   unsigned step = 0;
 #pragma unroll 1
   for (TakenTiles<false> tiles(shared); tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
-    each_step(tile, [&](int head, int row) {
-      const AttentionArgs here = reread(args);
-      const FusedWorkspace sums(here);
-      const long long of_all = static_cast<long long>(tile.batch) * here.num_heads_q + head;
-      float* const to =
-          sums.dq(of_all * sums.blocks() + row / kKeyBlockM) + part * (kFusedFloats / 2);
-      mbarrier_wait(full, step & 1, "dq full");
-      bulk_add(to, from, kFreeLayout.staging_bytes);
-      tma_store_commit();
-      tma_store_wait_read();
-      mbarrier_arrive(full + kFreeLayout.empty - kFreeLayout.full);
-      ++step;
-    });
+    const int steps = tile.blocks.end - tile.blocks.begin;
+    int at = (tile.batch * args.num_heads_kv + tile.head) * kGqaRatio *
+                 FusedWorkspace(reread(args)).blocks() +
+             tile.blocks.end - 1;
+#pragma unroll 1
+    for (int head = 0; head < kGqaRatio; ++head) {
+      float* to = FusedWorkspace(reread(args)).dq(at);
+#pragma unroll 1
+      for (int left = steps; left > 0; --left, to -= kFusedStride)
+        copy_part<kPart>(shared, to, step++);
+      at += FusedWorkspace(reread(args)).blocks();
+    }
   }
   tma_store_wait();
 }

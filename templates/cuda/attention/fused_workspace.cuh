@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and whose turn it is to add to it: of each head of Q and block of kKeyBlockM rows
-// the accumulators of both warpgroups as they stood in registers, and the number of blocks of keys that have added theirs. Behind these counts
-// stands that of the tiles that have been drawn.
+// the accumulators of both warpgroups as they stood in registers, and the number of blocks of keys that have added theirs: behind all dQ, or, where
+// blocks add in no order, a word of each part behind that of its block, which tells how far it is (dq_free.cuh). At the end stands the number of
+// tiles that have been drawn.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"
+#include "shared/backward_free_layout.h"  // where kDqFree
 
 namespace attune {
 
-constexpr int kFusedFloats = kKeyBlockM * kHeadDimQk;  // of a block of rows
+constexpr int kFusedFloats = kKeyBlockM * kHeadDimQk;    // of a block of rows
+#if 1                                                    // where kDqFree
+constexpr int kFusedStride = kFusedFloats + kFreeWords;  // where kDqFree
+#else                                                    // where kDqFree
+constexpr int kFusedStride = kFusedFloats;
+#endif                                                   // where kDqFree
 
 class FusedWorkspace {
  public:
@@ -21,10 +28,11 @@ class FusedWorkspace {
   __device__ __forceinline__ int blocks() const { return blocks_; }
   // Of block `at`, counted over all heads of all batch entries.
   __device__ __forceinline__ float* dq(long long at) const {
-    return reinterpret_cast<float*>(dq_) + at * kFusedFloats;
+    return reinterpret_cast<float*>(dq_) + at * kFusedStride;
   }
   __device__ __forceinline__ int* turn(int at) const {
-    return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;
+    return reinterpret_cast<int*>(dq(at) + kFusedFloats);      // where kDqFree
+    return reinterpret_cast<int*>(dq(heads_ * blocks_)) + at;  // unless kDqFree
   }
   __device__ __forceinline__ int* drawn() const {
     return reinterpret_cast<int*>(dq(heads_ * blocks_)) + heads_ * blocks_;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A word in global memory by which one thread of many does something first, and the others learn when it is done (PTX ISA 8.10, release and acquire
+// at the scope of the device). What is done and what comes behind it are bulk copies: a fence of proxies stands on either side.
+#pragma once
+
+#include "cuda/ptx/mbarrier.cuh"
+
+namespace attune {
+
+enum class Claim : int { kNone, kTaken, kDone };  // of a word that was zeroed: 0, 1, 2
+
+__device__ __forceinline__ Claim look_at_claim(const int* word) {
+  int now;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+  return static_cast<Claim>(now);
+}
+
+// What this thread has done, and waited for, comes before it.
+__device__ __forceinline__ void end_claim(int* word) {
+  asm volatile("fence.proxy.async.global; st.release.gpu.global.s32 [%0], 2;" ::"l"(word)
+               : "memory");
+}
+
+// kNone: this thread is the first, and ends the claim; else kDone, when the first has. Bounded as waits at barriers are: a try takes about a
+// microsecond.
+__device__ __forceinline__ Claim claim_or_await(int* word) {
+  int was;
+  asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1;"
+               : "=r"(was)
+               : "l"(word)
+               : "memory");
+  if (was == 0) return Claim::kNone;
+  for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)
+    if (look_at_claim(word) == Claim::kDone) {
+      asm volatile("fence.proxy.async.global;" ::: "memory");
+      return Claim::kDone;
+    }
+  __trap();
+}
+
+}  // namespace attune
