@@ -89,7 +89,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .rotary_interleaved = 0,
                                          .rotary_q = 0,
                                          .v_in_k = 0,
-                                         .load = 0};
+                                         .load = 0,
+                                         .deterministic = 0};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -250,7 +251,8 @@ attune_problem c_problem(const Problem& p) {
           .rotary_interleaved = p.rotary_interleaved ? 1 : 0,
           .rotary_q = p.rotary_q ? 1 : 0,
           .v_in_k = p.v_in_k ? 1 : 0,
-          .load = p.load};
+          .load = p.load,
+          .deterministic = p.deterministic ? 1 : 0};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -293,6 +295,7 @@ Problem problem_of(const attune_problem* given) {
       "_LOAD_DIAGONALS");
   p.load = c.load;
   p.accumulate = flag("accumulate", c.accumulate);
+  p.deterministic = flag("deterministic", c.deterministic);
   constexpr int32_t kAllAxes =
       ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
   p.repeats = checked<Repeats>("repeats", c.repeats, 0, kAllAxes,

@@ -130,6 +130,11 @@ void validate(const Problem& p) {
                        score_gradient_name(p.score_gradient), op.name));
   if (!op.has_gradients && p.accumulate)
     refuse(fmt::format("accumulate is 1; op {} has no gradients: accepted is 0", op.name));
+  if (!op.has_gradients && p.deterministic)
+    refuse(
+        fmt::format("deterministic is 1; op {} has no gradients, and gives the same bits in every "
+                    "run as it is: accepted is 0",
+                    op.name));
   if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
     refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
                        repeats_text(p.repeats)));

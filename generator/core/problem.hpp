@@ -127,6 +127,7 @@ struct SpecFields {
   int load = 0;  // of those of loads: which of score_mod's, in the order of its nodes
   Repeats repeats = Repeats::kNone;  // of what score_gradient names
   bool accumulate = false;           // of the same op: dq, dk and dv are fp32, and are added to
+  bool deterministic = false;        // of the same op: the same bits in every run
   float dropout = 0;                 // the part of P that is dropped, to the nearest 1/256
   // Of the op attention_kvcache.
   int page_size = 0;  // keys of a page, which a table finds; 0: a request's keys follow each other

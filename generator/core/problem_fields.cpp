@@ -303,20 +303,22 @@ std::deque<ProblemField> make_fields() {
               "no rotation"),
   };
   for (ProblemField& field : score_fields()) fields.push_back(std::move(field));
+  const auto add = [&fields](ProblemField field, const char* without) {
+    fields.push_back(feature(std::move(field), without));
+  };
   fields.push_back(gradients_field());
-  fields.push_back(feature(one_value(kSpec, "score_gradient", "that op attention_backward gives",
-                                     ATTUNE_AT(score_gradient), ScoreGradient::kLoadDiagonals),
-                           "gradients of q, k and v alone"));
-  fields.push_back(feature(
-      one_value(kSpec, "load", "of score_mod, which score_gradient=load means", ATTUNE_AT(load), 0),
-      "a gradient of the first load"));
+  add(one_value(kSpec, "score_gradient", "that op attention_backward gives",
+                ATTUNE_AT(score_gradient), ScoreGradient::kLoadDiagonals),
+      "gradients of q, k and v alone");
+  add(one_value(kSpec, "load", "of score_mod, which score_gradient=load means", ATTUNE_AT(load), 0),
+      "a gradient of the first load");
   fields.push_back(repeats_field());
-  fields.push_back(feature(
-      one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),
-      "gradients that are written"));
-  fields.push_back(feature(
-      one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
-      "no dropout"));
+  add(one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),
+      "gradients that are written");
+  add(one_value(kSpec, "deterministic", "1: equal bits in every run", ATTUNE_AT(deterministic), 0),
+      "gradients whose bits may vary");
+  add(one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
+      "no dropout");
   for (ProblemField& field : cache_fields()) fields.push_back(std::move(field));
   fields.push_back(scale_field());
   fields.push_back(one_value(Part::kCall, "num_pages",

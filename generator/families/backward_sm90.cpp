@@ -57,7 +57,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
        "the kernel of dk and dv makes dq, too: block after block of so many heads"},
       {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"},
-      {"ordered", values(fuses, {1, 0}), "with fuse_dq: blocks add to dq in the order of keys"}};
+      {"ordered", values(fuses && !spec.deterministic, {1, 0}),
+       "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
 
 int shared_bytes(const BackwardKernel& kernel) {
@@ -176,8 +177,9 @@ class BackwardSm90 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/backward_sm90_knobs.cuh"; }
 
   const Served& serves() const override {
-    static const Served served{Op::kAttentionBackward,
-                               {"mask", "window", "gradients", "dropout", "accumulate"}};
+    static const Served served{
+        Op::kAttentionBackward,
+        {"mask", "window", "gradients", "dropout", "accumulate", "deterministic"}};
     return served;
   }
 

@@ -65,9 +65,10 @@ const Served& serves_sums_of_gradients() {
 }
 
 const Served& serves_score_gradients() {
-  static const Served served{Op::kAttentionBackward,
-                             {"mask", "window", "dropout", "score_gradient", "load", "repeats"},
-                             true};
+  static const Served served{
+      Op::kAttentionBackward,
+      {"mask", "window", "dropout", "score_gradient", "load", "repeats", "deterministic"},
+      true};
   return served;
 }
 
@@ -103,7 +104,8 @@ const Served& serves_appending() {
 }
 
 const Served& serves_gradients() {
-  static const Served served{Op::kAttentionBackward, {"mask", "window", "gradients"}, true};
+  static const Served served{
+      Op::kAttentionBackward, {"mask", "window", "gradients", "deterministic"}, true};
   return served;
 }
 

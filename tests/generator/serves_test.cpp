@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <set>
 
 #include "generator/core/problem_fields.hpp"
 #include "generator/core/score_feature.hpp"
@@ -91,6 +92,7 @@ const std::map<std::string, std::string>& other_values() {
       {"load", "1"},
       {"repeats", "b"},
       {"accumulate", "1"},
+      {"deterministic", "1"},
       {"dropout", "0.25"}};
   return values;
 }
@@ -136,6 +138,18 @@ TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
     }
   }
   EXPECT_GT(refused, 20);
+}
+
+// Each gradient's kernels have an order of their sums, or a knob that keeps one: who asks for equal bits loses no family.
+TEST(Serves, EveryFamilyOfGradientsGivesEqualBits) {
+  std::set<std::string_view> families;
+  for (Case& one : plain_cases()) {
+    if (one.spec.op != Op::kAttentionBackward) continue;
+    one.spec.deterministic = true;
+    EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""), "") << one.family->name();
+    families.insert(one.family->name());
+  }
+  EXPECT_EQ(families.size(), 6u);
 }
 
 TEST(Serves, OtherOpsAreRefusedByName) {

@@ -62,6 +62,7 @@ const std::map<std::string, std::string>& other_values() {
       {"load", "1"},
       {"repeats", "bh"},
       {"accumulate", "1"},
+      {"deterministic", "1"},
       {"dropout", "0.25"},
       {"page_size", "16"},
       {"packed_q", "1"},

@@ -350,6 +350,31 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   EXPECT_EQ(backward_sm90().space(spec_of(dropped), hopper()).knobs().back().values.size(), 1u);
 }
 
+// Who asks for equal bits in every run gets them from every config that tuning may choose; the kernels are those of other problems.
+TEST(BackwardSm90Space, OrderOfDqIsKeptWhereEqualBitsAreAsked) {
+  const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
+  const KernelSpec plain = spec_of(parse_problem(text)),
+                   asked = spec_of(parse_problem(text + ",deterministic=1"));
+  const auto orders = [](const KernelSpec& spec) {
+    const SearchSpace space = backward_sm90().space(spec, hopper());
+    std::vector<int64_t> values;
+    for (const Knob& knob : space.knobs())
+      if (knob.name == "ordered") values = knob.values;
+    return values;
+  };
+  EXPECT_EQ(orders(plain), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(orders(asked), std::vector<int64_t>{1});
+  Config c = parse_config(kOneKernel);
+  const auto code = [&c](const KernelSpec& spec) {
+    return source_digest(render(backward_sm90(), spec, hopper(), c));
+  };
+  EXPECT_EQ(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+  EXPECT_EQ(code(asked), code(plain));
+  c.set("ordered", 0);
+  EXPECT_EQ(backward_sm90().space(plain, hopper()).broken(c), std::nullopt);
+  EXPECT_NE(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+}
+
 TEST(BackwardSm90Space, SentencesNameTheRule) {
   const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
   const SearchSpace space = backward_sm90().space(spec_of(p), hopper());

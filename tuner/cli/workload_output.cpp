@@ -52,6 +52,7 @@ std::string short_text(const Problem& problem) {
   if (problem.repeats != Repeats::kNone)
     text += fmt::format(" over {}", repeats_text(problem.repeats));
   if (problem.accumulate) text += " added";
+  if (problem.deterministic) text += " deterministic";
   if (problem.dropout > 0) text += fmt::format(" dropout={}", problem.dropout);
   if (problem.mask != Mask::kNone) text += " causal";
   if (problem.mask == Mask::kCausalTopLeft) text += " top left";

@@ -5,11 +5,12 @@
  * attune_operands has q, k, v, o and lse of the forward, all of them read; attune_gradient_operands
  * the rest. The problem is the forward's, with op = ATTUNE_ATTENTION_BACKWARD: same masks, scale and
  * score features, which capture the same tensors. Gradients are written whole, rows and keys that
- * take no part as 0. Those of one call have the same bits in every run of one plan.
+ * take no part as 0. With deterministic = 1 those of one call have the same bits in every run of one
+ * plan; without it some kernels sum dq in another order each time, which is faster.
  *
  * With accumulate, dq, dk and dv are fp32 whatever q, k and v are, and a call adds to what stands
- * there, in one order: as parts of a sequence want it whose other keys and rows are elsewhere. lse and
- * o are then those of the whole.
+ * there: as parts of a sequence want it whose other keys and rows are elsewhere. lse and o are then
+ * those of the whole.
  *
  * The gradient of a bias, of slopes, of sinks or of what a score_mod loads is a problem of its own, with score_gradient: it
  * reads the same operands and writes dscores alone. Where the forward's tensor repeats a value along

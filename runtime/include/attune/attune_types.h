@@ -149,6 +149,8 @@ typedef struct attune_problem {
                                  and attune_operands.v the same address and strides as k */
   int32_t load; /* of score_gradient LOAD and LOAD_DIAGONALS: which load of floats of score_mod, in
                    the order of attune_program_nodes, from 0 on */
+  int32_t deterministic; /* of op attention_backward: 1 = gradients of the same bits in every run; 0
+                            = sums may be made in another order each time, where that is faster */
 } attune_problem;
 
 typedef struct attune_operands {

@@ -49,7 +49,8 @@ class Problem(ctypes.Structure):
                 ("gradients", ctypes.c_int32), ("dropout", ctypes.c_float), ("page_size", ctypes.c_int32), ("packed_q", ctypes.c_int32),
                 ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32),
                 ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32),
-                *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q", "v_in_k", "load"))]
+                *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q", "v_in_k", "load",
+                                                      "deterministic"))]
 
 
 class Tensor(ctypes.Structure):

@@ -170,8 +170,28 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
          "score_gradient is bias; op prefill has none");
   expect(refusal("head_dim=64,heads=2,seqlen=8,accumulate=1"),
          "accumulate is 1; op prefill has no gradients");
+  for (const char* op : {"prefill", "attention_kvcache", "merge"})
+    EXPECT_EQ(
+        refusal(std::string("head_dim=64,heads=2,seqlen=8,deterministic=1,op=") + op),
+        std::string("deterministic is 1; op ") + op +
+            " has no gradients, and gives the same bits in every run as it is: accepted is 0");
+  expect(of("deterministic=2"), "deterministic is \"2\"");
   EXPECT_EQ(of("bias=bf16,score_gradient=bias,repeats=bhqk"), "accepted");
   EXPECT_EQ(of("accumulate=1"), "accepted");
+  EXPECT_EQ(of("accumulate=1,deterministic=1"), "accepted");
+  EXPECT_EQ(of("bias=bf16,score_gradient=bias,deterministic=1"), "accepted");
+}
+
+// A kernel that adds as it comes may win where nobody minds, so winners of the two are kept apart; texts without it stay as they were.
+TEST(Problem, DeterministicIsPartOfTheSpecAndStandsWhereItIsOn) {
+  const std::string text =
+      "op=attention_backward,dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=8,mask=none";
+  const Problem plain = parse_problem(text), asked = parse_problem(text + ",deterministic=1");
+  EXPECT_EQ(to_text(plain), text);
+  EXPECT_EQ(to_text(asked), text + ",deterministic=1");
+  EXPECT_EQ(parse_problem(text + ",deterministic=0"), plain);
+  EXPECT_FALSE(spec_of(asked) == spec_of(plain));
+  EXPECT_EQ(to_text(spec_of(asked)), to_text(spec_of(plain)) + ",deterministic=1");
 }
 
 // A forgotten length would be 0, and everything about nothing is right.
