@@ -11,7 +11,7 @@ namespace attune {
 namespace {
 
 // Returns whether any has gradients.
-bool add_to(float dropout, std::vector<Problem>* problems) {
+bool add_to(const Training& training, std::vector<Problem>* problems) {
   std::vector<Problem> all;
   std::set<std::string> seen;
   bool found = false;
@@ -21,9 +21,12 @@ bool add_to(float dropout, std::vector<Problem>* problems) {
   };
   for (Problem forward : *problems) {
     const bool trains = !gradient_problems(forward).empty();
-    if (trains && !is_fp8(forward) && forward.dropout == 0) forward.dropout = dropout;
+    if (trains && !is_fp8(forward) && forward.dropout == 0) forward.dropout = training.dropout;
     add(forward);
-    for (const Problem& problem : gradient_problems(forward)) add(problem);
+    for (Problem problem : gradient_problems(forward)) {
+      problem.deterministic = training.deterministic;
+      add(problem);
+    }
     found |= trains;
   }
   *problems = std::move(all);
@@ -32,13 +35,13 @@ bool add_to(float dropout, std::vector<Problem>* problems) {
 
 }  // namespace
 
-void add_training(float dropout, Workload* workload) {
-  if (!add_to(dropout, &workload->problems))
+void add_training(const Training& training, Workload* workload) {
+  if (!add_to(training, &workload->problems))
     throw Error(
         ErrorCode::kInvalidArgument,
         "--training is given, and no problem is one of op prefill; accepted are models, and "
         "problems of op prefill");
-  for (LayerKind& kind : workload->layer_kinds) add_to(dropout, &kind.problems);
+  for (LayerKind& kind : workload->layer_kinds) add_to(training, &kind.problems);
 }
 
 }  // namespace attune

@@ -7,8 +7,13 @@
 
 namespace attune {
 
-// Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). `dropout`: of
-// these, unless operands have 8 bits. Throws kInvalidArgument where no problem has gradients, and for a dropout that validate() refuses.
-void add_training(float dropout, Workload* workload);
+struct Training {
+  float dropout = 0;  // of problems that have gradients, and of these, unless operands have 8 bits
+  bool deterministic = false;  // gradients of the same bits in every run
+};
+
+// Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). Throws
+// kInvalidArgument where no problem has gradients, and for a dropout that validate() refuses.
+void add_training(const Training& training, Workload* workload);
 
 }  // namespace attune

@@ -36,6 +36,20 @@ load contract
   json 'o["images"] == 1'
 }
 
+@test "--training --deterministic compiles gradients of equal bits" {
+  need_cpu_target
+  attune compile --arch cpu --problem $problem --training --deterministic --out "$dir/kernels" --json
+  expect 0
+  json '[k["problem"].endswith(",deterministic=1") for k in o["kernels"]] == [False, True]'
+  attune compile --arch cpu --problem $problem --training --out "$dir/kernels" --json
+  json '"deterministic" not in str(o["kernels"])'
+  attune compile --arch cpu --problem $problem --deterministic --out "$dir/kernels"
+  expect 1
+  [[ $errors == *"--deterministic is given without --training"* ]]
+  attune compile --help
+  [[ $output == *"--deterministic "*"  deterministic  "* ]]
+}
+
 @test "shapes that share a kernel are compiled once" {
   need_cpu_target
   attune compile --arch cpu --problem $problem --seqlen 256,512,1024 --out "$dir/kernels" --json

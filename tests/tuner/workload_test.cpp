@@ -269,9 +269,10 @@ TEST(Workload, ListsOfLengths) {
   EXPECT_EQ(parse_dtype_list("bf16,fp16"), (std::vector<Dtype>{Dtype::kBf16, Dtype::kFp16}));
 }
 
-std::vector<std::string> trained(const std::string& problem, float dropout) {
+std::vector<std::string> trained(const std::string& problem, float dropout,
+                                 bool deterministic = false) {
   Workload workload = workload_from_problems({problem});
-  add_training(dropout, &workload);
+  add_training({dropout, deterministic}, &workload);
   std::vector<std::string> texts;
   for (const Problem& p : workload.problems) texts.push_back(to_text(p));
   return texts;
@@ -288,6 +289,16 @@ TEST(Training, AddsTheGradientsOfEachForward) {
                                 "op=attention_backward,dtype=bf16," + llama + ",dropout=0.25"}));
   EXPECT_EQ(trained("dtype=e4m3,accuracy=fast," + llama, 0.25F).at(1),
             "op=attention_backward,dtype=bf16," + llama);
+}
+
+TEST(Training, AsksForEqualBitsOfGradientsAlone) {
+  const std::string sinks =
+      "dtype=bf16,head_dim=64,heads=8/8,batch=1,seqlen=512,mask=none,sinks=bf16";
+  const std::string backward = "op=attention_backward," + sinks;
+  EXPECT_EQ(trained(sinks, 0, true),
+            (std::vector<std::string>{sinks, backward + ",deterministic=1",
+                                      backward + ",score_gradient=sinks,deterministic=1"}));
+  EXPECT_EQ(trained(sinks, 0.25F, true).at(1), backward + ",deterministic=1,dropout=0.25");
 }
 
 TEST(Training, AddsGradientsOfWhatModelsLearn) {

@@ -21,6 +21,8 @@ void add_workload_options(Command command, WorkloadOptions* options) {
                    "The gradients of every problem, too: of q, k and v, and of biases and sinks");
   command.add_option("--dropout", options->dropout,
                      "With --training: the part of the weights that is dropped");
+  command.add_flag("--deterministic", options->deterministic,
+                   "With --training: gradients of the same bits in every run");
   add_program_options(command, &options->programs);
 }
 
@@ -89,12 +91,17 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
         ErrorCode::kInvalidArgument,
         "no problem was given; accepted are a model's config.json, --problem and --captured");
   Workload workload = join(parts);
-  if (options.training) add_training(static_cast<float>(options.dropout), &workload);
+  if (options.training)
+    add_training({static_cast<float>(options.dropout), options.deterministic}, &workload);
   if (!options.training && options.dropout != 0)
     throw Error(
         ErrorCode::kInvalidArgument,
         "--dropout is given without --training; accepted is --dropout beside --training, or "
         "dropout=N in --problem");
+  if (!options.training && options.deterministic)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--deterministic is given without --training; accepted is --deterministic beside "
+                "--training, or deterministic=1 in --problem of op attention_backward");
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");

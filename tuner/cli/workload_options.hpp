@@ -24,14 +24,15 @@ struct WorkloadOptions {
   std::string seqlens, batches, dtypes;  // lists as given
   std::string accuracy, v_layout;        // of 8-bit operands; as given
   int scale_block = 0;
-  bool padded = false;    // of MODEL
-  bool training = false;  // gradients, too
-  double dropout = 0;     // with these
+  bool padded = false;         // of MODEL
+  bool training = false;       // gradients, too
+  double dropout = 0;          // with these
+  bool deterministic = false;  // of these
   ProgramOptions programs;
 };
 
 // Positional MODEL, --as, --problem, --captured, --seqlen, --batch, --padded, --dtype, --accuracy,
-// --v-layout, --scale-block, --training, --dropout, --score-mod, --mask-mod.
+// --v-layout, --scale-block, --training, --dropout, --deterministic, --score-mod, --mask-mod.
 void add_workload_options(Command command, WorkloadOptions* options);
 
 // MODEL and what goes with it: all of the above but --problem, --captured and programs.

@@ -74,7 +74,7 @@ def _numbers(name, value):
     return ",".join(map(str, values))
 
 
-def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False):
+def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False):
     """The program's arguments for how it is tuned; refuses in words of Python what it would refuse in its own."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; accepted are {', '.join(EFFORTS)}")
@@ -87,7 +87,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
     for name, value in (("seqlen", seqlen), ("batch", batch)):
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
-    return words + (["--padded"] if padded else []) + (["--training"] if training else [])
+    return words + [f"--{name}" for name, given in (("padded", padded), ("training", training), ("deterministic", deterministic)) if given]
 
 
 def start(words, progress=None):
@@ -125,14 +125,16 @@ def reload_contexts():
         context.reload()
 
 
-def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, effort="normal", budget_s=None, target="auto", store=None, progress=None):
+def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False, effort="normal", budget_s=None,
+         target="auto", store=None, progress=None):
     """Measures kernels on this machine and keeps the winners; the contexts of this process use them from then on. Takes minutes.
 
     model: what is to be tuned: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
     as "meta-llama/Llama-3.2-1B" that is in the Hugging Face cache: the attention of each kind of its layers. Or a problem's text, or a list.
     seqlen, batch: of a model, a number or a list; by default the program's. dtype: of a model: bf16, fp16, fp32; by default its config's.
-    padded: of encoders, batches with padding. training: their gradients, too. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything,
-    compiling included; what was measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
+    padded: of encoders, batches with padding. training: their gradients, too; deterministic: as they are under torch.use_deterministic_algorithms(True),
+    whose winners are kept apart. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything, compiling included; what was
+    measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
     store: a file; by default $ATTUNE_STORE, else the user's. progress: True shows a line on stderr; by default where that is a terminal.
 
     Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport; raises attune.Error where nothing could be
@@ -141,7 +143,7 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
         raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
-    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training)
+    words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training, deterministic)
     with tempfile.TemporaryDirectory(prefix="attune-") as folder:
         process = start([*workload(model, folder), *words], progress)
         try:
