@@ -13,7 +13,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -78,9 +78,12 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
 def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
              v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
              softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
+             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
+             deterministic=None):
     """attention(), and how the C module may repeat it: see _quick.py."""
     given = locals()
+    if deterministic is not None:
+        is_deterministic(deterministic)  # refuses what is no answer; gradients alone ask
     graph = needs_op(q, k, v)
     if graph is not None:
         return graph.attend(**given), None
@@ -157,6 +160,9 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     reads anew; None: PyTorch's generator of that device draws one for each call. offset: likewise, of calls that share a seed: any
     other drops other places. Equal seeds and offsets drop the same in every kernel and on every device; dropout_mask() says what.
 
+    deterministic: of gradients, as of attention_backward(): None does as torch.use_deterministic_algorithms() says when the backward runs. What this
+    function returns has the same bits in every run.
+
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
     if choices:
@@ -223,7 +229,8 @@ attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
+            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
+            deterministic=None):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""

@@ -14,7 +14,7 @@ from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, problem_text, word
 from ._scores import scores_of
-from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
@@ -183,10 +183,12 @@ def check_like_o(name, tensor, q, v):
 
 
 def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None, scale=None, is_causal=False,
-                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, **features):
+                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, deterministic=None,
+                               **features):
     """attention_backward() of tensors with memory, without history."""
     asked = gradients_asked(gradients)
     _check_accumulate(accumulate, out, q, k, v)
+    deterministic = is_deterministic(deterministic)
     word("accuracy", accuracy)
     for name in features:
         if name not in FEATURES:
@@ -197,24 +199,26 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
         tensors.signature(name, tensor)
         check_beside(name, tensor, q)
     if is_between(q, k, v):
-        return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim, **features})
-    outputs, _ = _run(given, dlse, asked, out, accumulate, keywords, context, scores_of(block_map=block_map, **features))
+        return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
+                                                 "deterministic": deterministic, **features})
+    outputs, _ = _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores_of(block_map=block_map, **features))
     return outputs
 
 
-def _run(given, dlse, asked, out, accumulate, keywords, context, scores):
+def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores):
     """The gradients, and what a recipe of such calls is made of; `given`: tensors by name, which is added to."""
     dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
-    key = ("backward", asked, accumulate, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
+    fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}{',deterministic=1' if deterministic else ''}"
+    key = ("backward", fields, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
            choices_of(**keywords), None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     call = context.recent.find(key)
     if call is None:
-        call = make_call(context, given, f"gradients={asked}{',accumulate=1' if accumulate else ''}", keywords, scores)
+        call = make_call(context, given, fields, keywords, scores)
         context.recent.keep(key, call)
     operands, at = bind_call(call, given)
     if out is not None:
@@ -227,12 +231,13 @@ def _run(given, dlse, asked, out, accumulate, keywords, context, scores):
 
 def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate",
                        context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None,
-                       prefix=None, chunk=None, sinks=None, dropout_p=0.0, seed=None, offset=0):
+                       prefix=None, chunk=None, sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
     """The gradients that are asked, as the C module gives them, one or a tuple, and how it may repeat the call: see _quick.py."""
     arguments = locals()
     features = {name: arguments[name] for name in FEATURES if name in arguments}
     given = {name: arguments[name] for name in ("dout", *_INPUTS, "lse")}
-    found, made = _run(given, dlse, gradients, None, False, dict(mask=mask, window=window, scale=scale, is_causal=is_causal), context, scores_of(**features))
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
+    found, made = _run(given, dlse, gradients, None, False, deterministic, keywords, context, scores_of(**features))
     named = {name: gradient for (_, name), gradient in zip(_GRADIENTS, found) if gradient is not None}
     results = tuple(named.values())
     if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (dropout_p and not tensors.is_torch(seed)):
@@ -285,10 +290,11 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     is_causal, context, pad_head_dim, block_map, the score features, and dropout_p with the seed and offset that it had. accuracy changes nothing: fp32 gradients are computed in fp32.
 
     accumulate: True adds to `out`, tensors of fp32 whatever q is: parts of a sequence, of which each sees other keys, sum their gradients so, with o and
-    lse of the whole.
+    lse of the whole. deterministic: True gives the same bits whenever the call is repeated; False may add in another order each time, where that is
+    faster; None does as torch.use_deterministic_algorithms() says, and without PyTorch as False. Winners of `attune tune` are kept for each.
 
     Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
-    order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0. Equal calls give equal bits.
+    order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0.
     Biases, slopes and sinks take part; score_gradient() gives their own gradients. Not differentiated a second time.
 
     PyTorch's autograd does all this by itself for attention() of tensors that require gradients. A call inside a CUDA graph's capture wants

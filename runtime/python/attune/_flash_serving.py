@@ -159,7 +159,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     cu_seqlens_k says how many keys each has. With gradients, where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be
     equal: give one tensor for both, since comparing two waits for the device. On a CPU begins that run backwards or out of q and k, and a max_seqlen that is
     less than a sequence's, are refused; on a GPU nobody looks. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
-    None). deterministic changes nothing: all is. Refused: dropout_p above 0."""
+    None). deterministic: of gradients, as of flash_attn_func(). Refused: dropout_p above 0."""
     import torch
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
@@ -186,6 +186,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     if alibi_slopes is not None and alibi_slopes.dim() == 2 and alibi_slopes.shape[0] > 1:
         given["score_mod"] = _slopes_of_sequences(alibi_slopes.expand(of_slopes), of_rows)
         alibi_slopes = None
+    if deterministic:
+        given["deterministic"] = True
     out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
                          **given)
     return (out[0], lse[0], None) if return_attn_probs else out[0]

@@ -44,7 +44,7 @@ def _factor(q, value):
 def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
               v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
               mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None,
-              pad_head_dim=None, dropout_p=0.0, seed=None, offset=0):
+              pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
     """Of the ops, for those of attention()."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
@@ -56,7 +56,7 @@ def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale
     dropout_p = settled_here(dropout_p)
     text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal,
                  accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=settled_here(scale_block), softcap=settled_here(softcap),
-                 chunk=settled_here(chunk), pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p)
+                 chunk=settled_here(chunk), pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p, deterministic=deterministic)
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
     given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,

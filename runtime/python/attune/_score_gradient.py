@@ -10,7 +10,7 @@ from ._context import context_of
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, word
 from ._scores import scores_of
-from ._torch import in_graphs, needs_op, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, is_deterministic, needs_op, refuse_gradients, stream_address, untraced
 from . import _tensors as tensors
 
 # Of each: the problem's word, the letters of `repeats` for its axes.
@@ -65,11 +65,12 @@ def _padded(name, given, dlse, choices):
 
 
 def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate", context=None,
-                           block_map=None, pad_head_dim=None, **features):
+                           block_map=None, pad_head_dim=None, deterministic=None, **features):
     """score_gradient() of tensors with memory, without history."""
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
         raise ValueError(f"of is {name!r}; accepted are {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
+    deterministic = is_deterministic(deterministic)
     word("accuracy", accuracy)
     for keyword in features:
         if keyword not in FEATURES:
@@ -82,18 +83,20 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
         tensors.signature(each, x)
         check_beside(each, x, q)
     if is_between(q, k, v):
-        return _padded(name, given, dlse, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim, **features})
+        return _padded(name, given, dlse, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
+                                           "deterministic": deterministic, **features})
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     check_ranks(q, k, v)
     scores = scores_of(block_map=block_map, **features)
     given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
-    run = partial(_run, context_of(context, tensors.check_device("q", q)), given, keywords, scores)
+    run = partial(_run, context_of(context, tensors.check_device("q", q)), given, keywords, scores, deterministic)
     return _of_capture(*capture, q, k, run) if capture is not None else _of_tensor(name, features[name], q, k, run)
 
 
-def _run(context, given, keywords, scores, asked, output, fields=()):
+def _run(context, given, keywords, scores, deterministic, asked, output, fields=()):
     """Writes the gradient that the problem's fields name, `asked` as a text and `fields` as make_call() has them."""
     given = {**given, "dscores": output}
+    asked += ",deterministic=1" if deterministic else ""
     key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x) for each, x in given.items()), choices_of(**keywords), scores.key)
     call = context.recent.find(key)
     if call is None:
@@ -144,7 +147,7 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
     of: "bias", "relative_bias", "alibi_slopes", "sinks", or a tensor that score_mod reads: its name there. The tensor itself is among the keywords, which are those that attention() was given, as of
     attention_backward(); so are dout, q, k, v, o, lse and dlse. Returns a tensor of its shape and dtype: summed in fp32 over the axes that it
-    repeats (those of 1, and those that are missing in front), rounded once. Equal calls give equal bits. Of a score_mod's tensor each element
+    repeats (those of 1, and those that are missing in front), rounded once. deterministic: as of attention_backward(). Of a score_mod's tensor each element
     gets the sum over all places that load it, also by indices from other tensors; where these depend on both rows and keys, and not by their
     distance alone, memory for each row and key is taken, of those heads and batch entries that they depend on.
 

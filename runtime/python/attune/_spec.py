@@ -12,7 +12,7 @@ from ._programs import Bound, KINDS, Mod, bind, program_of
 
 _MARK = "\n=== "  # in front of a program's name
 _WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
-_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p")
+_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p", "deterministic")
 _MAP_USES = {"skips": False, "hides": True}
 
 # `keywords`: of attention(). `programs`: by kind. `hides`: of a block map, or None.
@@ -37,10 +37,11 @@ def _fields(given):
         yield "softcap", repr(real("softcap", given["softcap"]))
     if given["chunk"] is not None:
         yield "chunk", str(whole("chunk", given["chunk"]))
-    if given["pad_head_dim"] is not None:
-        if type(given["pad_head_dim"]) is not bool:
-            raise TypeError(f"pad_head_dim is {given['pad_head_dim']!r}; accepted are True, False and None")
-        yield "pad_head_dim", str(int(given["pad_head_dim"]))
+    for name in ("pad_head_dim", "deterministic"):
+        if given[name] is not None:
+            if type(given[name]) is not bool:
+                raise TypeError(f"{name} is {given[name]!r}; accepted are True, False and None")
+            yield name, str(int(given[name]))
     if given["context"] is not None:
         if not isinstance(given["context"], str) or not given["context"].replace(":", "").isalnum():
             raise ValueError(f"context is {given['context']!r}; accepted in a spec are targets such as 'cpu:4', and None")
@@ -52,16 +53,19 @@ def _fields(given):
 
 
 def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0, softcap=None, chunk=None,
-         pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None, dropout_p=0.0):
+         pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None, dropout_p=0.0,
+         deterministic=None):
     """The spec of torch.ops.attune.attention for these keywords of attention(), which are checked. context: a target, "cpu:4".
 
     hides: of a call with block_map, whether the map hides what it does not show (BlockMap.hides). score_mod, mask_mod: text of the score
     language, or what attune.score_mod() made; their tensors go into `captures` and numbers into `scalars`, in the order in which the
-    text declares them, those of score_mod first: captures_of() gives both. dropout_p: the op wants a seed then, which it never draws."""
+    text declares them, those of score_mod first: captures_of() gives both. dropout_p: the op wants a seed then, which it never draws.
+    deterministic: of gradients, as of attention_backward(); what is left out is decided when they are computed."""
     mask = mask_name(mask, is_causal, 0, 0) if mask != "causal" and not causal_flag(is_causal) else "causal"
     given = dict(mask=None if mask == "none" else mask, window=window, accuracy=None if accuracy == "accurate" else accuracy,
                  v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype, scale_block=scale_block,
-                 softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context, hides=hides, dropout_p=dropout_p)
+                 softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context, hides=hides, dropout_p=dropout_p,
+                 deterministic=deterministic)
     text = ",".join(f"{key}={value}" for key, value in _fields(given))
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is not None:
@@ -88,7 +92,8 @@ def _sides(text):
     return tuple(-1 if side == "-" else int(side) for side in text.split(":"))
 
 
-_READ = {"window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int, "pad_head_dim": lambda text: text == "1"}
+_READ = {"window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int, "pad_head_dim": lambda text: text == "1",
+         "deterministic": lambda text: text == "1"}
 
 
 @functools.lru_cache(maxsize=1024)

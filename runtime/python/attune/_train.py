@@ -8,11 +8,11 @@ from . import _attention, _backward, _graph
 from ._eager import in_plain_scope
 from ._padding import is_between
 from ._score_gradient import LEARNED, score_gradient_checked
-from ._torch import autocast_dtype
+from ._torch import autocast_dtype, is_deterministic
 
 _TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks", "seed", "offset")
 _CHOICES = {"mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None, "softcap": None, "chunk": None,
-            "dropout_p": 0.0, "seed": None, "offset": 0}
+            "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
 # With what these say more than here, calls take the op.
 _OTHERS = {"q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None, "dtype": None, "dtype_kv": None,
            "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None, "out": None}
@@ -50,6 +50,8 @@ def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
     by_ops = torch.is_grad_enabled() or _is_watched(*operands)
     rows = tuple(x.transpose(1, 2) for x in operands) if heads_first and (by_ops or learned) else operands
+    if not by_ops:  # which look for themselves
+        given["deterministic"] = is_deterministic(given.get("deterministic"))
     found = {}
     if asked and by_ops:
         made = [x.transpose(1, 2) if heads_first and x is not None else x for x in _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)]

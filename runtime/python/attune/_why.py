@@ -8,7 +8,7 @@ from ._scores import scores_of
 from ._tensors import check_device
 
 # Keywords of attention() that belong to no problem, and those of score features, which scores_of() takes.
-_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset")
+_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset", "deterministic")
 _FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod",
              "mask_mod", "sinks", "block_map", "dropout_p")
 _POSITIONAL = ("mask", "window", "scale", "out", "return_lse")

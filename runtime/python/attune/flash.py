@@ -54,8 +54,9 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
 
     Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
     version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
-    sees no key, whose out is 0. deterministic changes nothing: gradients always have the same bits. num_splits, pack_gqa and sm_margin are ignored,
-    with one warning: the tuner owns them. Refused with a sentence: gradients of others, qv, aux_tensors, block_sparse_tensors."""
+    sees no key, whose out is 0. deterministic: True asks for gradients of the same bits in every run; False leaves that to
+    torch.use_deterministic_algorithms(). num_splits, pack_gqa and sm_margin are ignored, with one warning: the tuner owns them. Refused with a sentence:
+    gradients of others, qv, aux_tensors, block_sparse_tensors."""
     if dropout_p or dropout_p is None or (causal is not True and causal is not False) or not (qv is None and aux_tensors is None
                                                                                               and block_sparse_tensors is None):
         given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
@@ -64,7 +65,8 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         _tell_ignored(num_splits, pack_gqa, sm_margin)
     choices = {}  # those that are given: the rest costs more than it says
     for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink), ("chunk", attention_chunk or None),
-                        ("score_mod", score_mod), ("mask_mod", mask_mod), ("dropout_p", dropout_p or None)):
+                        ("score_mod", score_mod), ("mask_mod", mask_mod), ("dropout_p", dropout_p or None),
+                        ("deterministic", True if deterministic else None)):
         if value is not None:
             choices[name] = value
     if q.dtype.itemsize == 1 or not (q_descale is None and k_descale is None and v_descale is None):
